@@ -51,12 +51,13 @@ pub(crate) struct KeyArgs {
     #[arg(value_name = "SPLITTER", conflicts_with = "peer")]
     other: Option<PathBuf>,
 
-    /// Add the key of the other end to FILE (repeatable). NAME is a name of your choice. PUBLIC is
-    /// the public key that 'anabranch key' printed at the other end.
+    /// Add the public key of the other end (the splitter or the far end) to FILE (repeatable). NAME
+    /// is a name of your choice. PUBLIC is the public key that 'anabranch key' printed at the other
+    /// end.
     #[arg(long, value_name = "NAME=PUBLIC")]
     peer: Vec<Named>,
 
-    /// Print a new random secret (psk) that both ends can share, then exit.
+    /// Print a new random secret (psk) that the splitter and its far end can share, then exit.
     #[arg(long, exclusive = true)]
     psk: bool,
 }

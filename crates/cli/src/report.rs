@@ -23,8 +23,8 @@ const MOST: usize = 1000;
 /// Write an HTML page that shows what the observer of each path saw. For each direction it shows
 /// the path's rate, its share of the traffic, and how often and for how long it was used.
 ///
-/// The page is a single file without scripts, and needs no network. It has the same numbers as
-/// --text and --json. The trace can be larger than the memory: it is read twice.
+/// The page is a single file without scripts, and needs no network. It has the same numbers as the
+/// output of --text and --json. The trace can be larger than the memory: it is read twice.
 #[derive(Args, Debug)]
 pub(crate) struct ReportArgs {
     /// Read this trace file, which the option --trace of 'anabranch split', 'mosh' or 'client'
@@ -41,7 +41,8 @@ pub(crate) struct ReportArgs {
     #[arg(long, conflicts_with = "text")]
     json: bool,
     /// Show all sessions instead of only 20. A session is the traffic of one program with one
-    /// server. Without this option, tables show the first 20 sessions, and pages the 20 busiest.
+    /// server. Without this option, tables have the first 20 sessions of the trace, and pages the
+    /// 20 sessions with most traffic.
     #[arg(long)]
     all: bool,
 }

@@ -52,7 +52,8 @@ enum AnonymityCommand {
 #[derive(Args, Debug)]
 struct Common {
     /// Read this Tor consensus (list of all relays), plain or compressed (xz, gzip). It may be in
-    /// an archive of several, such as a month from CollecTor; - is standard input.
+    /// an archive of several consensuses, such as a month's archive of CollecTor; - is standard
+    /// input.
     consensus: PathBuf,
     /// From an archive of consensuses (lists of relays), choose the one whose validity begins at
     /// this hour in UTC, such as 2024-05-17T17. This is the time in its valid-after line.
@@ -62,8 +63,8 @@ struct Common {
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
     /// Let a client that uses one circuit for each stream have N guards (first relays) at a time
-    /// [default: the number in the consensus: 1 before 2022, 2 since]. A client that splits streams
-    /// over M circuits has at least M guards.
+    /// [default: the number that the consensus gives, which is 1 before 2022 and 2 since then]. A
+    /// client that splits streams over M circuits has at least M guards.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=8))]
     guards_in_use: Option<u16>,
     /// Use N threads [default: one for each processor]. The results do not depend on N.
@@ -139,15 +140,17 @@ struct YearArgs {
     /// Choose the relays of the consensus (list of all relays) that the adversary runs.
     #[arg(long, value_enum, default_value = "random")]
     hostile: HostileChoice,
-    /// Let the adversary add N new relays, all equally likely to be chosen by clients, instead of
-    /// running relays of the consensus (list of all relays).
+    /// Let the adversary add N new relays to the network, instead of running relays of the
+    /// consensus (list of all relays). Clients choose each of the N relays with the same
+    /// probability.
     #[arg(long, value_name = "N", conflicts_with = "hostile")]
     add: Option<usize>,
-    /// Replace each relay by another after DAYS on average [default: relays are never replaced].
+    /// Replace each relay by another relay after DAYS on average. Hostile relays are replaced only
+    /// with --hostile-churn [default: relays are never replaced].
     #[arg(long, value_name = "DAYS")]
     churn: Option<f64>,
-    /// Also replace hostile relays, as --churn does with the others [default: hostile relays are
-    /// never replaced].
+    /// Also replace hostile relays at the rate of --churn. Without this option, --churn replaces
+    /// only the other relays.
     #[arg(long, requires = "churn")]
     hostile_churn: bool,
     /// Print the results for these days of the simulated year.
@@ -170,7 +173,8 @@ struct FingerprintsArgs {
     /// Compute the results for clients that use 1 to M guards (first relays of circuits) at a time.
     #[arg(long, default_value_t = 3, value_name = "M")]
     legs: usize,
-    /// Repeat the simulation N times. The results are means.
+    /// Simulate N times, each time with different random choices. The results are means over these
+    /// simulations.
     #[arg(long, default_value_t = 10, value_name = "N")]
     draws: usize,
 }

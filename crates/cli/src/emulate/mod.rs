@@ -23,13 +23,14 @@ use work::{Face, Work};
 /// on the hosts.
 ///
 /// A host is a network namespace without a name; `nsenter --net=PATH` enters it. The network ends
-/// when the programs of the topology file and COMMAND have ended; programs that the file marks as
-/// background do not count. Without such programs it ends on SIGINT, on SIGTERM, or (with --json)
-/// at the end of standard input. Programs that still run then get SIGTERM and, two seconds later,
-/// SIGKILL. When this process ends, its network and programs end too.
+/// when COMMAND and the programs of the topology file have ended. Programs that the file marks as
+/// background do not count. The network also ends on SIGTERM, on SIGINT if there is no COMMAND, and
+/// with --json at the end of standard input. Programs that still run when the network ends get
+/// SIGTERM and, two seconds later, SIGKILL. When this process ends, its network and programs end
+/// too.
 ///
-/// The exit status is that of COMMAND. It is 1 if another program ended in a way that the topology
-/// file does not expect.
+/// The exit status is that of COMMAND. It is 1 if a program of the topology file ended in a way
+/// that the key expect in this file does not allow.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_long_help = links())]
@@ -45,7 +46,7 @@ pub(crate) struct EmulateArgs {
     #[arg(long)]
     json: bool,
     /// Write the output of each program to files in DIR, NAME.stdout and NAME.stderr (NAME is the
-    /// program's name), instead of showing it.
+    /// program's name), instead of printing the output here.
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,
     /// Run COMMAND on this host of the emulated network [default: the first host in the topology

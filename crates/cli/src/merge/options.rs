@@ -74,7 +74,8 @@ pub(super) struct Options {
     listen: Option<SocketAddr>,
 
     /// Also accept TCP connections from splitters ('anabranch split') at this address, such as
-    /// [::]:443. Paths of the kinds tcp:, socks5-tcp:, http:, ssh: and onion: use it.
+    /// [::]:443. Splitters connect to it on paths of the kinds tcp:, socks5-tcp:, http:, ssh: and
+    /// onion:.
     ///
     /// Senders without an accepted key get no answer, and their connections are closed after 20 s.
     /// With --behind, the far end forwards their connections to a web server instead. A connection
@@ -85,7 +86,7 @@ pub(super) struct Options {
     listen_tcp: Option<SocketAddr>,
 
     /// Also accept TLS 1.3 connections from splitters ('anabranch split') at this address, such as
-    /// [::]:443. Paths of the kind tls: use it.
+    /// [::]:443. Splitters connect to it on paths of the kind tls:.
     ///
     /// The far end prints the SHA-256 hash of its certificate. Splitters need this hash for
     /// --tls-fingerprint if no CA has signed the certificate.

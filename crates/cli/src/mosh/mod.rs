@@ -102,8 +102,8 @@ pub(crate) struct MoshArgs {
     #[arg(long, value_enum, value_name = "WHEN", help_heading = "Client")]
     predict: Option<Predict>,
 
-    /// Let unconfirmed keystrokes replace the text at the cursor. Without this option they are
-    /// inserted, and the text after them moves.
+    /// Let typed characters that the server has not confirmed yet replace the text at the cursor.
+    /// Without this option these characters are inserted, and the text after them moves.
     #[arg(long, help_heading = "Client")]
     predict_overwrite: bool,
 
@@ -111,7 +111,8 @@ pub(crate) struct MoshArgs {
     #[arg(long, help_heading = "Client")]
     no_init: bool,
 
-    /// Append the events of splitting to FILE, as lines of text, or as JSON objects with --json.
+    /// Append events of the splitting, such as a failed path, to FILE: as lines of text, or as JSON
+    /// objects with --json.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     log: Option<PathBuf>,
 

@@ -116,7 +116,8 @@ pub(crate) struct ClientArgs {
     /// Use only this relay as the first relay (guard) of circuits. Repeat the option to allow more
     /// relays. FINGERPRINT is 40 hexadecimal digits. Cannot be used with --bridge.
     ///
-    /// If you allow only a few relays, others can recognise your traffic by this choice.
+    /// If you allow only a few relays, observers can recognise your traffic by your choice of
+    /// relays.
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     #[serde(deserialize_with = "forms::commas")]
     entry: Vec<String>,
@@ -184,14 +185,16 @@ pub(crate) struct ClientArgs {
     ///
     /// With tor, a stream has one circuit. The next five names are protocols of --multipath. With
     /// udp-or, a stream is a TCP connection between this client and the exit (the last relay).
-    /// Relays forward its segments in datagrams, which may be lost or overtake each other, so a
-    /// stream never waits for another one. The first byte arrives after one round trip. The relays
-    /// must run with --udp-or, and are connected by QUIC. mudp-or distributes the segments over
-    /// several circuits with the same exit. --legs sets their number (2 by default), --schedule and
-    /// --every the distribution (round-robin by default). With round-robin and uniform, as
-    /// published, TCP has one congestion window for all circuits. With eta and other schedulers
-    /// that need windows, each circuit has its own window. Cannot be used with --multipath or
-    /// --bridge.
+    /// Relays forward the segments of this connection in datagrams, which may be lost or overtake
+    /// each other. So a stream never waits for another one. The first byte arrives after one round
+    /// trip. The relays must run with --udp-or, and are connected by QUIC.
+    ///
+    /// mudp-or distributes the segments over several circuits with the same exit. --legs sets the
+    /// number of circuits (2 by default). --schedule and --every set the distribution (round-robin
+    /// by default). With the schedulers round-robin and uniform, TCP has one congestion window for
+    /// all circuits, as in the paper that proposed mUDP-OR. With eta and other schedulers that use
+    /// congestion windows, each circuit has its own window. This option cannot be used with
+    /// --multipath or --bridge.
     #[arg(long, value_enum, value_name = "DESIGN", hide_possible_values = true)]
     design: Option<StreamDesign>,
     /// Set the congestion control for data that you send with --design udp-or or mudp-or [default:
@@ -203,16 +206,16 @@ pub(crate) struct ClientArgs {
     /// conflux or anabranch) or the protocol of --multipath chooses a scheduler.
     ///
     /// The scheduler is used for the data that you send. Unless --multipath is conflux, the relay
-    /// at which the circuits join uses the same scheduler for the data that you receive.
+    /// at which the circuits join also uses this scheduler, for the data that you receive.
     #[arg(long, value_name = "SCHEDULE")]
     schedule: Option<String>,
     /// Let the scheduler of --schedule choose a circuit again after LENGTH: a number of cells
     /// (Tor's packets), such as 50p, or a time, such as 100ms. Needs --schedule [default: 1p].
     #[arg(long, value_name = "LENGTH")]
     every: Option<String>,
-    /// Let the scheduler of --schedule draw its random choices again when the circuits of a stream
-    /// have been idle for SILENCE, such as 1s. This applies only to data that you send. Needs
-    /// --schedule.
+    /// Let the scheduler of --schedule draw new random probabilities for the circuits of a stream
+    /// when these circuits have been idle for SILENCE, such as 1s. This applies only to data that
+    /// you send. Needs --schedule.
     #[arg(long, value_name = "SILENCE")]
     redraw: Option<String>,
     /// Report problems with onion services to SOCKS5 programs by Tor's own error codes, such as F0.
@@ -231,7 +234,7 @@ pub(crate) struct ClientArgs {
     /// the client uses the first one that the guard supports [default: tls].
     ///
     /// With utls and quic, a lost packet of one circuit does not delay the other circuits. But the
-    /// guard sees that this client is Anabranch.
+    /// guard can see that this client is a program of Anabranch.
     #[arg(
         long,
         value_parser = link::client_kinds(),
@@ -248,7 +251,7 @@ pub(crate) struct ClientArgs {
     metrics: Option<SocketAddr>,
     /// Record in FILE what each guard (first relay of a circuit) sees. The file is a Parquet table
     /// with one row for each cell (Tor's packet) of each circuit (docs/formats.md). 'anabranch
-    /// report FILE' shows it.
+    /// report FILE' makes an HTML page of the table.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Let --trace replace a file that already exists.

@@ -33,10 +33,10 @@ EXIT CODES
 /// pauses of connections) from recorded traffic.
 ///
 /// Covers are files of a web site in which the profile http-site hides data: baseline JPEGs,
-/// base64url text in JSON and scripts, and encrypted bodies. Each file must pass a strict parser
-/// after data was hidden in it. Scripts must also pass a browser (--browser); without one they are
-/// left out. Only the server needs covers, not its clients. Shapes (--shape) are the sizes and
-/// pauses that the profile embed imitates.
+/// base64url text in JSON and scripts, and encrypted bodies. After data was hidden in a file, a
+/// strict parser must still accept it. A browser (--browser) must also be able to parse the changed
+/// scripts; without a browser, scripts are left out. Only the server needs covers, not its clients.
+/// Shapes (--shape) are the sizes and pauses that the profile embed imitates.
 #[derive(Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(super) struct CrawlSide {

@@ -67,12 +67,12 @@ EXIT CODES
 /// Camouflage a stream as several connections: a pluggable transport for tor, or stand-alone.
 ///
 /// The stream is cut into encrypted blocks, which are sent over several connections at a time. If a
-/// connection freezes or breaks, its blocks are sent again over others. A profile determines how
-/// the connections look. nosteg shows random bytes; some censors block such connections.
-/// http-opaque and http-text show HTTP requests and answers. http-image answers with your pictures,
-/// http-site with files of your web site. embed has the sizes and pauses of recorded connections.
-/// No profile can be mistaken for a browser: a classifier recognises each profile from one
-/// connection (docs/results/covertness.md).
+/// connection freezes or breaks, its blocks are sent again over other connections. A profile
+/// determines how the connections look. nosteg shows random bytes; some censors block such
+/// connections. http-opaque and http-text show HTTP requests and answers. http-image answers with
+/// your pictures, http-site with files of your web site. embed has the sizes and pauses of recorded
+/// connections. No profile can be mistaken for a browser: a classifier recognises each profile from
+/// one connection (docs/results/covertness.md).
 #[derive(Args)]
 pub(crate) struct PtArgs {
     #[command(subcommand)]
@@ -97,7 +97,7 @@ struct ClientSide {
     ///
     /// The program requests a connection to the bridge's address. As the user name it sends the
     /// KEY=VALUE pairs of the bridge line (the line that describes the bridge), joined by
-    /// semicolons. What exceeds 255 bytes goes into the password.
+    /// semicolons. If these pairs have more than 255 bytes, the rest goes into the password.
     #[arg(long, value_name = "ADDRESS:PORT")]
     socks: Vec<SocketAddr>,
     /// Accept connections from programs at this address, and carry each of them to the bridge of
@@ -109,8 +109,8 @@ struct ClientSide {
     #[arg(long, value_name = "LINE", requires = "listen", value_parser = bridge)]
     bridge: Option<Bridge>,
     /// Read the sizes and pauses of connections for the profile embed from FILE, which 'anabranch
-    /// pt crawl --shape' makes. It applies to bridges whose line has profile=embed. The server
-    /// needs the same file [default: built-in sizes and pauses].
+    /// pt crawl --shape' makes. The file applies to bridges whose bridge line has profile=embed.
+    /// The server needs the same file [default: built-in sizes and pauses].
     #[arg(long, value_name = "FILE")]
     shapes: Option<PathBuf>,
     #[command(flatten)]
@@ -128,7 +128,8 @@ struct ServerSide {
     /// --key.
     #[arg(long, value_name = "ADDRESS:PORT", requires_all = ["to", "key"])]
     listen: Option<SocketAddr>,
-    /// Forward the stream of each client to the server at this address.
+    /// Forward the stream of each client to the server at this address, such as an SSH server or
+    /// the ORPort of a relay.
     #[arg(long, value_name = "ADDRESS:PORT", requires = "listen")]
     to: Option<SocketAddr>,
     /// Keep the private key of this bridge in FILE, which is created if it is missing.
@@ -139,8 +140,8 @@ struct ServerSide {
     #[arg(value_parser = Named::<Profile>::of(PROFILES.iter().map(|family| family.name)))]
     #[arg(hide_possible_values = true)]
     profile: Option<Profile>,
-    /// Forward connections that do not come from clients to this web server. Profiles whose name
-    /// begins with http need this option.
+    /// Forward connections that do not come from our clients ('anabranch pt client') to the web
+    /// server at this address. Profiles whose name begins with http need this option.
     ///
     /// If tor starts this program, write site=ADDRESS:PORT in ServerTransportOptions of torrc
     /// instead.
@@ -165,12 +166,13 @@ struct ServerSide {
     /// If tor starts this program, write shapes=FILE in ServerTransportOptions of torrc instead.
     #[arg(long, value_name = "FILE", requires = "listen")]
     shapes: Option<PathBuf>,
-    /// Serve at most N streams of clients at a time [default: 10000].
+    /// Serve at most N streams of clients at a time; a stream is the connection of one program
+    /// [default: 10000].
     #[arg(long, value_name = "N")]
     links: Option<NonZeroUsize>,
     /// Let the streams of all clients together use at most MB megabytes for data that were sent but
-    /// not acknowledged, or received but not read. At the limit, the server closes the stream that
-    /// is furthest above an equal share [default: 256].
+    /// not acknowledged, or received but not read. At the limit, the server closes a stream that
+    /// uses more than an equal share of this memory, first the one that uses most [default: 256].
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
     #[command(flatten)]

@@ -32,7 +32,7 @@ const LOOPBACK: &str = "accept 127.0.0.0/8:*";
 /// Run a whole onion network in this process: an authority, seven relays and a client.
 ///
 /// The network needs no root and no configuration. Each node has its own loopback address: the
-/// authority 127.1.0.1, the relays 127.2.0.1 to 127.8.0.1. The last two relays are exits: they look
+/// authority 127.1.0.1, the relays 127.2.0.1 to 127.8.0.1. The last two relays are exits. They look
 /// up host names as this machine does, and connect to the destinations. Without --exit, they
 /// connect only to destinations on this machine. The nodes communicate only by the Tor protocol.
 /// Their keys are made at the first start and kept in the folder of --data.

@@ -34,8 +34,8 @@ pub(crate) struct SimArgs {
     /// Read the scenario (the description of the network) from this TOML file.
     #[arg(value_name = "SCENARIO.toml", required = true)]
     scenario: Option<PathBuf>,
-    /// Simulate once, with all random choices started from N, instead of once for each seed in the
-    /// scenario.
+    /// Simulate once, with all random choices started from N. Without this option, the program
+    /// simulates once for each seed in the scenario.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Print the results as one JSON object.

@@ -212,13 +212,13 @@ pub(crate) struct Options {
     /// [default: 4].
     ///
     /// Each source port of each path is one combination. QUIC servers forget or refuse a connection
-    /// that arrives from too many of them.
+    /// whose packets arrive from too many combinations.
     #[arg(long, value_name = "N", help_heading = "Schedule")]
     pub(crate) quic_tuples: Option<NonZeroUsize>,
 
-    /// Restore the order of the server's datagrams when the server switches to another path. For at
-    /// most TIME, hold the datagrams from the new path until the old path delivers no more
-    /// [default: hold nothing].
+    /// When the server begins to send its datagrams over another path, restore their order. The
+    /// splitter holds back the datagrams that arrive on the new path until no more datagrams arrive
+    /// on the old path, for at most TIME [default: hold back nothing].
     ///
     /// Without this option, datagrams from the new path overtake those that are still queued on the
     /// old path. QUIC and TCP then slow down, as they do when datagrams are lost. 30ms suits most
@@ -230,10 +230,11 @@ pub(crate) struct Options {
     /// Keep using a path on which no answer has ever arrived, even if answers arrive on another
     /// path.
     ///
-    /// Either this path loses all datagrams, or the server prefers the other path for its answers.
-    /// Without this option, the splitter also sends a copy of each datagram of this path over the
-    /// path with answers. After 3 s it stops using the path without answers. With WireGuard and
-    /// Mosh it stops even with this option, because their servers answer on every path that works.
+    /// Without this option, the splitter does not know whether the path loses all datagrams, or the
+    /// server prefers the other path for its answers. So it also sends a copy of each datagram of
+    /// the silent path over the path with answers. After 3 s it stops using the silent path. With
+    /// WireGuard and Mosh it stops even with this option, because their servers answer on every
+    /// path that works.
     #[arg(long, help_heading = "Schedule")]
     pub(crate) keep_silent_paths: bool,
 
@@ -324,7 +325,7 @@ pub(crate) struct Options {
     pub(crate) metrics: Option<SocketAddr>,
 
     /// Record in FILE what an observer of each path sees, as a Parquet table with one row for each
-    /// datagram (docs/formats.md). 'anabranch report FILE' makes a page of it.
+    /// datagram (docs/formats.md). 'anabranch report FILE' makes an HTML page of the table.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) trace: Option<PathBuf>,
 
@@ -421,10 +422,11 @@ fn prices() -> String {
         "{}\n\nSpeed: with a LENGTH of 100ms, WireGuard and Mosh lose no speed over paths of \
          similar delay. QUIC servers keep 13 to 76 % of their speed with 100ms, and 81 to 96 % \
          with 1s (docs/guide/quic.md).\n\nPrivacy: k-FP and MiniRocket are attacks that recognise \
-         web pages by the traffic of one path. With 100ms and an unmodified server, k-FP \
-         recognises 18 % of page loads from a random path, and 30 % from the path with most \
-         packets. With 1s it recognises 39 % and 72 %. MiniRocket with more training recognises \
-         51 % from the path with most packets, with 100ms (docs/guide/quic.md).",
+         web pages by the traffic of one path. An observer of a \
+         random path recognises 18 % of the page loads by k-FP with an unmodified server and a \
+         LENGTH of 100ms, and 39 % with 1s. An observer of the path with most packets recognises \
+         30 % with 100ms, and 72 % with 1s. MiniRocket, with twice as much training data, \
+         recognises 51 % from the path with most packets with 100ms (docs/guide/quic.md).",
         every()
     )
 }
@@ -463,10 +465,10 @@ fn schedules() -> String {
     let others = FAMILIES.iter().filter(|family| family.needs_windows).map(line);
     format!(
         "Set the rule that chooses the path of each run (a group of consecutive packets) [default: \
-         {SCHEDULE}, or {FAR_END_SCHEDULE} if --key is given].\n\n{}\n\nWith a far end \
-         ('anabranch split --key') there are more schedules. They use each path's congestion \
-         window, so the bandwidths of all paths add up. But an observer of one path can see how \
-         busy the other paths are (docs/guide/far-end.md):\n\n{}",
+         {SCHEDULE}, or {FAR_END_SCHEDULE} if --key is given].\n\n{}\n\nWith --key, \
+         for a far end (a server that runs 'anabranch merge'), there are more schedules. They use \
+         each path's congestion window, so the bandwidths of all paths add up. But an observer of \
+         one path can see how busy the other paths are (docs/guide/far-end.md):\n\n{}",
         lines.join("\n"),
         others.collect::<Vec<_>>().join("\n")
     )

@@ -13,7 +13,7 @@ pub(super) const FAMILY: Family = Family {
     syntax: "eta",
     example: "eta",
     about: "the path on which the next packet should arrive first, estimated from the congestion \
-            window, the queue and, for Tor circuits, the TCP connection to the guard",
+            window, the queue and, for Tor circuits, the TCP connection to the first relay",
     plain: "the circuit on which the next data should arrive first is chosen",
     every: Some("1p"),
     needs_windows: true,

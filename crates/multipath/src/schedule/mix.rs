@@ -12,8 +12,8 @@ pub(super) const FAMILY: Family = Family {
     syntax: "mix:ALPHA",
     example: "mix:2",
     about: "all paths with room in their congestion windows carry packets, each in proportion to \
-            1/RTT^ALPHA, where RTT is its round-trip time. With ALPHA 0 all carry the same; a \
-            large ALPHA is like lowrtt",
+            1/RTT^ALPHA, where RTT is its round-trip time. With ALPHA 0 all paths carry the \
+            same amount; with a large ALPHA the schedule is like lowrtt",
     plain: "circuits that answer faster carry more; the user chose how much more",
     every: Some("1p"),
     needs_windows: true,

@@ -37,12 +37,12 @@ const PICTURE: &str = "year.svg";
 /// first relays of circuits). It also simulates clients for a year. For the first consensus it does
 /// so against all adversaries: random relays, the relays that clients choose most often, and few or
 /// many added relays, with and without relays that come and go. For the other consensuses it does
-/// so against random relays. Then it checks the claims of the paper. It sends nothing, and needs
-/// neither root nor a network.
+/// so against random relays. Then it checks whether the results agree with the paper's claims. It
+/// sends nothing, and needs neither root nor a network.
 ///
 /// FOLDER gets units.jsonl (one line per completed part), anonymity.parquet, year.svg and
 /// anonymity.html. Run the same command again to continue an experiment that was stopped. To
-/// compute a single part, use `anabranch anonymity`.
+/// compute only one of these analyses, use `anabranch anonymity`.
 #[derive(Args)]
 pub(crate) struct AnonymityArgs {
     #[command(flatten)]
@@ -61,8 +61,8 @@ pub(crate) struct AnonymityArgs {
     /// then has N/50 clients.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(50..=100_000_000))]
     clients: Option<u32>,
-    /// Choose the hostile relays of each adversary at random N times. The results are means over
-    /// these choices [default: 50].
+    /// Choose the relays of each adversary at random N times. The results are means over these
+    /// choices [default: 50].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     draws: Option<u16>,
     /// Simulate N clients, and count how many of them have the same guards (first relays of

@@ -56,7 +56,7 @@ pub(crate) struct CamouflageArgs {
     #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
     arms: Vec<Arm>,
     /// Measure N rounds of downloads. In each round, each connection of --arms has four downloads
-    /// of 1 MB and one of each other length.
+    /// of 1 MB, and one of each length from 100 to 900 kB, in steps of 100 kB.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = number(0..=1000))]
     rounds: u32,
     /// Measure N rounds of downloads without Tor. In each round, each profile of `anabranch pt` has

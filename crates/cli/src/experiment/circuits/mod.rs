@@ -22,11 +22,12 @@ const PAGE: &str = "circuits.html";
 /// network (de la Cadena et al., DBSec 2019, Table 1).
 ///
 /// The network has seven relays, four web servers, 30 clients that load the network, and one client
-/// that measures. It measures the time to the first byte and to the last byte of 320 KiB and of 1
-/// MiB, and the CPU time of every relay. The experiment compares Tor with one circuit; Conflux,
-/// Conflux 2013, mTor, our own design and mUDP-OR over two and three circuits; UDP-OR; MORE; and C
-/// tor with and without Conflux. It measures on loopback, as in the paper, and with lines of
-/// different rates and delays in front of the guards (the first relays of circuits).
+/// that measures. This client measures the time to the first byte and to the last byte of downloads
+/// of 320 KiB and of 1 MiB. The experiment also measures the CPU time of every relay. The
+/// experiment compares Tor with one circuit; Conflux, Conflux 2013, mTor, our own design and
+/// mUDP-OR over two and three circuits; UDP-OR; MORE; and C tor with and without Conflux. It
+/// measures on loopback, as in the paper, and with lines of different rates and delays in front of
+/// the guards (the first relays of circuits).
 ///
 /// FOLDER gets units.jsonl (one line per completed network), circuits.parquet and circuits.html.
 /// Run the same command again to continue an experiment that was stopped. It needs root and C tor
@@ -35,34 +36,37 @@ const PAGE: &str = "circuits.html";
 pub(crate) struct CircuitsArgs {
     #[command(flatten)]
     common: Common,
-    /// Compare these designs [default: all]. One circuit: tor, stock (C tor), udp-or. Several
-    /// circuits: conflux, conflux-2013, mtor, anabranch (our own design), stock-conflux (C tor),
-    /// mudp-or; merged and merged-batches (the circuits meet at a middle relay). The same with
-    /// round robin: conflux-2013-turns, mtor-turns, anabranch-turns, mudp-or-turns (with CUBIC, as
-    /// in the paper). Without circuits, on loopback only: more (MORE, which draws a new path for
+    /// Compare these designs [default: all]. With one circuit for a download: tor, stock (C tor,
+    /// the Tor project's program), udp-or. With several circuits: conflux, conflux-2013, mtor,
+    /// anabranch (our own design), stock-conflux (C tor), mudp-or, merged and merged-batches (the
+    /// circuits join at a middle relay). With several circuits that take turns (round robin):
+    /// conflux-2013-turns, mtor-turns, anabranch-turns, mudp-or-turns (with CUBIC, as de la Cadena
+    /// et al. measured). Without circuits, on loopback only: more (MORE, which draws a new path for
     /// each packet).
     ///
     /// With udp-or and mudp-or, TCP runs between client and exit over circuits that may lose data.
     #[arg(long, value_name = "DESIGN,...", value_delimiter = ',')]
     designs: Vec<Design>,
-    /// Use N circuits for each download in designs that use several. C tor always uses two.
+    /// Use N circuits for each download in designs that use several circuits. C tor (the Tor
+    /// project's program) always uses two.
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "2,3", value_parser = clap::value_parser!(u32).range(1..=3))]
     legs: Vec<u32>,
     /// Measure on these networks [default: loopback,lines]. loopback runs all programs on one host.
     /// lines has lines of different rates and delays in front of the guards (the first relays of
-    /// circuits). line has equal lines of 20 Mbit/s, loaded to --levels.
+    /// circuits). line has equal lines of 20 Mbit/s in front of the guards; other clients load
+    /// these lines to the levels of --levels.
     #[arg(long, value_name = "NETWORK,...", value_delimiter = ',')]
     places: Vec<Layout>,
-    /// Measure each design in N networks, one after the other, each with new keys and circuits
-    /// [default: 10].
+    /// Measure each design N times, each time in a new network with new keys and circuits [default:
+    /// 10].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
     /// Repeat each download N times in each network [default: 20]. Every second repetition uses
     /// optimistic data: the client sends its request before the connection is confirmed.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: Option<u32>,
-    /// Set the size of the large download, in MiB. The paper used 1 MiB; results for other sizes
-    /// are not compared with the paper.
+    /// Set the size of the large download, in MiB. The paper of de la Cadena et al. used 1 MiB.
+    /// Results for other sizes are not compared with this paper.
     #[arg(long, value_name = "MIB", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     bulk: u32,
     /// Load the network with the downloads of N clients, in addition to the client that measures.
@@ -73,15 +77,17 @@ pub(crate) struct CircuitsArgs {
     #[arg(long, value_name = "SECONDS,SECONDS", value_delimiter = ',', num_args = 1, default_value = "6,12", value_parser = patience)]
     pauses: Vec<f64>,
     /// Choose the relays of the clients that load the network: spread (all guards and middle
-    /// relays), or employed (the same relays as the client that measures, as in the paper).
+    /// relays), or employed (the same relays as the client that measures, as in the paper of de la
+    /// Cadena et al.).
     #[arg(long, value_name = "CIRCUITS", default_value = "spread")]
     load: Load,
-    /// On the network line (--places line), let the clients that load it download at N percent of
-    /// the rate of a guard's line. They are slower if their circuits are slower.
+    /// On the network line (--places line), let the clients that load the network download at N
+    /// percent of the rate of a guard's line. The guard is the first relay of a circuit. These
+    /// clients are slower if their circuits are slower.
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "0,30,58,90", value_parser = clap::value_parser!(u32).range(0..=100))]
     levels: Vec<u32>,
     /// Measure less, in about a quarter of an hour: on loopback, with two circuits, in two networks
-    /// with six repetitions each. Variants with round robin or batches are left out.
+    /// with six repetitions each. Designs whose names end in -turns or -batches are left out.
     #[arg(long, conflicts_with_all = ["rounds", "repetitions", "places"])]
     short: bool,
 }

@@ -23,10 +23,11 @@ const PAGE: &str = "circumvention.html";
 ///
 /// A censor on the direct path cuts TLS and QUIC connections whose ClientHello names a blocked
 /// host. A client fetches a file from unmodified QUIC servers in four ways: without censor and
-/// splitter; through the censor; with all traffic through a VPN (wireguard-go, far and slow); and
-/// through `anabranch split --handshake vpn`, which sends only handshakes through the VPN. From a
-/// TLS server (OpenSSL) the client fetches a file in the first three ways. The report shows which
-/// fetches succeed, the time to the first byte, and how much of the data takes the direct path.
+/// splitter; through the censor; with all traffic through a slow VPN with long delays
+/// (wireguard-go); and through `anabranch split --handshake vpn`, which sends only handshakes
+/// through the VPN. From a TLS server (OpenSSL) the client fetches a file in the first three ways.
+/// The report shows which fetches succeed, the time to the first byte, and how much of the data
+/// takes the direct path.
 ///
 /// FOLDER gets units.jsonl (one line per completed measurement), circumvention.parquet and
 /// circumvention.html. Run the same command again to continue an experiment that was stopped. It

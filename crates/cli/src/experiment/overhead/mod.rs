@@ -21,11 +21,12 @@ const PAGE: &str = "overhead.html";
 /// Figure 8).
 ///
 /// The experiment downloads files through `anabranch split`, over two and three emulated paths of
-/// 100 Mbit/s. The splitter chooses the path at random, with weights, after each interval. The
-/// downloads are compared with downloads that stay on one path. They use unmodified programs:
-/// WireGuard (wireguard-go at both ends, one TCP connection with cubic), Mosh (a file of 10 MB,
-/// shown again and again), and QUIC servers. Each download lasts ten seconds; if it stalls, the
-/// bytes that arrived count. Repetitions are interleaved, in an order that --seed determines.
+/// 100 Mbit/s. After each interval, the splitter chooses the path of the next interval at random,
+/// with a weight for each path. The downloads are compared with downloads that stay on one path.
+/// All downloads use unmodified programs: WireGuard (wireguard-go at both ends, one TCP connection
+/// with cubic), Mosh (a file of 10 MB, displayed again and again), and QUIC servers. Each download
+/// lasts ten seconds; if it stalls, the bytes that arrived count. Repetitions are interleaved, in
+/// an order that --seed determines.
 ///
 /// FOLDER gets units.jsonl (one line per completed measurement), overhead.parquet and
 /// overhead.html. Run the same command again to continue an experiment that was stopped. It needs
@@ -46,8 +47,8 @@ pub(crate) struct OverheadArgs {
     )]
     peers: Vec<System>,
     /// Measure downloads whose path changes after each of these intervals, in milliseconds. `never`
-    /// keeps one path; the others are compared with it [default: all intervals of the paper, and
-    /// never].
+    /// keeps one path; the downloads with intervals are compared with it [default: all intervals of
+    /// the paper CoMPS, and never].
     #[arg(long, value_name = "MS,...", value_delimiter = ',', value_parser = interval)]
     every: Vec<u32>,
     /// Measure downloads over these numbers of paths: 2, 3 [default: both].
@@ -63,8 +64,9 @@ pub(crate) struct OverheadArgs {
     /// Stop each download after SECONDS [default: 10].
     #[arg(long, value_name = "SECONDS", conflicts_with_all = ["full", "short"], value_parser = duration)]
     seconds: Option<f64>,
-    /// Measure as the paper did, which takes days: downloads of 1 GB (Mosh: of one minute) instead
-    /// of ten seconds, with ten repetitions.
+    /// Measure as the authors of the paper CoMPS did, which takes days. Each download then has 1 GB
+    /// instead of lasting ten seconds; with Mosh it lasts one minute. Each measurement is repeated
+    /// ten times.
     #[arg(long)]
     full: bool,
     /// Measure less, in about three minutes: three paths, a change of path every 100 ms or never,

@@ -47,7 +47,7 @@ pub(crate) struct PagesArgs {
     common: Common,
     #[command(flatten)]
     words: SplitWords,
-    /// Load the web pages in this folder, which has a file sites.toml, as `make web` creates it
+    /// Load the web pages in this folder, which `make web` creates, with a file sites.toml
     /// [default: ~/.cache/anabranch/web].
     #[arg(long, value_name = "DIR")]
     web: Option<PathBuf>,
@@ -75,8 +75,8 @@ pub(crate) struct PagesArgs {
     /// other), h2 (HTTP/2), h3 (HTTP/3).
     #[arg(long, value_name = "NAME", default_value = "both")]
     http: Http,
-    /// Put a far end (`anabranch merge`) in front of the WireGuard server. It hides the packet
-    /// numbers of WireGuard from observers.
+    /// Put a far end (`anabranch merge`) in front of the WireGuard server. The far end and the
+    /// splitter hide the packet numbers of WireGuard from observers.
     #[arg(long)]
     far_end: bool,
     /// Split over three circuits of an onion network on the client's host (`anabranch up`) instead

@@ -32,10 +32,11 @@ const SIMULATED: &str = "simulated";
 ///
 /// A link is a connection between two relays that carries many circuits. All circuits use the same
 /// three relays. 40 downloads of 10 to 400 KB start together, each on its own circuit, over lines
-/// of 50 ms. The last line loses segments. Links deliver bytes in order (C tor, our relays) or
-/// unordered (between our relays). One unordered link with ten circuits is also measured alone. On
-/// this link each cell (Tor's packet) waits only for earlier cells of its own circuit. The cells'
-/// delay is compared with that of in-order delivery by the kernel.
+/// of 50 ms. The last line loses segments. Links deliver bytes in order (with C tor, the Tor
+/// project's program, and with our relays) or unordered (only with our relays). One unordered link
+/// with ten circuits is also measured alone. On this link each cell (Tor's packet) waits only for
+/// earlier cells of its own circuit. The delay of cells is compared with the delay that they have
+/// if the kernel delivers all bytes in order.
 ///
 /// FOLDER gets units.jsonl (one line per completed measurement), unordered.parquet,
 /// unordered-cells.parquet, unordered.html and figure-3.svg. Run the same command again to continue
@@ -46,10 +47,11 @@ pub(crate) struct UnorderedArgs {
     #[command(flatten)]
     common: Common,
     /// Measure these kinds of links between relays [default: all; stock only if C tor is
-    /// installed]. With C tor: stock. With our relays: tls (bytes in order), utls (unordered),
-    /// tls-kist and utls-kist (the same with `relay --circuit-policy kist`), quic, tls-per-circuit
-    /// (a link for each circuit), mptcp (MPTCP over two lines in place of the last). Without
-    /// relays: cells (one unordered link alone).
+    /// installed]. With C tor (the Tor project's program): stock. With our relays: tls (bytes in
+    /// order), utls (a loss delays only circuits whose data was lost), tls-kist and utls-kist (tls
+    /// and utls with `relay --circuit-policy kist`), quic (a QUIC stream for each circuit),
+    /// tls-per-circuit (a TLS connection for each circuit), mptcp (Multipath TCP over two lines in
+    /// place of the last line). Without relays: cells (one link of the kind utls alone).
     #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
     arms: Vec<Arm>,
     /// Measure with these percentages of lost TCP segments on the last line, which is between the
@@ -57,7 +59,8 @@ pub(crate) struct UnorderedArgs {
     #[arg(long, value_name = "PERCENT,...", value_delimiter = ',', default_value = "0,1,5", value_parser = clap::value_parser!(u32).range(0..=50))]
     losses: Vec<u32>,
     /// Lose TCP segments in these directions between the middle relay and the exit (last relay):
-    /// to-exit (towards the exit, as in the paper), from-exit [default: both].
+    /// to-exit (towards the exit, as Nowlan, Wolinsky and Ford measured), from-exit (away from it)
+    /// [default: both].
     #[arg(long, value_name = "DIRECTION,...", value_delimiter = ',')]
     directions: Vec<Direction>,
     /// Measure with these standard deviations of the delay of all lines, in milliseconds. The mean
@@ -78,18 +81,18 @@ pub(crate) struct UnorderedArgs {
     /// Start N downloads at the same time.
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=120))]
     downloads: u32,
-    /// Abort downloads that are not complete after SECONDS.
+    /// Abort downloads that are not complete SECONDS after their start.
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=3600))]
     cut: u32,
     /// Measure the kind cells of --arms (one link without relays) for N seconds.
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
-    /// Measure less, in about five minutes: two rounds of tls, utls and cells, with 5 % loss from
-    /// the exit (last relay), with bbr, and with a constant delay.
+    /// Measure less, in about five minutes: two rounds of tls, utls and cells, with a loss of 5 %
+    /// of the segments that the exit (last relay) sends, with bbr, and with a constant delay.
     #[arg(long, conflicts_with_all = ["arms", "losses", "directions", "deviations", "congestions", "rounds"])]
     short: bool,
-    /// Simulate relays and lines in virtual time, in place of measuring programs. The kinds of
-    /// --arms are then tls, utls, tls-kist, utls-kist and quic. This does not need root.
+    /// Simulate relays and lines in virtual time, in place of measuring programs. The links of
+    /// --arms can then be tls, utls, tls-kist, utls-kist and quic. This does not need root.
     #[arg(long, conflicts_with_all = ["short", "programs"])]
     simulated: bool,
 }

@@ -28,9 +28,10 @@ const PAGE: &str = "wide.html";
 ///
 /// 206 web clients, 22 bulk clients, 73 relays (14 of them exits) and 14 servers run in virtual
 /// time (docs/simulator.md). The rates and delays of their lines are drawn from tables of the
-/// public Tor network and of PlanetLab. Each design is simulated with 2 and 3 paths, each with
-/// three schedules, on the same networks and seeds. Then the number of clients grows from 20. The
-/// experiment sends nothing, and needs neither root nor a network.
+/// public Tor network and of PlanetLab. Each design is simulated with 2 and 3 circuits for a
+/// stream, each with three schedules (rules that choose the circuit of a packet). All simulations
+/// use the same networks and seeds. Then the experiment simulates growing numbers of clients, from
+/// 20 on. The experiment sends nothing, and needs neither root nor a network.
 ///
 /// FOLDER gets units.jsonl (one line for each simulation), wide.parquet, figure-2.svg,
 /// figure-3.svg, figure-4.svg and wide.html. Run the same command again to continue an experiment
@@ -48,7 +49,7 @@ pub(crate) struct WideArgs {
         value_parser = clap::value_parser!(u16).range(10..=10_000)
     )]
     clients: u16,
-    /// Measure N simulated seconds in each simulation, after the time of --warm-up.
+    /// Measure N simulated seconds in each simulation, after the time that --warm-up sets.
     #[arg(
         long,
         value_name = "N",
@@ -56,7 +57,7 @@ pub(crate) struct WideArgs {
         value_parser = clap::value_parser!(u32).range(10..=86_400)
     )]
     seconds: u32,
-    /// Begin to measure after N simulated seconds. What happens before is not measured.
+    /// Begin to measure after N simulated seconds. Downloads that end earlier are not measured.
     #[arg(
         long,
         value_name = "N",
@@ -64,7 +65,8 @@ pub(crate) struct WideArgs {
         value_parser = clap::value_parser!(u32).range(0..=86_400)
     )]
     warm_up: u32,
-    /// Simulate N random networks. Confidence intervals need at least three networks.
+    /// Simulate N networks whose rates and delays are chosen at random. Confidence intervals need
+    /// at least three networks.
     #[arg(
         long,
         value_name = "N",
@@ -84,7 +86,7 @@ pub(crate) struct WideArgs {
     /// traffic of the public Tor network left free.
     #[arg(long)]
     whole_lines: bool,
-    /// Leave out the designs with three paths.
+    /// Leave out the simulations in which a stream uses three circuits.
     #[arg(long)]
     two_paths: bool,
     /// Run N simulations at the same time [default: one for each processor]. The results do not
