@@ -33,7 +33,8 @@ from anabranch.validate import TraceError, TraceWarning
 
 app = typer.Typer(
     name="anabranch-lab",
-    help="Measure what the observer of one path learns from a split session.",
+    help="Measure what an observer of one path learns from traffic that is split over several "
+    "paths.",
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 File = Annotated[
     Path,
     typer.Argument(
-        help="File of a result. The file of its predictions must be in the same folder."
+        help="File of a result of `anabranch-lab evaluate --out`. The file of its predictions "
+        "must be in the same folder."
     ),
 ]
 
@@ -32,17 +33,21 @@ def compare(
     bootstrap: Annotated[
         int,
         typer.Option(
-            min=1, max=MOST_RESAMPLES, help="Number of bootstrap resamples for the interval."
+            min=1,
+            max=MOST_RESAMPLES,
+            help="Number of bootstrap resamples for the confidence interval.",
         ),
     ] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the resamples.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random resamples.")] = 0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the results as one JSON object.")
+    ] = False,
 ) -> None:
-    """Compare the closed-world accuracy of two results on the loads that both tested.
+    """Compare the closed-world accuracy of two results on the page loads that both tested.
 
-    The bootstrap draws the same pages for both. The interval of the difference is therefore
-    usually narrower than the intervals of the two results, and can show which result is better
-    even if those overlap.
+    The bootstrap draws the same pages for both results. So the confidence interval of the
+    difference is usually narrower than the intervals of the two results. It can show which result
+    is better even if the intervals of the two results overlap.
     """
     from anabranch import metrics, results
 

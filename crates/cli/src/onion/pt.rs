@@ -171,8 +171,8 @@ struct ServerSide {
     #[arg(long, value_name = "N")]
     links: Option<NonZeroUsize>,
     /// Let the streams of all clients together use at most MB megabytes for data that were sent but
-    /// not acknowledged, or received but not read. At the limit, the server closes a stream that
-    /// uses more than an equal share of this memory, first the one that uses most [default: 256].
+    /// not acknowledged, or received but not read. At the limit, the server closes the stream that
+    /// exceeds an equal share of this memory most [default: 256].
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
     #[command(flatten)]

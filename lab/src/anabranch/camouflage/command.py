@@ -16,15 +16,17 @@ def camouflage(
         Path,
         typer.Argument(
             metavar="FOLDER",
-            help="Traces of page loads, a file for each kind of client, and results.jsonl.",
+            help="Folder with traces of page loads, one file for each kind of client. Results "
+            "are written to its file results.jsonl.",
         ),
     ],
     captures: Annotated[
         Path | None,
         typer.Option(
             metavar="CAPTURES",
-            help="First convert the captures of this folder (bench/camouflage_fingerprinting.py) "
-            "to traces in FOLDER. Replaces older traces.",
+            help="First convert the captures in this folder, which "
+            "bench/camouflage_fingerprinting.py made, to traces in FOLDER. Older traces are "
+            "replaced.",
         ),
     ] = None,
     document: Annotated[
@@ -32,12 +34,13 @@ def camouflage(
         typer.Option(
             "--markdown",
             metavar="FILE.md",
-            help="Write the tables into FILE.md, between its two marks.",
+            help="Write the tables into FILE.md, between the two comment lines that mark the "
+            "place.",
         ),
     ] = None,
     attack: Annotated[
         list[str] | None,
-        typer.Option(help=f"Attack: {', '.join(ATTACKS)} (repeatable). Default: all."),
+        typer.Option(help=f"Run this attack: {', '.join(ATTACKS)} (repeatable). Default: all."),
     ] = None,
 ) -> None:
     """Run attacks on page loads through pluggable transports. Continues where it stopped.

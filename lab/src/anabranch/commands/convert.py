@@ -15,35 +15,43 @@ from anabranch.validate import TraceError, source
 
 def convert(
     source_path: Input,
-    target: Annotated[Path, typer.Argument(metavar="OUT", help="File or folder to write.")],
+    target: Annotated[Path, typer.Argument(metavar="OUT", help="Write this file or folder.")],
     form: InputForm = None,
     to: Annotated[
         Form | None, typer.Option(help="Format of OUT, if the name of OUT does not show it.")
     ] = None,
     label: Annotated[
-        str, typer.Option(help="Label (page name) for a capture, because captures have none.")
+        str,
+        typer.Option(
+            help="Label (page name) of the traces in a capture, because captures have none."
+        ),
     ] = "",
     unmonitored: Annotated[
-        bool, typer.Option("--unmonitored", help="Mark all labels of IN as unmonitored.")
+        bool,
+        typer.Option(
+            "--unmonitored",
+            help="Mark all pages of IN as unmonitored, as pages that an attack does not know.",
+        ),
     ] = False,
     unmonitored_y: Annotated[
         int | None,
         typer.Option(
             "--unmonitored-y",
             metavar="Y",
-            help="Class number of the unmonitored pages in an npz file.",
+            help="Class number (y) that the unmonitored pages have in the npz file IN.",
         ),
     ] = None,
     server: Annotated[
         str | None,
         typer.Option(
             metavar="ADDRESS:PORT",
-            help="Use only packets of this server from captures. Packets to it are the uplink.",
+            help="In captures, use only packets from and to this server. Packets to it are the "
+            "uplink.",
         ),
     ] = None,
     allow_single: Annotated[
         bool,
-        typer.Option("--allow-single", help="Accept monitored labels that have only one load."),
+        typer.Option("--allow-single", help="Accept monitored pages with only one load."),
     ] = False,
     replace: Replace = False,
 ) -> None:

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 
 @grouped
 def evaluate(
-    data: Annotated[Path, typer.Argument(metavar="IN", help="A file or folder of traces.")],
+    data: Annotated[
+        Path, typer.Argument(metavar="IN", help="Traces (recorded page loads): a file or folder.")
+    ],
     reading: Reading,
     splitting: Splitting,
     padding: Padding,

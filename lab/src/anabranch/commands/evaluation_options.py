@@ -24,14 +24,15 @@ class Reading:
     PANEL: ClassVar[str] = "Traces"
 
     form: Annotated[
-        str | None, typer.Option("--from", help="Format of IN, if its name does not show it.")
+        str | None,
+        typer.Option("--from", help="Format of the traces IN, if the name of IN does not show it."),
     ] = None
     unmonitored_y: Annotated[
         int | None,
         typer.Option(
             "--unmonitored-y",
             metavar="Y",
-            help="Class number of the unmonitored pages in an npz file.",
+            help="Class number (y) that the unmonitored pages have in the npz file IN.",
         ),
     ] = None
 
@@ -43,31 +44,40 @@ class Splitting:
     PANEL: ClassVar[str] = "Split"
 
     schedule: Annotated[
-        str | None, typer.Option(help="Schedule, as in `split`. Without it traces stay unsplit.")
+        str | None,
+        typer.Option(
+            help="Rule that chooses the path of each packet, as in `anabranch-lab split`. "
+            "Without this option the traces are not split."
+        ),
     ] = None
     every: Annotated[
         str | None,
-        typer.Option(help="Length of a run (packets on one path in a row), as in `split`."),
+        typer.Option(
+            help="Length of a run (consecutive packets on one path), as in `anabranch-lab split`."
+        ),
     ] = None
     paths: Annotated[int, typer.Option(help="Number of paths, 1 or more.")] = 3
     mode: Annotated[
         str | None,
         typer.Option(
-            help="How the two directions choose paths, as in `split`: follow, follow:20ms, "
-            "independent or together. Default: follow, or the mode that the schedule or "
-            "--path-defence needs."
+            help="How the packets of the two directions get their paths: follow, follow:20ms, "
+            "independent or together, as explained by `anabranch-lab split --help`. Default: "
+            "follow, or the mode that --schedule or --path-defence needs."
         ),
     ] = None
     draw: Annotated[
         str,
         typer.Option(
-            help="When new probabilities are drawn: load (for each page load), session:20 "
-            "(after 20 loads) or silence:1s (after a pause of 1 s)."
+            help="When the schedule draws new probabilities of the paths: load (for each page "
+            "load), session:20 (after 20 loads) or silence:1s (after a pause of 1 s)."
         ),
     ] = "load"
     delay: Annotated[
         list[str] | None,
-        typer.Option(metavar="S|UP/DOWN", help="Delay of each path, as in `split`."),
+        typer.Option(
+            metavar="S|UP/DOWN",
+            help="Delay that is added to a path, in seconds; see `anabranch-lab split --help`.",
+        ),
     ] = None
 
     def settings(self) -> dict[str, Any]:
@@ -87,10 +97,13 @@ class Padding:
 
     defence: Annotated[
         str | None,
-        typer.Option(help="Padding before the split, as in `defend`."),
+        typer.Option(help="Padding that is added before the split, as in `anabranch-lab defend`."),
     ] = None
     path_defence: Annotated[
-        str | None, typer.Option(help="Padding of each path, after the split.")
+        str | None,
+        typer.Option(
+            help="Padding that is added to each path after the split, as in `anabranch-lab defend`."
+        ),
     ] = None
 
     def settings(self) -> dict[str, Any]:
@@ -107,24 +120,24 @@ class Attacker:
     observer: Annotated[
         str,
         typer.Option(
-            help=f"What the attack sees: {observer_rules()}. Append +counter if it also sees "
-            "an unencrypted packet counter. Append +earlier to the first two if it also "
-            "knows earlier loads (with --draw session:N)."
+            help=f"What the attack sees: {observer_rules()}. Append +counter if the attack "
+            "also sees unencrypted packet numbers. Append +earlier to random or largest if the "
+            "attack also knows earlier loads (with --draw session:N)."
         ),
     ] = "random"
     attack: Annotated[
         list[str] | None,
         typer.Option(
             help=f"Attack: {attack_names()}; FILE.py:Class; or a name from an installed package. "
-            "Repeat it to compare the first attack with each other one on the same loads. "
-            "Default: k-fp."
+            "Repeat the option to compare the first attack with each other attack on the same "
+            "loads. Default: k-fp."
         ),
     ] = None
     parameter: Annotated[
         list[str] | None,
         typer.Option(
             metavar="[ATTACK.]NAME=VALUE",
-            help="Parameter of the attack. With several attacks, name the attack.",
+            help="Set a parameter of the attack. With several attacks, write ATTACK.NAME=VALUE.",
         ),
     ] = None
 
@@ -141,20 +154,29 @@ class Division:
 
     protocol: Annotated[
         str,
-        typer.Option(help="honest: separate loads train and test; paper: as in the CoMPS paper."),
+        typer.Option(
+            help="How loads are divided into training and test sets. honest: whole loads are "
+            "divided; paper: the parts of a load on single paths are divided, as in the CoMPS "
+            "paper."
+        ),
     ] = "honest"
     folds: Annotated[
-        int, typer.Option(help="Number of folds that the paper's protocol runs, 1 to 10.")
+        int, typer.Option(help="Number of folds to run with --protocol paper, 1 to 10.")
     ] = 1
     world: Annotated[
         str,
         typer.Option(
-            help="closed: the attack knows all pages; open: some pages are unknown to it."
+            help="closed: the attack is trained on all pages; open: some pages are unknown to "
+            "the attack."
         ),
     ] = "closed"
-    pages: Annotated[int | None, typer.Option(help="Number of pages. Default: all.")] = None
+    pages: Annotated[
+        int | None,
+        typer.Option(help="Number of pages to use, drawn at random. Default: all pages."),
+    ] = None
     monitored: Annotated[
-        int | None, typer.Option(help="Number of monitored pages, in an open world.")
+        int | None,
+        typer.Option(help="Number of monitored pages with --world open; the attack knows them."),
     ] = None
     loads: Annotated[int | None, typer.Option(help="Number of training loads of each page.")] = None
     validation_loads: Annotated[
@@ -163,9 +185,12 @@ class Division:
     test_loads: Annotated[int | None, typer.Option(help="Number of test loads of each page.")] = (
         None
     )
-    test_run: Annotated[int | None, typer.Option(help="Recording run that is the test set.")] = None
+    test_run: Annotated[
+        int | None, typer.Option(help="Number of the recording run whose loads are the test set.")
+    ] = None
     validation_run: Annotated[
-        int | None, typer.Option(help="Recording run that is the validation set.")
+        int | None,
+        typer.Option(help="Number of the recording run whose loads are the validation set."),
     ] = None
 
     def settings(self) -> dict[str, Any]:
@@ -179,14 +204,18 @@ class Training:
 
     PANEL: ClassVar[str] = "Training"
 
-    resplits: Annotated[int, typer.Option(help="Number of splits of each training load.")] = 1
-    merged: Annotated[bool, typer.Option("--merged", help="Train on unsplit traces too.")] = False
+    resplits: Annotated[
+        int, typer.Option(help="Number of times that each training load is split.")
+    ] = 1
+    merged: Annotated[
+        bool, typer.Option("--merged", help="Train also on the traces before the split.")
+    ] = False
     train_on: Annotated[
         str | None,
         typer.Option(
             metavar="unsplit|FILE",
-            help="Train on other loads than those of the test: on unsplit loads, or on the "
-            "loads of the same pages in FILE. The attack then does not know the split.",
+            help="Train on other loads than the tested kind: on the loads before the split, or "
+            "on the loads of the same pages in FILE. The attack then does not know the split.",
         ),
     ] = None
 
@@ -209,11 +238,12 @@ class Scoring:
     r: Annotated[
         float,
         typer.Option(
-            help="Number r of unmonitored loads for each monitored load, for the r-precision."
+            help="Assumed number r of unmonitored loads for each monitored load, for the "
+            "r-precision."
         ),
     ] = 20.0
     bootstrap: Annotated[
-        int, typer.Option(help="Number of bootstrap resamples for the intervals.")
+        int, typer.Option(help="Number of bootstrap resamples for the confidence intervals.")
     ] = 1000
     seed: Seed = 0
 
@@ -232,15 +262,15 @@ class Output:
         Path | None,
         typer.Option(
             metavar="FILE.json",
-            help="Write the result to FILE.json and the predictions to FILE.parquet. With several "
-            "attacks: FILE.0.json and so on.",
+            help="Write the result to FILE.json and the predictions to FILE.parquet. With "
+            "several attacks: FILE.0.json and so on.",
         ),
     ] = None
     replace: Annotated[
         bool, typer.Option("--replace", help="Let --out replace an older result.")
     ] = False
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the numbers as one JSON object.")
+        bool, typer.Option("--json", help="Print the results as one JSON object.")
     ] = False
 
     def files(self, number: int) -> list[Path | None]:

@@ -12,10 +12,16 @@ from anabranch import io
 
 Form = StrEnum("Form", list(io.FORMATS))  # type: ignore[misc]  # mypy wants the names spelt out
 
-Input = Annotated[Path, typer.Argument(metavar="IN", help="File or folder of traces to read.")]
-InputForm = Annotated[
-    Form | None, typer.Option("--from", help="Format of IN, if its name does not show it.")
+Input = Annotated[
+    Path,
+    typer.Argument(
+        metavar="IN", help="Read the traces (recorded page loads) in this file or folder."
+    ),
 ]
-Replace = Annotated[bool, typer.Option("--replace", help="Let OUT replace an older file.")]
+InputForm = Annotated[
+    Form | None,
+    typer.Option("--from", help="Format of the traces IN, if the name of IN does not show it."),
+]
+Replace = Annotated[bool, typer.Option("--replace", help="Let the file OUT replace an older file.")]
 Seed = Annotated[int, typer.Option(help="Seed of all random choices.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the results as one JSON object.")]

@@ -12,32 +12,46 @@ from anabranch.commands.errors import one_line
 
 
 def simulate(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder for results.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Write the results to this folder.")
+    ],
     scenarios: Annotated[
         list[Path],
-        typer.Argument(metavar="SCENARIO.toml...", help="Scenarios of `anabranch sim`."),
+        typer.Argument(
+            metavar="SCENARIO.toml...", help="Simulate the networks that these files describe."
+        ),
     ],
     networks: Annotated[
-        int, typer.Option(min=1, max=1000, help="Number of random networks for each scenario.")
+        int,
+        typer.Option(
+            min=1, max=1000, help="Simulate each scenario on this number of random networks."
+        ),
     ] = 1,
     seeds: Annotated[
-        int, typer.Option(min=1, max=1000, help="Number of seeds for each network.")
+        int,
+        typer.Option(
+            min=1,
+            max=1000,
+            help="Simulate each scenario on each network with this number of seeds.",
+        ),
     ] = 1,
     jobs: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Simulations at a time, as far as memory allows. Default: one per processor.",
+            help="Number of simulations at a time, as far as memory allows. Default: one per "
+            "processor.",
         ),
     ] = None,
     executor: Annotated[
-        str, typer.Option(help="local: processes of this machine; ray: a cluster.")
+        str,
+        typer.Option(help="Where simulations run. local: on this machine; ray: on a Ray cluster."),
     ] = "local",
     memory: Annotated[
-        int, typer.Option(min=1, metavar="MIB", help="Memory that a simulation needs, in MiB.")
+        int, typer.Option(min=1, metavar="MIB", help="Memory that one simulation needs, in MiB.")
     ] = 1024,
     program: Annotated[
-        str, typer.Option(help="The program `anabranch`, by name or path.")
+        str, typer.Option(help="Name or path of the program `anabranch`, which simulates.")
     ] = "anabranch",
 ) -> None:
     """Simulate scenarios on several machines, as `anabranch sim sweep` does on one.

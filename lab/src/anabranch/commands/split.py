@@ -33,41 +33,44 @@ class Splitting:
     schedule: Annotated[
         str,
         typer.Option(
-            help="As in `anabranch split --schedule`. batched and hywf are from publications and "
-            "need --mode independent."
+            help="Rule that chooses the path of each packet, as in `anabranch split --schedule`. "
+            "batched and hywf need --mode independent."
         ),
     ] = DEFAULT_SCHEDULE
     every: Annotated[
         str | None,
         typer.Option(
-            help="Length of a run: 50p (packets), ~50p (mean), 50-70p, 100ms, ~100ms, 80-120ms, "
-            "never."
+            help="Length of a run (consecutive packets on one path): 50p (packets), ~50p (mean), "
+            "50-70p, 100ms, ~100ms, 80-120ms, never."
         ),
     ] = None
     paths: Annotated[int, typer.Option(help="Number of paths, 1 or more.")] = 3
     mode: Annotated[
         str | None,
         typer.Option(
-            help="follow or follow:20ms: an unmodified server answers on the path of the last "
-            "packet; independent: a schedule for each direction (far end); together: one for both, "
-            "which no program has. Default: follow, or the mode that the schedule needs."
+            help="How the packets of the two directions get their paths. follow or follow:20ms: "
+            "an unmodified server answers on the path of the last packet, 20 ms late; "
+            "independent: each direction has a schedule, as with `anabranch merge`; together: "
+            "both directions have one schedule, which no program can do. Default: follow, or the "
+            "mode that the schedule needs."
         ),
     ] = None
     draw: Annotated[
         str,
         typer.Option(
-            help="When new probabilities are drawn: load (for each page load), session:20 "
-            "(after 20 loads), silence:1s (after a pause of 1 s)."
+            help="When the schedule draws new probabilities of the paths: load (for each page "
+            "load), session:20 (after 20 loads), silence:1s (after a pause of 1 s)."
         ),
     ] = "load"
     delay: Annotated[
         list[str] | None,
         typer.Option(
             metavar="S|UP/DOWN",
-            help="Delay added to a path, in seconds. Give it once for each path.",
+            help="Delay that is added to a path, in seconds: in both directions, or UP/DOWN. "
+            "Repeat the option for each path.",
         ),
     ] = None
-    resplits: Annotated[int, typer.Option(help="Number of splits of each load.")] = 1
+    resplits: Annotated[int, typer.Option(help="Number of times that each load is split.")] = 1
     seed: Seed = 0
 
     def plan(self) -> Split:
@@ -90,7 +93,8 @@ def split(
     target: Annotated[
         Path,
         typer.Argument(
-            metavar="OUT.parquet", help="File to write. With --resplits: OUT.0.parquet and so on."
+            metavar="OUT.parquet",
+            help="Write this file. With --resplits: OUT.0.parquet, OUT.1.parquet and so on.",
         ),
     ],
     splitting: Splitting,
@@ -99,8 +103,8 @@ def split(
 ) -> None:
     """Split traces over paths with the scheduler of `anabranch split`.
 
-    Without --every, the run length is the schedule's own (batched: 50-70p, hywf: ~20p) or the
-    splitter's default.
+    Without --every, the length of a run (consecutive packets on one path) is that of the
+    schedule (batched: 50-70p, hywf: ~20p) or the default of `anabranch split`.
     """
     plan = splitting.plan()
     resplits = plan.resplits

@@ -15,37 +15,46 @@ from anabranch.validate import TraceError, source
 
 
 def sweep(
-    listing: Annotated[Path, typer.Argument(metavar="SPEC.toml", help="List of evaluations.")],
+    listing: Annotated[
+        Path, typer.Argument(metavar="SPEC.toml", help="Run the evaluations that this file lists.")
+    ],
     data: Annotated[
         Path | None,
         typer.Option(
             metavar="IN",
-            help="Traces for entries of the list that name none. The path is "
-            "relative to the current folder.",
+            help="Traces for evaluations in SPEC.toml that name no traces. The path is relative "
+            "to the current folder.",
         ),
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FOLDER", help="Folder for results. Default: SPEC.results."),
+        typer.Option(
+            "--out",
+            metavar="FOLDER",
+            help="Write the results to this folder. Default: SPEC.results.",
+        ),
     ] = None,
     jobs: Annotated[
         int | None,
         typer.Option(
-            help="Evaluations at a time, as far as memory allows. Default: one for each processor."
+            help="Number of evaluations at a time, as far as memory allows. Default: one for "
+            "each processor."
         ),
     ] = None,
     executor: Annotated[
-        str, typer.Option(help="local: processes of this machine; ray: a cluster.")
+        str,
+        typer.Option(help="Where evaluations run. local: on this machine; ray: on a Ray cluster."),
     ] = "local",
     known: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE.jsonl",
-            help="Skip evaluations whose numbers `report --numbers` has written to this file.",
+            help="Skip evaluations whose results are in this file, which `anabranch-lab report "
+            "--numbers` has written.",
         ),
     ] = None,
 ) -> None:
-    """Run all evaluations of a list. Started again, it continues where it stopped."""
+    """Run all evaluations of a list. If it is started again, it continues where it stopped."""
     with one_line():
         from anabranch import results
         from anabranch import sweep as lab

@@ -28,28 +28,37 @@ def covertness(
         typer.Option(
             "--markdown",
             metavar="FILE.md",
-            help="Write the page into FILE.md, between its two marks.",
+            help="Write the results into FILE.md, between the two comment lines that mark the "
+            "place.",
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE.json", help="Write all numbers. Replaces the file.")
+        Path | None,
+        typer.Option(
+            metavar="FILE.json", help="Write all numbers to this file, which is replaced."
+        ),
     ] = None,
     bootstrap: Annotated[
-        int, typer.Option(min=1, max=MOST_RESAMPLES, help="Number of resamples of the sites.")
+        int,
+        typer.Option(
+            min=1, max=MOST_RESAMPLES, help="Number of bootstrap resamples of the web sites."
+        ),
     ] = 2000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all random choices.")] = 0,
     detectors: Annotated[
         bool,
         typer.Option(
-            "--detectors", help="Run only the fixed detectors, which need no captures of a browser."
+            "--detectors",
+            help="Run only the detectors with fixed rules, which need no captures of a browser.",
         ),
     ] = False,
 ) -> None:
     """Test whether captures of a transport can be distinguished from a browser's.
 
-    The tests are fixed detectors, distances and a random forest. The classes real-a and real-b are
-    two equal sets of the browser's captures: if the forest distinguishes them, the measurement
-    itself has a fault. docs/guide/camouflage.md describes how captures are made.
+    The tests are detectors with fixed rules, distances between distributions, and a random forest.
+    The classes real-a and real-b are two equal sets of the browser's captures. If the forest
+    distinguishes these two classes, the measurement itself has a fault.
+    docs/guide/camouflage.md describes how captures are made.
     """
     for option, file, ending in (("markdown", document, ".md"), ("out", out, ".json")):
         if file is not None and file.suffix != ending:

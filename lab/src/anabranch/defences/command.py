@@ -29,13 +29,13 @@ _ABOUT = {
 
 def defend(
     source_path: Input,
-    target: Annotated[Path, typer.Argument(metavar="OUT", help="File or folder to write.")],
+    target: Annotated[Path, typer.Argument(metavar="OUT", help="Write this file or folder.")],
     defence: Annotated[
         list[str],
         typer.Option(
             help="Padding: "
             + "; ".join(each.syntax for each in FAMILIES.values())
-            + ". Repeat it to apply several in order."
+            + ". Repeat the option to add several kinds of padding, one after the other."
         ),
     ],
     seed: Seed = 0,
@@ -44,21 +44,21 @@ def defend(
         typer.Option(
             min=0,
             max=(1 << 63) - 1,
-            help="Number of this padding among several of "
-            "the same loads: another number gives other random padding.",
+            help="Choose the random padding: another number gives other random padding of the "
+            "same loads.",
         ),
     ] = 0,
     as_json: AsJson = False,
     form: InputForm = None,
     to: Annotated[
-        Form | None, typer.Option(help="Format of OUT, if its name does not show it.")
+        Form | None, typer.Option(help="Format of OUT, if the name of OUT does not show it.")
     ] = None,
     replace: Replace = False,
 ) -> None:
-    """Add padding to traces and print its cost in bytes and time.
+    """Add padding to traces, and print how many bytes and how much time it costs.
 
     In split traces each path is padded separately. OUT does not mark padding packets, because an
-    observer cannot distinguish them.
+    observer cannot distinguish them from other packets.
     """
     pipeline = Pipeline([parse(text) for text in defence])
     traces = io.read(source_path, form)

@@ -17,58 +17,69 @@ def report(
         list[Path],
         typer.Argument(
             metavar="FOLDER|FILE.jsonl...",
-            help="Folders of results, or files that --numbers has written.",
+            help="Folders of results, or files that the option --numbers of this command has "
+            "written.",
         ),
     ],
     out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder for report.html and its figures (SVG).")
+        Path,
+        typer.Option(metavar="DIR", help="Write report.html and its figures (SVG) to this folder."),
     ],
     document: Annotated[
         Path | None,
         typer.Option(
             "--markdown",
             metavar="FILE.md",
-            help="Also write the report into FILE.md, between its two marks.",
+            help="Also write the report into FILE.md, between the two comment lines that mark "
+            "the place.",
         ),
     ] = None,
     numbers: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE.jsonl",
-            help="Write the numbers of all results to a file. `report` accepts it as input.",
+            help="Write the numbers of all results to FILE.jsonl, which this command accepts as "
+            "input.",
         ),
     ] = None,
     csv: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.csv", help="Write one row for each result, with its settings."),
+        typer.Option(metavar="FILE.csv", help="Write a table with one row for each result."),
     ] = None,
     latex: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.tex", help="Write LaTeX tables (booktabs), one for each world."),
+        typer.Option(
+            metavar="FILE.tex",
+            help="Write LaTeX tables (booktabs), one for the closed and one for the open world.",
+        ),
     ] = None,
     paper: Annotated[
         bool,
         typer.Option(
             "--paper",
-            help="Show all tables and figures of the CoMPS paper, also places without a result.",
+            help="Show all tables and figures of the CoMPS paper, also those for which there is "
+            "no result.",
         ),
     ] = False,
     planned: Annotated[
         Path | None,
         typer.Option(
             metavar="SWEEP.toml",
-            help="Also list the evaluations of this sweep that have no result.",
+            help="Also list the evaluations in SWEEP.toml that have no result.",
         ),
     ] = None,
     note: Annotated[
-        str, typer.Option(help="Show this line at the top, for example the machine.")
+        str,
+        typer.Option(
+            help="Show this line at the top of the page, for example the name of the machine."
+        ),
     ] = "",
 ) -> None:
     """Make an HTML page, figures, Markdown, CSV and LaTeX from results.
 
     The page needs no network and no scripts. Equal results make equal files. Results are identified
     by their settings, not by their file names. If the CoMPS paper has a number for the same
-    setting, the page shows it next to ours. --paper adds all other places of the paper's tables.
+    setting, the page shows it next to our number. --paper adds the paper's other numbers.
     """
     from anabranch.nets import MissingExtraError
     from anabranch.report import require_matplotlib

@@ -20,16 +20,19 @@ T = TypeVar("T")
 def reproduction(
     results: Annotated[
         Path,
-        typer.Argument(metavar="RESULTS", help="Folder of results pages and data: docs/results."),
+        typer.Argument(
+            metavar="RESULTS", help="Folder with the pages of results and their data: docs/results."
+        ),
     ],
     into: Annotated[
-        Path | None, typer.Option("--into", metavar="FILE", help="Write the page to FILE.")
+        Path | None,
+        typer.Option("--into", metavar="FILE", help="Write the list as a page to FILE."),
     ] = None,
     pages: Annotated[
         bool,
         typer.Option(
             "--pages",
-            help="Write the generated pages and parts of pages in RESULTS first: designs.md, the "
+            help="First write the generated pages and parts of pages in RESULTS: designs.md, the "
             "table of recalls in fingerprinting.md, and the table of data in README.md.",
         ),
     ] = False,
@@ -38,8 +41,8 @@ def reproduction(
         typer.Option(
             "--against",
             metavar="COMMITTED",
-            help="Compare the data of a run in RESULTS with those in this folder (docs/results). "
-            "Fails if a claim holds by one of them and does not hold by the other.",
+            help="Compare the data in RESULTS with the data in this folder (docs/results). Fail "
+            "if a paper's claim holds by the data of one folder and does not hold by the other.",
         ),
     ] = None,
 ) -> None:
