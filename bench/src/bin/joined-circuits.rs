@@ -34,7 +34,7 @@ struct Arguments {
     /// Forward CELLS cells in each run.
     #[arg(long, default_value_t = 100_000)]
     cells: usize,
-    /// Repeat each measurement RUNS times, in turn.
+    /// Repeat each measurement RUNS times; the measurements take turns.
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u64).range(1..))]
     runs: u64,
 }

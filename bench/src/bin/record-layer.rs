@@ -26,7 +26,7 @@ const NOW: u64 = 1_800_000_000;
 /// Print the CPU time to seal and to open records, with our record layer and with the library's.
 #[derive(Parser)]
 struct Arguments {
-    /// Carry MEGABYTES in each run.
+    /// Seal and open MEGABYTES of data in each run.
     #[arg(long, default_value_t = 50)]
     megabytes: usize,
     /// Repeat each measurement RUNS times.

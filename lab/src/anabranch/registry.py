@@ -98,7 +98,7 @@ OBSERVERS: Final[tuple[ObserverRow, ...]] = (
     ObserverRow("random", "one path", "a random path", earlier=True),
     ObserverRow("largest", "the path with most packets", "the fullest path", earlier=True),
     ObserverRow(
-        "any", "an attack on each path; one that names the page is enough",
+        "any", "an attack on each path; it is enough if one of them names the page",
         "any path, each with its own observer",
     ),
     ObserverRow("merged", "all paths", "all paths together"),

@@ -25,13 +25,14 @@ mod play;
 mod recorded;
 use anabranch_testkit::onion_world as world;
 
-/// Replay recorded page loads over circuits of several legs, and write the cells that each leg's
-/// guard sees.
+/// Replay recorded page loads over several circuits (legs) at once, and write the cells that the
+/// guard (first relay) of each leg sees.
 ///
-/// IN is a trace of cells as one guard saw them (docs/formats.md). For each uplink cell, the client
-/// writes a cell of data at the recorded time; for each downlink cell, the destination does. OUT
-/// has the cells of all kinds on the links from the client to the guards, from the load's first to
-/// its last. The column path is the leg. Circuits are built and linked before the load.
+/// IN is a trace of the cells (Tor's packets) that one guard saw (docs/formats.md). For each uplink
+/// cell, the client writes a cell of data at the recorded time; for each downlink cell, the
+/// destination does. OUT has the cells of all kinds on the links from the client to the guards,
+/// from the load's first to its last. The column path contains the number of the leg. Circuits are
+/// built and linked before the load.
 #[derive(Parser)]
 struct Arguments {
     /// Read the recorded page loads from this trace of cells.
@@ -40,20 +41,24 @@ struct Arguments {
     /// Write the cells that each guard sees to this trace.
     #[arg(value_name = "OUT.parquet")]
     output: PathBuf,
-    /// Distribute cells among the legs with this scheduler, as in `anabranch client`.
+    /// Distribute cells among the circuits (legs) with this scheduler, as with `anabranch client
+    /// --schedule`.
     #[arg(long, default_value = "lowrtt", value_parser = Spec::over_windows)]
     schedule: Spec,
-    /// Join legs with this design: conflux and anabranch at the exit, merged at a middle.
+    /// Join the circuits (legs) with this design. With conflux and anabranch the circuits join at
+    /// the exit, with merged at a middle relay.
     #[arg(long, value_name = "DESIGN", default_value = "conflux", value_parser = design)]
     multipath: Design,
-    /// Set the length of a run, in cells or as a duration.
+    /// Set the length of a run (consecutive cells on one circuit), in cells or as a time.
     #[arg(long, default_value = "1p")]
     every: Every,
-    /// Set the link from the client to the guard of each leg, in Mbit/s and in milliseconds one
-    /// way. Each leg has two more links, of 100 Mbit/s and 5 ms.
+    /// Set the rate (in Mbit/s) and the one-way delay (in milliseconds) of the link from the client
+    /// to the guard (first relay) of each circuit. Each circuit has two more links, of 100 Mbit/s
+    /// and 5 ms.
     #[arg(long = "line", value_name = "RATE/DELAY", default_values = ["20/20", "20/20", "20/20"])]
     lines: Vec<Line>,
-    /// Let the legs carry KIB on the downlink before the load; 0 is for new legs.
+    /// Let the circuits carry KIB KiB towards the client before the page load; 0 means new
+    /// circuits.
     #[arg(long, value_name = "KIB", default_value_t = 0)]
     used: usize,
     #[command(flatten)]

@@ -36,13 +36,13 @@ struct Arguments {
     /// Pass CELLS cells in each run.
     #[arg(long, default_value_t = 100_000)]
     cells: usize,
-    /// Repeat each measurement RUNS times, in turn.
+    /// Repeat each measurement RUNS times; the kinds of links take turns.
     #[arg(long, default_value_t = 7)]
     runs: usize,
-    /// Receive PIECE bytes at once.
+    /// Let the relay receive PIECE bytes at a time.
     #[arg(long, default_value_t = 22_000)]
     piece: usize,
-    /// Alternate the cells of CIRCUITS circuits.
+    /// Send the cells of CIRCUITS circuits in turn.
     #[arg(long, default_values_t = [1, 4])]
     circuits: Vec<u64>,
     /// Send the links' bytes through sockets on loopback, and count the kernel's time.

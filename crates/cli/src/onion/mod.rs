@@ -70,7 +70,8 @@ pub(crate) struct Common {
     #[serde(skip)]
     file: Option<PathBuf>,
     /// Keep this program's state in folder DIR: its keys, the list of relays and, for a client, its
-    /// guards (first relays of circuits) [default: ~/.local/state/anabranch/COMMAND].
+    /// guards (first relays of circuits) [default: ~/.local/state/anabranch/COMMAND, where COMMAND
+    /// is client, relay or authority].
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Trust the directory authority in this DirAuthority line, which has the form of torrc

@@ -55,7 +55,7 @@ pub(crate) struct UpArgs {
     exit: Vec<String>,
     /// Choose how connections are carried: tor (one circuit), conflux, conflux-2013, mtor, merged
     /// or anabranch (several circuits), udp-or or mudp-or (both experimental). 'anabranch client
-    /// --help' explains them [default: conflux, over as many circuits as the network asks for].
+    /// --help' explains them [default: conflux, over as many circuits as the network recommends].
     #[arg(long, value_enum, value_name = "DESIGN", hide_possible_values = true)]
     design: Option<StreamDesign>,
     /// Keep the keys and the state of the network in folder DIR [default:
