@@ -166,8 +166,8 @@ pub(crate) struct RelayArgs {
     /// The limit includes cells that wait for earlier cells of the same stream from another
     /// circuit. Above half of the limit, the relay pauses the streams that have such cells. At the
     /// limit it closes circuits, first those whose cells have waited longest or that hold most
-    /// cells. With --bridge, the built-in transport may use half of MB in addition. A reload by
-    /// SIGHUP does not change this additional limit.
+    /// cells. With --bridge, the built-in transport 'anabranch' may use half of MB in addition. If
+    /// SIGHUP makes the relay read a new MB, this additional limit stays the same.
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
     /// Use N threads to forward cells (Tor's packets). Each thread serves a part of the connections
@@ -187,8 +187,8 @@ pub(crate) struct RelayArgs {
     /// Set the congestion control of QUIC connections to other relays and clients: cubic or bbr.
     /// Needs --link quic [default: cubic].
     ///
-    /// bbr loses less speed on lossy lines; the QUIC library calls it experimental. TCP connections
-    /// follow the kernel's setting instead.
+    /// bbr loses less speed on lossy lines; the QUIC library calls it experimental. For TCP
+    /// connections, the kernel's setting applies instead.
     #[arg(long, value_enum, value_name = "NAME", hide_possible_values = true)]
     quic_congestion: Option<QuicCongestionArg>,
     /// Serve circuits of 'anabranch client --design udp-or' (experimental). Their cells (Tor's
@@ -199,9 +199,9 @@ pub(crate) struct RelayArgs {
     /// As the last relay of circuits of 'anabranch client --design udp-or', use this congestion
     /// control. Needs --udp-or [default: bbr].
     ///
-    /// Algorithms other than bbr are for comparison: they behave like the TCP of kernels. Streams
-    /// of 'anabranch client --design mudp-or' with a scheduler that needs windows, such as eta,
-    /// always use bbr.
+    /// Algorithms other than bbr are for comparison: they behave like TCP in the kernel. Streams of
+    /// 'anabranch client --design mudp-or' with a scheduler that uses congestion windows, such as
+    /// eta, always use bbr.
     #[arg(long, value_parser = SegmentControl::parser(), value_name = "NAME")]
     udp_or_congestion: Option<SegmentControl>,
     /// Let connections with other relays, incoming and outgoing, use several network paths by
