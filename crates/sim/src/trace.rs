@@ -33,7 +33,8 @@ impl Default for TraceHash {
 }
 
 impl TraceHash {
-    /// Adds an event to the hash: its time, kind and host, and two further values.
+    /// Adds an event to the hash: its time, kind and host, and two further values of the event
+    /// (`facts`), for example a packet's length.
     pub fn note(&mut self, time: Time, kind: Kind, host: HostId, facts: [u64; 2]) {
         let [first, second] = facts;
         for word in [time.nanos(), u64::from(host.0) << 8 | kind as u64, first, second] {

@@ -4,7 +4,8 @@
 /// Minimum window in bytes, whatever the number of links. A window is the maximum amount of a
 /// stream's data in flight or waiting.
 pub(crate) const LEAST_WINDOW: usize = 1 << 20;
-/// Minimum share of a link in bytes, whatever the number of links.
+/// Minimum free share of a link in bytes, whatever the number of links. A link may buffer its free
+/// share without counting towards the memory limit.
 const LEAST_SHARE: usize = 4 << 10;
 
 /// The memory limit of all links of a process. Each link may buffer [`Budget::share`] bytes to

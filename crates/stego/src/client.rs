@@ -27,8 +27,8 @@ use connections::{Backoff, Conn};
 use exchanges::{AnswerSizes, hint};
 use handshake::Handshake;
 
-/// Time for which a client waits for its server after both streams have ended. The client's last
-/// acknowledgement may not have reached the server.
+/// Time for which a client waits for its server after the streams of both directions have ended.
+/// The client's last acknowledgement may not have reached the server.
 const LINGERS: Duration = Duration::from_secs(5);
 /// Time for which a link survives without bytes from the other end.
 pub(crate) const SURVIVES: Duration = Duration::from_secs(300);
@@ -62,8 +62,8 @@ pub enum Ending {
     Reset,
     /// The other end was unreachable for 5 minutes.
     Lost,
-    /// The server exceeded its memory limit, and this link exceeded its allowance by more than any
-    /// other.
+    /// The server exceeded its memory limit, and this link used more memory beyond its free share
+    /// than any other link.
     Crowded,
 }
 
@@ -78,7 +78,7 @@ pub struct ClientConfig {
     /// that contain a name: a host name or an address, with a port unless it is the default. It
     /// must contain no spaces and no line breaks.
     pub host: String,
-    /// The scheduler that chooses the connection of the next chunk.
+    /// The scheduler that chooses the connection for each chunk of the stream.
     pub schedule: Spec,
     /// Time at the start of the program, in seconds since 1970.
     pub wall: u64,
@@ -102,14 +102,14 @@ pub struct Client<R> {
     outputs: VecDeque<ClientOutput>,
     budget: Budget,
     early: EarlyData,
-    /// The server's latest hint for the path of the next request; `None` if there is none, or if
-    /// the cover has no such hints.
+    /// The URL path for the next request, as the server last suggested it; `None` if there is
+    /// none, or if the cover has no such hints.
     next_path: Option<String>,
     answers: AnswerSizes,
     /// Time at which a block from the server last arrived. Until the first block, the time of the
     /// first [`Core::poll`]; `None` before that call.
     heard: Option<Time>,
-    /// Time at which both streams had ended; `None` before.
+    /// Time since which the streams of both directions have ended; `None` before.
     done: Option<Time>,
     /// Whether anything has changed since the last call of [`Client::work`].
     changed: bool,

@@ -122,7 +122,8 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Maximum number of bytes in a DATA frame in addition to its chunk.
+/// Maximum number of bytes in a DATA frame in addition to its chunk: 1 for the type, 8 for the
+/// chunk's number, 4 for its length.
 pub(crate) const DATA_OVERHEAD: usize = 1 + 8 + 4;
 
 impl Ack {

@@ -10,8 +10,8 @@ use crate::budget::{Budget, LEAST_WINDOW};
 use crate::frame::{Ack, RANGES, RECEIPTS};
 use crate::outbox::{AHEAD, FEW_PIECES, MOST_WINDOW, PIECE};
 
-/// Maximum number of bytes in a block that contains only an acknowledgement, without the lists of
-/// ranges and receipts.
+/// Maximum number of bytes in a block that contains only an acknowledgement, excluding the lists
+/// of ranges and receipts in the acknowledgement.
 const ACK_FIXED: usize = 48;
 /// Maximum delay of an acknowledgement.
 const DELAY: Duration = Duration::from_millis(20);
@@ -51,7 +51,8 @@ pub(crate) struct Inbox {
     length: u64,
     /// Number of bytes read.
     read: u64,
-    /// Total bytes that the other end may have sent so far (flow control).
+    /// Total bytes of the stream that the other end may send, as advertised to it so far (flow
+    /// control).
     limit: u64,
     window: usize,
     /// Time at which the limit was last raised.
@@ -255,7 +256,8 @@ impl Inbox {
         self.window = LEAST_WINDOW;
     }
 
-    /// Returns the time at which an acknowledgement is due; `None` if none is.
+    /// Returns the time at which an acknowledgement is due; `None` if nothing has to be
+    /// acknowledged.
     pub(crate) fn ack_due(&self, now: Time) -> Option<Time> {
         // The end of the stream is acknowledged at once, because no later message would carry the
         // acknowledgement.

@@ -18,8 +18,8 @@ const INITIAL_RTO: Duration = Duration::from_secs(1);
 const MIN_RTO: Duration = Duration::from_millis(400);
 /// Maximum retransmission timeout.
 const MAX_RTO: Duration = Duration::from_secs(15);
-/// Factor of a connection's timeout while no block that was sent later has arrived over any
-/// connection. In this case, all connections may be slow, and not only this one.
+/// Factor that lengthens a connection's timeout while no block that was sent later has arrived
+/// over any connection. Until then, all connections may be slow, and not only this one.
 const ALONE: u32 = 3;
 /// Maximum number of times that a timeout is doubled.
 const MAX_BACKOFF: u32 = 4;

@@ -69,7 +69,7 @@ pub struct ServerConfig {
     pub key: ServerKey,
     /// The profile that the bridge line names.
     pub profile: Profile,
-    /// The scheduler that chooses the connection of the next chunk.
+    /// The scheduler that chooses the connection for each chunk of a stream.
     pub schedule: Spec,
     /// Time at the start of the program, in seconds since 1970. [`Server::set_wall`] corrects it.
     pub wall: u64,
@@ -95,7 +95,7 @@ pub struct Server<R> {
     replay_cache: ReplayCache,
     awaited: TokenTable,
     links: BTreeMap<LinkId, LinkEntry>,
-    /// Finished links, with the times at which both streams had ended.
+    /// Finished links, each with the time since which the streams of both directions have ended.
     finished: BTreeSet<(Time, LinkId)>,
     next_link: u64,
     conns: BTreeMap<ConnId, Conn>,
@@ -114,9 +114,9 @@ struct LinkEntry {
     link: Link,
     tokens: LinkTokens,
     paths: Vec<Option<ConnId>>,
-    /// Time at which the link's client was last heard.
+    /// Time at which bytes from the link's client last arrived.
     heard: Time,
-    /// Time at which both streams had ended; `None` before.
+    /// Time since which the streams of both directions have ended; `None` before.
     done: Option<Time>,
     timer: Time,
     /// Approximate bytes of memory that the link used when it was last processed.

@@ -41,7 +41,8 @@ pub const DATA_RETRIES: u32 = 15;
 /// Period over which the minimum round-trip time is taken (Linux, `tcp_min_rtt_wlen`).
 pub const MIN_RTT_WINDOW: Duration = Duration::from_secs(300);
 
-/// Inverse of a segment's weight in the mean lateness of reordered segments (this crate's choice).
+/// Inverse of the weight of a new sample in the moving average of the lateness of reordered
+/// segments (this crate's choice).
 pub const LATENESS_WEIGHT: u32 = 32;
 /// Divisor of the minimum round-trip time; the quotient is the reordering window (RFC 8985,
 /// section 6.2).
@@ -77,7 +78,8 @@ pub const CUBIC_FIRST_GROWTH: f64 = 0.05;
 /// Reno's multiplicative decrease (RFC 5681, section 3.1, equation 4).
 pub const RENO_BETA: f64 = 0.5;
 
-/// Window from which HyStart looks for the end of slow start, in segments (Ha and Rhee, 2011).
+/// Minimum window, in segments, at which HyStart looks for the end of slow start (Ha and Rhee,
+/// 2011).
 pub const HYSTART_LOW_WINDOW: u32 = 16;
 /// Number of samples in a round trip after which HyStart uses their minimum delay (RFC 9406,
 /// section 4.3, `N_RTT_SAMPLE`).
@@ -110,8 +112,8 @@ pub const SPARSE_ACKS: u32 = 4;
 pub const SPARSE_ACK_EVERY: usize = 32;
 /// Maximum number of SACK blocks of a sparse acknowledgement (this crate's choice).
 pub const SPARSE_BLOCKS: usize = 48;
-/// Number of acknowledgements that are sent at once when a connection starts, and after a pause
-/// (Linux, `TCP_MAX_QUICKACKS`).
+/// Number of acknowledgements that are sent without delay when a connection starts, and again
+/// after a pause (Linux, `TCP_MAX_QUICKACKS`).
 pub const MAX_QUICKACKS: u32 = 16;
 /// Minimum interval between two challenge acknowledgements (RFC 5961, section 7; Linux, 500 ms).
 pub const CHALLENGE_ACK_INTERVAL: Duration = Duration::from_millis(500);
@@ -119,7 +121,7 @@ pub const CHALLENGE_ACK_INTERVAL: Duration = Duration::from_millis(500);
 /// Duration of TIME-WAIT, twice the maximum segment lifetime (RFC 9293, section 3.4.2: 4 min;
 /// Linux, `TCP_TIMEWAIT_LEN`).
 pub const TIME_WAIT: Duration = Duration::from_secs(60);
-/// Age from which a timestamp of the peer counts as outdated (RFC 7323, section 5.5).
+/// Age from which a timestamp of the peer counts as outdated: 24 days (RFC 7323, section 5.5).
 pub const PAWS_IDLE: Duration = Duration::from_secs(24 * 24 * 3600);
 /// Maximum shift of a window in bits (RFC 7323, section 2.3).
 pub const MAX_WINDOW_SCALE: u8 = 14;

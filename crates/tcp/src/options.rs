@@ -133,12 +133,13 @@ impl Options {
         self.sack.count < self.most_blocks()
     }
 
-    /// Returns the number of SACK blocks for which the option space has room.
+    /// Returns the maximum number of SACK blocks for which the option space has room, after the
+    /// other options.
     fn most_blocks(&self) -> usize {
         (ROOM - 4 - self.fixed_length()) / 8
     }
 
-    /// Returns the number of SACK blocks that fit into the option space.
+    /// Returns how many of the stored SACK blocks fit into the option space.
     fn written_blocks(&self) -> usize {
         self.sack.count.min(self.most_blocks())
     }

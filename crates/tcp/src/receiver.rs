@@ -49,8 +49,8 @@ pub(crate) struct Receiver {
     /// Total number of bytes that arrived out of order.
     apart: usize,
     ranges: Ranges,
-    /// One offset inside each out-of-order range that grew recently, the latest first. They give
-    /// the order of SACK blocks.
+    /// One offset inside each out-of-order range that grew recently, the latest first. SACK blocks
+    /// are sent in this order.
     recent: VecDeque<u64>,
     /// Range of data that arrived twice, to be reported (RFC 2883); `None` if there is none.
     duplicate: Option<(u64, u64)>,
@@ -179,8 +179,8 @@ impl Receiver {
         self.ack_now = true;
     }
 
-    /// After a pause, acknowledges segments at once again, because the peer's congestion window is
-    /// then small.
+    /// Makes acknowledgements immediate again after a pause, because the peer's congestion window
+    /// is then small.
     fn restart_quick(&mut self, now: Time) {
         if now.since(self.last_data) > RTO_MIN {
             self.quick = MAX_QUICKACKS;
@@ -221,7 +221,8 @@ impl Receiver {
 
     /// Records the timestamp `value` of a segment that arrived on the path `leg`. If a later
     /// segment of the path has overtaken this segment, the next acknowledgements are not sparse.
-    /// The sender measures jitter by the times at which acknowledgements report segments.
+    /// The reason is that the sender measures jitter by the times at which acknowledgements report
+    /// segments.
     pub(crate) fn note_stamp(&mut self, leg: usize, value: u32) {
         let stamps = self.sparse.as_mut().map(|sparse| &mut sparse.stamps);
         let Some(latest) = stamps.and_then(|stamps| stamps.get_mut(leg)) else { return };

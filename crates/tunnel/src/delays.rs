@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anabranch_multipath::{PathId, Time};
 
-/// Minimum time for which a measured minimum delay of a path is used. The maximum is `2 * SPAN`.
+/// Length of the periods in which a path's minimum delay is measured. The minimum of the previous
+/// period is used, too, so a measured minimum counts for one to two periods.
 const SPAN: Duration = Duration::from_secs(10);
 /// Minimum time for which a datagram waits for a missing datagram.
 const LEAST: Duration = Duration::from_millis(2);

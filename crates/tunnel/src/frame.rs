@@ -17,7 +17,7 @@
 //!   sent on the same path. If some of these packets are missing when later packets of the path
 //!   have arrived, they are lost.
 //! * `ack`: acknowledges data to a sender that has windows. It is sent on the path on which the
-//!   data arrived.
+//!   data arrived. [`Receipt`] explains its fields.
 //! * `decoy`: has the length that data would have. The receiver drops it.
 
 use std::ops::Range;
@@ -63,7 +63,8 @@ const COUNTED: u8 = 0x40;
 /// Maximum bytes of a datagram's frame in addition to the datagram itself. The frame of a part of
 /// a datagram has [`PLACE`] more bytes.
 pub(crate) const OVERHEAD: usize = PLAIN + LENGTH;
-/// Bytes of a datagram's frame without padding, in addition to the datagram itself.
+/// Bytes of a datagram's frame without padding, in addition to the datagram itself: 1 for the
+/// kind, 4 for the stamp, then the flow and the run.
 pub(crate) const PLAIN: usize = 1 + 4 + FLOW + RUN;
 const LENGTH: usize = 2;
 const FLOW: usize = 2;
@@ -223,8 +224,8 @@ impl Field {
     }
 }
 
-/// Maximum number of bytes of a frame before its datagram; also the maximum length of a control
-/// message.
+/// Maximum number of bytes of a frame before its datagram: 1 for the kind, 4 for the stamp, then
+/// the length field and a [`Field`]. It is also the maximum length of a control message.
 const HEAD: usize = 1 + 4 + LENGTH + FIELD;
 
 /// The bytes of a frame before and after its datagram. The datagram itself is not copied.

@@ -335,8 +335,8 @@ impl<R: CryptoRng> Near<R> {
         }
     }
 
-    /// Begins a handshake on the path that answered last, or on all paths if the last handshake
-    /// got no answer.
+    /// Begins a handshake on the path that answered last, or on all paths that carry packets now
+    /// if the last handshake got no answer.
     fn greet(&mut self, now: Time, unix_millis: u64) {
         let paths = (0..self.paths).map(|path| PathId(path.into()));
         let mut by: Vec<PathId> = paths.filter(|path| self.session.carries(*path)).collect();

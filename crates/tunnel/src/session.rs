@@ -150,8 +150,7 @@ impl Path {
         self.unanswered <= UNANSWERED && !self.deaf
     }
 
-    /// Counts a round of probes at `now`, unless the answer to an earlier one may still be under
-    /// way.
+    /// Counts a round of probes at `now`, unless the answer to an earlier round may still arrive.
     fn ask(&mut self, now: Time) {
         if self.unanswered == 0 {
             self.asked = now;

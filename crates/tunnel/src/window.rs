@@ -59,8 +59,9 @@ const LESS: f64 = 0.9;
 /// queueing delay is its minimum round-trip time minus `BBR.min_rtt`. BBR draft -02 has no such
 /// rule.
 const LONGER: Duration = Duration::from_millis(2);
-/// Minimum time for which a minimum round-trip time is used (`MinRTTFilterLen`, BBR draft -02,
-/// section 2.14.1). The maximum is `2 * SPAN`.
+/// Length of the periods in which the minimum round-trip time is measured (`MinRTTFilterLen`, BBR
+/// draft -02, section 2.14.1). The minimum of the previous period is used, too, so a sample counts
+/// for one to two periods.
 const SPAN: Duration = Duration::from_secs(10);
 /// Round-trip time of a path before the first sample (`kInitialRtt`, RFC 9002, section 6.2.2).
 const UNKNOWN: Duration = Duration::from_millis(333);
@@ -260,7 +261,8 @@ impl Window {
         }
     }
 
-    /// Returns whether `largest` is older than all packets in flight.
+    /// Returns whether the packet number with the lowest 32 bits `largest` is below the numbers of
+    /// all packets in flight.
     fn is_past(&self, largest: u32) -> bool {
         let Some(first) = self.sent.front() else { return true };
         largest.wrapping_sub(first.number as u32).cast_signed() < 0

@@ -66,7 +66,7 @@ pub struct KeyFile {
 /// A peer in a key file: the other end of a session.
 #[derive(Clone)]
 pub struct Peer {
-    /// The peer's name, which only this file defines.
+    /// The peer's name. It is defined in this file only; the peer itself need not know it.
     pub name: String,
     /// The peer's public key.
     pub public: PublicKey,
@@ -82,7 +82,7 @@ pub enum KeyFileError {
     /// The file cannot be written.
     Write(PathBuf, io::Error),
     /// The file's mode gives access to users other than its owner. The fields are the file and its
-    /// mode. A file of root may be readable by its group.
+    /// mode. As an exception, the group of a file of root may read it.
     Open(PathBuf, u32),
     /// The content of the key file is invalid.
     Content(TomlError),
@@ -90,10 +90,11 @@ pub enum KeyFileError {
     Empty(PathBuf),
     /// The file is not a key file, but a wg-quick file of a tunnel.
     WgQuick(PathBuf),
-    /// The key file was made for the other end of a session. The fields are the file, the end for
-    /// which it was made, and the name that it gives to its peer.
+    /// The key file was made for the other end of a session. The fields are the file, the end that
+    /// should read it, and the name of the first peer in the file, if it has a peer.
     OtherHalf(PathBuf, KeyEnd, Option<String>),
-    /// The public key of this peer occurs twice, or is our own.
+    /// The public key of the named peer occurs twice in the file, or is our own. The fields are
+    /// the file and the peer's name.
     Twice(PathBuf, String),
 }
 

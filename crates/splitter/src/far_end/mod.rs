@@ -33,8 +33,8 @@ pub struct FarEnd {
 }
 
 impl FarEnd {
-    /// Returns these settings with the far end's interface in place of a server. The tunnel then
-    /// carries IP packets.
+    /// Returns these settings, changed to request the far end's network interface instead of a
+    /// server. The tunnel then carries IP packets.
     #[must_use]
     pub fn for_packets(self) -> FarEnd {
         FarEnd { behind: INTERFACE.to_owned(), ..self }
@@ -46,8 +46,8 @@ impl FarEnd {
         Inner::of(&self.public, &self.own.public)
     }
 
-    /// Returns the maximum number of bytes that a packet adds to its datagram, excluding padding
-    /// zeros.
+    /// Returns the maximum difference in bytes between a datagram and the tunnel packet that
+    /// carries it, excluding padding zeros.
     #[must_use]
     pub fn overhead(&self) -> usize {
         if self.pad.is_empty() { OVERHEAD } else { PADDED_OVERHEAD }

@@ -39,7 +39,8 @@ pub(super) struct ClientState {
     gone: bool,
     /// The destination that the client requested; `None` if it is not available here.
     pub(super) wanted: Option<Destination>,
-    /// Flow number of the last datagram that was received from the client.
+    /// Number of the flow (the datagrams of one program) that the client's last datagram belongs
+    /// to.
     pub(super) flow: u16,
     /// Scheduler that distributes answers of the server over the client's paths; `None` before the
     /// client's first session.

@@ -1,5 +1,6 @@
-//! The event loop of the far end. It passes packets of clients and answers of servers to the core.
-//! The core returns datagrams for servers and packets for clients.
+//! The event loop of the far end. It passes packets of clients and answers of servers to the
+//! protocol core ([`anabranch_tunnel::Far`]). The core returns datagrams for servers and packets
+//! for clients.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -32,14 +33,16 @@ use super::streams::{BEHIND, Entry, Packets, STREAMS, Streams};
 use crate::far_end::Inner;
 use crate::split::signals::signals;
 
-/// Poller token of the socket for clients' packets. Tokens of flows' sockets count up from 0.
+/// Poller token of the socket for clients' packets. The sockets to servers have tokens that count
+/// up from 0.
 const LISTENER: u64 = u64::MAX;
 const STOP: u64 = u64::MAX - 1;
 const HUB: u64 = u64::MAX - 2;
 const RELOAD: u64 = u64::MAX - 3;
 const TCP_LISTENER: u64 = u64::MAX - 4;
 const TLS_LISTENER: u64 = u64::MAX - 5;
-/// Receive and send buffers of the listener in bytes, shared by all clients.
+/// Size of the listening socket's receive buffer, and also of its send buffer, in bytes. All
+/// clients share these buffers.
 const BUFFER: usize = 16 << 20;
 /// Maximum number of messages taken from a socket at once.
 const RUNS: usize = 32;
@@ -132,7 +135,7 @@ pub(super) struct Driver<'s> {
     listener: UdpSocket,
     /// Paths of clients that are TCP or TLS streams; `None` if streams are not accepted.
     pub(super) streams: Option<Streams>,
-    /// Buffer for packets (reused; its content is used within one call only).
+    /// Buffer for the packets that one call reads from a stream.
     packets: Packets,
     /// Stream that becomes readable when the far end should stop.
     _stop: UnixStream,
@@ -256,7 +259,7 @@ impl<'s> Driver<'s> {
         tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
     }
 
-    /// Waits until a file is ready or a timer is due.
+    /// Waits until a file descriptor (such as a socket) is ready or a timer is due.
     fn wait(&mut self, ready: &mut Vec<Ready>) -> Result<(), Failure> {
         let timer = self.timers.first().map_or(self.next_sweep, |timer| timer.0);
         let due = timer.min(self.next_sweep).min(self.next_snapshot);
@@ -283,8 +286,8 @@ impl<'s> Driver<'s> {
         self.send(now);
     }
 
-    /// Accepts the streams that wait at the socket with the token `entry`, from clients and unknown
-    /// peers.
+    /// Accepts the TCP and TLS streams of clients and unknown peers that wait at the listening
+    /// socket with the token `entry`.
     fn on_streams(&mut self, entry: u64) {
         let now = self.clock.now();
         if let Some(streams) = &mut self.streams {
@@ -298,7 +301,8 @@ impl<'s> Driver<'s> {
         self.streams.iter_mut().for_each(|streams| streams.pump(number, &self.poller));
     }
 
-    /// Reads packets from a stream, or writes to it if it has room.
+    /// Handles an event of a stream: writes queued packets if the stream is writable, and reads
+    /// packets if it is readable.
     fn on_stream(&mut self, number: u64, event: Ready) {
         let now = self.clock.now();
         let Some(streams) = &mut self.streams else { return };

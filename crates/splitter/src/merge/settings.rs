@@ -184,7 +184,7 @@ pub struct Snapshot {
     /// Number of datagrams that the kernel dropped on arrival because our socket's buffer was
     /// full.
     pub missed: u64,
-    /// Datagrams to clients that could not be sent.
+    /// Number of datagrams to clients that could not be sent.
     pub unsent: u64,
     /// Number of datagrams to clients that were sent before their delay ended, because their queue
     /// was full.

@@ -487,7 +487,7 @@ impl Streams {
         self.ended.pop()
     }
 
-    /// Returns the counters of a stream.
+    /// Returns the counters of the stream `number`; `None` if it has ended.
     pub(super) fn look(&self, number: u64) -> Option<StreamSnapshot> {
         let connection = &self.carriers.get(&number)?.connection;
         let (queued, aged) = (connection.queued() as u64, connection.count().aged);

@@ -180,8 +180,8 @@ impl fmt::Display for LoginError {
 impl std::error::Error for LoginError {}
 
 impl Login {
-    /// Logs in and starts mosh-server. Writes to `said` the output of ssh and of the server that
-    /// is not a part of mosh-server's answer.
+    /// Logs in and starts mosh-server. Writes all output of ssh and of the server to `said`,
+    /// except mosh-server's answer.
     ///
     /// # Errors
     /// [`LoginError`] if the login failed to start a session.

@@ -39,7 +39,7 @@ pub struct Egress {
     /// Maximum bytes of an IP packet on the part of the route that this machine knows; `None` if
     /// unknown.
     pub mtu: Option<u32>,
-    /// Number of source ports to rotate over, at least 1.
+    /// Number of source ports that the path uses in turn, at least 1.
     pub ports: u16,
     /// TCP address of the proxy or, if the path is a stream, of its first hop. The interface, the
     /// route and the MTU then belong to the connection to this address. `None` for datagrams
@@ -48,7 +48,7 @@ pub struct Egress {
     /// Intermediary of the stream ([`Apart`]), if the path is a stream; `None` for a path of
     /// datagrams.
     pub stream: Option<Apart>,
-    /// Warning about a setting that works but is probably a mistake.
+    /// Warning about a setting that works but is probably a mistake; `None` if there is none.
     pub note: Option<String>,
 }
 

@@ -14,19 +14,20 @@ use crate::socks::{Proxy, ProxyFault};
 /// Function that returns the addresses of a name, at least one.
 pub type Names<'n> = &'n dyn Fn(&Target) -> io::Result<Vec<SocketAddr>>;
 
-/// Returns the egress of each path to the first of `destinations` that all paths reach.
+/// Looks up routes to each of `destinations` in turn, until all paths lead to one of them. Returns
+/// the egresses (interface, source address and route) of the paths to this server.
 ///
 /// * `if:` the interface must exist, be up and have a route to the server. If the route exists
 ///   only in a rule for one of the interface's own addresses (usual for a second uplink), that
 ///   address becomes the source.
 /// * `wg:` names a tunnel, whose interface must be up, and otherwise equals `if:`.
-/// * `addr:` the address must be this machine's. The route is looked up *with that source*, and
-///   the path is bound to the route's interface.
+/// * `addr:` the address must belong to this machine. The route is looked up *with that source*,
+///   and the path is bound to the route's interface.
 /// * `ports:` alone uses the present route, and the path is bound to the route's interface. An
 ///   unbound path would follow every change of the default route. For example, a full tunnel that
 ///   is started later becomes the default route. The datagrams that carry the tunnel would then be
 ///   routed into the tunnel itself.
-/// * If the path uses a proxy or is a stream, these rules apply to its first hop.
+/// * If the path uses a proxy or is a stream, these rules apply to the route to its first hop.
 ///
 /// `fwmark` is the mark of our sockets, which routing rules may use. Without destinations the
 /// result is empty.
@@ -68,8 +69,8 @@ pub fn resolve_by(
 
 /// Resolves paths again after the machine's network changed, and returns a result for each path,
 /// in order. Each path stays on the interface of its egress in `before`. If this interface no
-/// longer leads to the server, the result is an error. An error with [`Fault::is_passing`] gives
-/// no information about the path.
+/// longer leads to the server, the result is an error. If [`Fault::is_passing`] is true of an
+/// error, only the lookup failed, and the path may work.
 ///
 /// Without the fixed interface, a lookup would move a path to the present route, even with
 /// `addr:`. For example, the rules of a full tunnel (wg-quick's `not fwmark`) send every unmarked
@@ -110,8 +111,8 @@ pub fn redirect(
     found.iter().find_map(|&at| machine.way_through(&pinned, before.server, at, fwmark).ok())
 }
 
-/// Addresses of a root name server, as examples of public addresses that are never this machine's.
-/// Routes to them are looked up, but nothing is sent.
+/// Addresses of a root name server, as examples of public addresses that never belong to this
+/// machine. Routes to them are looked up, but nothing is sent.
 const FAR: [SocketAddr; 2] = [
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(198, 41, 0, 4)), 53),
     SocketAddr::new(IpAddr::V6(Ipv6Addr::new(0x2001, 0x503, 0xba3e, 0, 0, 0, 2, 0x30)), 53),
@@ -213,7 +214,7 @@ fn all_towards(
 }
 
 /// Returns the egress (interface, source address and route) to the first of the proxy's addresses
-/// `found` that can be reached.
+/// `found` that this machine has a route to.
 fn to_proxy(
     machine: &Machine,
     spec: &PathSpec,
@@ -467,7 +468,8 @@ impl Machine {
         }
     }
 
-    /// Returns a warning about a path that works but is probably a mistake.
+    /// Returns a warning about a path that works but is probably a mistake; `None` if there is
+    /// nothing to warn about.
     fn note(
         &self,
         spec: &PathSpec,

@@ -12,7 +12,7 @@ use crate::wg_quick::interface_name;
 
 /// Maximum number of characters of a path's name, which becomes a file name.
 pub const MAX_NAME: usize = 32;
-/// Maximum number of source ports among which a path rotates.
+/// Maximum number of source ports that a path uses in turn.
 pub const MAX_PORTS: u16 = 64;
 /// Keyword of a proxy.
 const PROXY: &str = "socks5";
@@ -32,7 +32,7 @@ pub struct PathSpec {
     pub tunnel: Option<String>,
     /// Source address that the path's sockets are bound to (`addr:`).
     pub source: Option<IpAddr>,
-    /// Number of source ports among which the path rotates (`ports:`), from 1 to [`MAX_PORTS`].
+    /// Number of source ports that the path uses in turn (`ports:`), from 1 to [`MAX_PORTS`].
     pub ports: u16,
     /// The proxy of the path (`socks5:`). `device` and `source` then apply to the connection to
     /// the proxy.

@@ -19,13 +19,15 @@ const SSH_PORT: u16 = 22;
 pub enum StreamKind {
     /// `tcp:[HOST:PORT]`: a TCP connection to the far end, at this address if it is given.
     Tcp(Option<Target>),
-    /// `socks5-tcp:[USER[:PASSWORD]@]HOST:PORT`: through a SOCKS5 proxy.
+    /// `socks5-tcp:[USER[:PASSWORD]@]HOST:PORT`: a TCP connection through a SOCKS5 proxy.
     Socks5(Proxy),
-    /// `http:[USER[:PASSWORD]@]HOST:PORT`: through an HTTP proxy, by CONNECT.
+    /// `http:[USER[:PASSWORD]@]HOST:PORT`: a connection through an HTTP proxy, by the method
+    /// CONNECT.
     Http(Proxy),
-    /// `ssh:[USER@]HOST[:PORT]`: through the system's OpenSSH client.
+    /// `ssh:[USER@]HOST[:PORT]`: a connection that the system's OpenSSH client forwards through
+    /// this host.
     Ssh(SshHost),
-    /// `tls:HOST:PORT`: TLS to the far end at this address.
+    /// `tls:HOST:PORT`: a TLS connection to the far end, which listens at this address.
     Tls(Target),
     /// `onion:K`: K circuits of an onion network's client, each a separate path.
     Onion(Circuits),
@@ -42,7 +44,7 @@ pub struct SshHost {
     pub port: Option<u16>,
 }
 
-/// Circuits of an onion network's client.
+/// Circuits of an onion network's client that carry the streams of a path setting `onion:`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Circuits {
     /// Number of circuits. Each becomes a separate path.
@@ -159,9 +161,9 @@ impl Circuits {
     }
 }
 
-/// Returns `count` kinds of streams, one for each circuit. Each has a separate user name at the
-/// SOCKS port `at` of an onion network's client, which isolates streams by user name and password.
-/// `run` differs at each start of the program, and makes the user names unique.
+/// Returns `count` streams through the SOCKS port `at` of an onion network's client. Each stream
+/// has a separate user name, so that the client puts each on a separate circuit. `run` differs at
+/// each start of the program, and makes the user names unique.
 pub fn circuits(count: u8, at: &Target, run: &str) -> Vec<StreamKind> {
     let user = |n: u8| format!("anabranch-{run}-{n}");
     let login = |n| Login::new(&user(n), Password::Text("stream".into()));

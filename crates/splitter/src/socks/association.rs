@@ -65,7 +65,7 @@ pub(crate) fn is_over(mut control: &TcpStream) -> bool {
 /// Connects to a proxy and asks it to relay datagrams. Blocks for at most 8 s.
 ///
 /// # Errors
-/// The proxy is not reachable, refuses, or sends an invalid answer.
+/// The proxy is not reachable, refuses to relay, or sends an invalid answer.
 pub fn associate(
     reach: &Reach,
     credentials: Option<&Credentials>,
@@ -89,7 +89,8 @@ fn relay_at(proxy: IpAddr, named: IpAddr) -> IpAddr {
     if named.is_unspecified() || is_narrower { proxy } else { named }
 }
 
-/// Part of the Internet in which an address is valid, from the narrowest to the widest.
+/// Size of the part of the Internet in which an address is valid. The variants are in ascending
+/// order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Scope {
     Machine,

@@ -13,7 +13,7 @@ use super::fault::ProxyFault;
 /// proxy's own address. `v6` is true if the proxy was reached over IPv6.
 ///
 /// # Errors
-/// The proxy refuses, or sends an invalid answer.
+/// The proxy refuses to relay, or sends an invalid answer.
 pub fn converse(
     stream: &mut (impl Read + Write),
     credentials: Option<&Credentials>,

@@ -111,9 +111,9 @@ impl Opened {
         self.unfit
     }
 
-    /// Adds the datagram `payload` to the last run (datagrams of equal length, stored together).
-    /// Begins a new run if the last one has an index below `first`, is complete, or has shorter
-    /// datagrams.
+    /// Adds the datagram `payload` to the last run (datagrams of equal length, stored together),
+    /// or begins a new run. A new run begins if the last run's index is below `first`, or if that
+    /// run is complete or has shorter datagrams.
     fn add(&mut self, first: usize, payload: &[u8], ecn: u8) {
         let start = self.bytes.len();
         self.bytes.extend(payload);

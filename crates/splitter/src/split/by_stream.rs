@@ -14,7 +14,8 @@ use super::streams::Outcome;
 
 impl Driver<'_> {
     /// Appends sealed packets of the tunnel to the streams of their paths. If a stream has no room
-    /// or no connection, drops its packets, as a full socket would.
+    /// or no connection, drops the packets for it, as the kernel drops datagrams for a full
+    /// socket.
     pub(super) fn send_by_stream(&mut self, now: Time, group: &[Outgoing<'_>]) {
         for outgoing in group {
             let streams = &mut self.uplinks.streams;

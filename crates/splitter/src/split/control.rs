@@ -17,10 +17,12 @@ use super::{Failure, Reread, Settings};
 /// The sources of external events: signals, the reader of settings, and the kernel's network
 /// messages.
 pub(super) struct Control<'s> {
-    /// Socket that becomes readable when the splitter must stop.
+    /// Socket that becomes readable when the splitter must stop: on a signal, or at the request of
+    /// the calling program.
     pub(super) stop: UnixStream,
     pub(super) hangup: Option<Hangup>,
-    /// Whether SIGINT ends the program at once, because only interruptible work is left.
+    /// Whether SIGINT ends the program at once. It is set near the end of the run, when only work
+    /// is left that may be interrupted.
     hasty: Arc<AtomicBool>,
     /// Function that reads the settings again on a reload; `None` if reloads are not supported.
     pub(super) reread: Option<Reread<'s>>,
@@ -34,9 +36,9 @@ pub(super) struct Control<'s> {
 }
 
 impl<'s> Control<'s> {
-    /// Starts to watch for signals or, if `stop` is given, for the time at which `stop` becomes
-    /// readable.
-    ///
+    /// Starts to watch for signals that stop the splitter. If `stop` is given, watches instead for
+    /// `stop` to become readable.
+    /// |
     /// # Errors
     /// No file, thread or signal handler is available.
     pub(super) fn start(
@@ -61,8 +63,8 @@ impl<'s> Control<'s> {
         self.hangup.as_mut().is_some_and(Hangup::take)
     }
 
-    /// Makes SIGINT end the program at once from now on. Called when only interruptible work is
-    /// left.
+    /// Makes SIGINT end the program at once from now on. Called near the end of the run, when only
+    /// work is left that may be interrupted.
     pub(super) fn exit_on_signal(&self) {
         self.hasty.store(true, Ordering::Release);
     }

@@ -21,7 +21,8 @@ use super::uplinks::Uplinks;
 use super::warnings::Warnings;
 use super::{Failure, Listening, Reread, Screen, Settings, manager};
 
-/// Poller token of the listener. The tokens of path sockets count up from 0.
+/// Poller token of the socket at which clients' datagrams arrive. The tokens of path sockets count
+/// up from 0.
 pub(super) const LISTENER: u64 = u64::MAX;
 pub(super) const STOP: u64 = u64::MAX - 1;
 pub(super) const NETWORK: u64 = u64::MAX - 2;
@@ -38,14 +39,14 @@ pub(super) const DIALS: u64 = u64::MAX - 8;
 
 /// Maximum number of messages read from a socket at once.
 const RUNS: usize = 32;
-/// Maximum number of file events handled at once.
+/// Maximum number of ready file descriptors (such as sockets) that one wait for events returns.
 pub(super) const EVENTS: usize = 256;
 
 /// Runs the splitter until SIGINT, SIGTERM or SIGHUP arrives. Returns the final counters.
 ///
 /// # Errors
-/// Before the listener is open: a setting cannot be applied. After that: one of the program's own
-/// files failed, or a capture could not be completed.
+/// At the start: a setting cannot be applied. Later: a file descriptor of the program failed, or a
+/// packet capture could not be completed.
 pub fn run(settings: Settings, screen: &mut dyn Screen) -> Result<Snapshot, Failure> {
     run_driver(Driver::new(settings, None, screen, None)?)
 }
@@ -96,7 +97,7 @@ pub(super) struct Driver<'s> {
     pub(super) core: Core,
     pub(super) clock: Clock,
     pub(super) poller: Poller,
-    /// The entrance of clients' datagrams.
+    /// The entrance of clients' datagrams: a local port or an interface.
     pub(super) ingress: Ingress,
     /// The connections to the servers.
     pub(super) uplinks: Uplinks,
@@ -117,7 +118,7 @@ pub(super) struct Driver<'s> {
 }
 
 impl Driver<'_> {
-    /// Waits until a file is ready or a timer expires.
+    /// Waits until a file descriptor (such as a socket) is ready or a timer expires.
     fn wait(&mut self, ready: &mut Vec<Ready>) -> Result<(), Failure> {
         let dues = [
             self.core.next_timeout(),
@@ -219,7 +220,8 @@ impl Driver<'_> {
         self.send(now, &outgoing);
     }
 
-    /// Handles errors of earlier datagrams, from a socket's error queue.
+    /// Handles errors of datagrams that were sent earlier. The kernel reports them in the error
+    /// queue of the socket with `token`.
     fn on_late_errors(&mut self, now: Time, token: u64) {
         while let Some(socket) = self.uplinks.sockets.by_token(token) {
             let Ok(Some(error)) = socket.udp.take_error() else { return };
@@ -261,8 +263,8 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Checks all paths again if the kernel has reported a change of the network and the check is
-    /// due.
+    /// Looks up the routes of all paths again if the kernel has reported a change of the network
+    /// and the lookup is due.
     fn look_again(&mut self, now: Time) {
         let families = self.uplinks.egress_table.led();
         let looks = self.uplinks.egress_table.look_again(now);
@@ -333,7 +335,7 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Executes the core's outputs when no batch is being handled.
+    /// Executes the core's outputs after an event other than received datagrams.
     pub(super) fn settle(&mut self, now: Time) {
         let (mut outgoing, mut back) = (Vec::new(), Vec::new());
         self.drain(now, None, &mut outgoing, &mut back);
@@ -343,7 +345,7 @@ impl Driver<'_> {
 
     /// Takes the core's outputs. Datagrams for the server go into `outgoing`, datagrams for the
     /// client into `back`. All other outputs are executed at once. `run` contains the datagrams
-    /// that the core has just handled.
+    /// that the core has just handled; `None` after another event.
     pub(super) fn drain<'a>(
         &mut self,
         now: Time,

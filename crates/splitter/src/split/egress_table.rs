@@ -13,13 +13,14 @@ use super::{Failure, Settings};
 use crate::paths::{self, Egress, Fault, PathError, PathSpec};
 use crate::steer::{Exit, Out};
 
-/// Minimum interval between two lookups. The kernel reports each changed address and route
-/// separately, and a routing daemon may change thousands.
+/// Minimum interval between two lookups of the paths' routes. The kernel reports each changed
+/// address and route separately, and a routing daemon may change thousands.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Delay until the next lookup after an incomplete answer of the kernel.
+/// Delay until the next lookup of the paths' routes if the kernel did not answer the last lookup
+/// for every path.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The result of a repeated lookup of one path.
+/// The result of a repeated lookup of one path's route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Look {
     pub(super) path: PathId,
@@ -64,7 +65,8 @@ impl fmt::Display for Moved {
     }
 }
 
-/// The egresses (interfaces, source addresses and routes) of all paths, and the times of lookups.
+/// The egresses (interfaces, source addresses and routes) of all paths, and the times at which
+/// they are looked up again.
 #[derive(Debug)]
 pub(super) struct EgressTable {
     specs: Vec<PathSpec>,
@@ -77,9 +79,9 @@ pub(super) struct EgressTable {
     /// bound. Empty if `families` is `None`.
     last: Vec<[Option<Egress>; 2]>,
     fwmark: Option<u32>,
-    /// Time of the next lookup; `None` if none is needed.
+    /// Time at which the routes are looked up next; `None` if no lookup is needed.
     due: Option<Time>,
-    /// Earliest time of the next lookup.
+    /// Time before which the routes are not looked up again: [`PAUSE`] after the last lookup.
     rested: Time,
 }
 
@@ -97,7 +99,8 @@ impl EgressTable {
     /// that clients will name later.
     ///
     /// # Errors
-    /// A path leads nowhere, or two paths use the same interface with the same address.
+    /// A path has no route to public addresses, or two paths use the same interface with the same
+    /// source address.
     pub(super) fn anywhere(settings: &Settings) -> Result<EgressTable, Failure> {
         let answers = paths::anywhere(&settings.specs, settings.fwmark);
         let answers = answers.map_err(|error| Failure::System("cannot look up routes", error))?;
@@ -152,7 +155,8 @@ impl EgressTable {
     }
 
     /// Returns, for each path, whether it leads to IPv4 servers and whether it leads to IPv6
-    /// servers. Returns an empty list if all clients have one server.
+    /// servers. Returns an empty list if all clients share one server, as with a local port or a
+    /// far end.
     pub(super) fn led(&self) -> Vec<[bool; 2]> {
         let families = self.families.iter().flatten();
         families.map(|both| both.each_ref().map(Option::is_some)).collect()
@@ -175,8 +179,9 @@ impl EgressTable {
         exits.collect()
     }
 
-    /// Returns one egress (interface and route) for each path, and a second list with the IPv6
-    /// egresses of the paths that have egresses for both IP versions.
+    /// Returns two lists of egresses (interfaces and routes). The first has one egress for each
+    /// path. The second has the IPv6 egresses of the paths that have egresses for both IP
+    /// versions.
     pub(super) fn primary_and_others(&self) -> (Vec<Egress>, Vec<Egress>) {
         let families = self.families.iter().flatten();
         let others = families.filter_map(|both| both[0].as_ref().and(both[1].clone()));
@@ -189,7 +194,8 @@ impl EgressTable {
         [primary, others].concat()
     }
 
-    /// Replaces the paths. Schedules a lookup: at once, or [`PAUSE`] after the last lookup.
+    /// Replaces the paths. Schedules a lookup of their routes, at the later of `now` and [`PAUSE`]
+    /// after the last lookup.
     pub(super) fn replace(&mut self, now: Time, specs: Vec<PathSpec>, egresses: Vec<Egress>) {
         (self.specs, self.egresses) = (specs, egresses);
         self.on_change(now);
@@ -206,8 +212,8 @@ impl EgressTable {
         self.egresses.first().expect("the core requires at least one path").server
     }
 
-    /// Returns an address in `found` that all paths reach, preferably the present server's
-    /// address. Returns `None` if there is no such address.
+    /// Returns the present server's address if `found` contains it, or else the first address in
+    /// `found` that all paths reach. Returns `None` if there is neither.
     pub(super) fn suitable(&self, found: &[SocketAddr]) -> Option<SocketAddr> {
         let wanted = self.server();
         let reached =
@@ -219,8 +225,8 @@ impl EgressTable {
             .copied()
     }
 
-    /// Schedules a lookup after a change of the network: at once, unless the last lookup was less
-    /// than [`PAUSE`] ago.
+    /// Schedules a lookup of the routes after a change of the network, at the later of `now` and
+    /// [`PAUSE`] after the last lookup.
     pub(super) fn on_change(&mut self, now: Time) {
         self.due = Some(now.max(self.rested));
     }
@@ -230,7 +236,8 @@ impl EgressTable {
         self.due
     }
 
-    /// Looks up every path again if a lookup is due. Returns the results.
+    /// Looks up the route of every path again if a lookup is due. Returns the results, or an empty
+    /// list if no lookup is due.
     pub(super) fn look_again(&mut self, now: Time) -> Vec<Look> {
         if self.due.is_none_or(|due| due > now) {
             return Vec::new();
@@ -261,8 +268,9 @@ impl EgressTable {
         looks
     }
 
-    /// Changes a path to another address of its proxy or first hop, from the addresses `found` for
-    /// the name. Returns the change; `None` if no address can be reached.
+    /// Changes a path to another address of its proxy or first hop. `found` has the addresses that
+    /// the name now resolves to. Returns the change; `None` if the path's interface reaches none
+    /// of them.
     pub(super) fn redirect(&mut self, path: PathId, found: &[SocketAddr]) -> Option<Look> {
         let index = path.index();
         let (spec, before) = (&self.specs[index], &self.egresses[index]);
@@ -290,8 +298,8 @@ impl EgressTable {
         numbered.map(|(index, both)| self.judge_both(index, both)).collect()
     }
 
-    /// Applies the results of the lookups for IPv4 and IPv6. A path works if at least one lookup
-    /// succeeded.
+    /// Applies the results of a path's lookups for IPv4 and IPv6. The path works if it has a route
+    /// for at least one of the two.
     fn judge_both(&mut self, index: usize, answers: [Result<Egress, PathError>; 2]) -> Look {
         let path = PathId::at(index);
         let families = self

@@ -33,7 +33,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Sends the core's datagrams: sealed if there is a far end, otherwise unchanged.
+    /// Sends the core's datagrams. If there is a far end, encrypts them in tunnel packets;
+    /// otherwise sends them unchanged.
     pub(super) fn send(&mut self, now: Time, outgoing: &[Outgoing<'_>]) {
         let Some(tunnel) = self.tunnel.as_mut().filter(|_| !outgoing.is_empty()) else {
             return self.send_as_is(now, outgoing);
@@ -151,8 +152,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Reports to the core whether `path` is down. `broken` is a reason found on this machine, if
-    /// any; the path may also be down because the far end is silent on it.
+    /// Reports to the core whether `path` is down. `broken` is the reason if the cause is on this
+    /// machine. If it is `None`, the path is down only if the far end is silent on it.
     pub(super) fn report_path(&mut self, now: Time, path: PathId, broken: Option<DownReason>) {
         let tunnel = self.tunnel.as_mut();
         let broken = tunnel.map_or(broken, |tunnel| tunnel.note_broken(now, path, broken));

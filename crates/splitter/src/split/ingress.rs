@@ -25,11 +25,11 @@ pub(super) const ROOM: usize = 65_536;
 pub(super) enum Ingress {
     /// A local port. All its clients use the same server.
     Port(UdpSocket),
-    /// An interface. Each of its packets names its server.
+    /// An interface. Each of its packets has the address of its server.
     Tun(Box<TunIngress>),
 }
 
-/// The interface, with the state that is needed to send through it.
+/// The interface at which programs' packets arrive, with the state that is needed to answer them.
 #[derive(Debug)]
 pub(super) struct TunIngress {
     tun: Tun,
@@ -43,7 +43,7 @@ pub(super) struct TunIngress {
     packet: Vec<u8>,
 }
 
-/// Packets that were read at once, each in `ROOM` bytes of the buffer.
+/// Packets that one call has read from the interface. Each uses `ROOM` bytes of the buffer.
 #[derive(Debug)]
 pub(super) struct Arena {
     pub(super) bytes: Box<[u8]>,
@@ -109,8 +109,8 @@ impl Ingress {
         steering.map_or(Ok(()), |steering| steering.follow(exits))
     }
 
-    /// Returns the counters of connections that are kept on one path (pinned). If `now`, first
-    /// reads the counters again.
+    /// Returns the counters of connections that are kept on one path (pinned). If `now` is true,
+    /// first reads the counters from the kernel; otherwise they may be older.
     pub(super) fn pinned(&self, now: bool) -> Vec<Pinned> {
         match self {
             Ingress::Port(_) => Vec::new(),
@@ -137,8 +137,8 @@ impl Ingress {
     }
 
     /// Returns whether the guard table is intact ([`Steering::is_guarded`]). The guard table
-    /// blocks packets while another program has flushed the main table. The kernel does not report
-    /// the guard table's removal.
+    /// blocks packets while another program has flushed the splitter's main nftables table. The
+    /// kernel does not report the guard table's removal.
     pub(super) fn is_guarded(&mut self) -> bool {
         let steering = self.interface().and_then(|ingress| ingress.steering.as_mut());
         steering.is_none_or(Steering::is_guarded)
@@ -172,7 +172,7 @@ impl AsFd for Ingress {
 }
 
 impl TunIngress {
-    /// Reads at most [`ROUND`] of the waiting packets.
+    /// Reads waiting packets from the interface, at most [`ROUND`].
     pub(super) fn read(&mut self) -> io::Result<()> {
         self.arena.lengths.clear();
         for room in self.arena.bytes.chunks_exact_mut(ROOM) {
@@ -189,8 +189,8 @@ impl TunIngress {
         self.steering.as_ref().and_then(|steering| steering.plan().request.inner)
     }
 
-    /// Passes packets from the far end to the machine or the namespace. Returns the number of
-    /// packets that could not be passed.
+    /// Passes packets from the far end to the programs of the machine or network namespace,
+    /// through the interface. Returns the number of packets that the interface did not accept.
     pub(super) fn take(&self, packets: &Received<'_>) -> u64 {
         packets.datagrams().map(|packet| u64::from(self.tun.write(packet).is_err())).sum()
     }

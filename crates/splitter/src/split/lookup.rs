@@ -1,5 +1,5 @@
-//! Name resolution on a separate thread, for a caller that waits for the results, such as new
-//! settings.
+//! Name resolution on a separate thread, for settings that take effect only when their names are
+//! resolved. These settings are the "caller" (`W`) that waits for the results.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -13,7 +13,8 @@ use anabranch_os::target::Target;
 /// The lookup results, one for each name.
 pub(super) type Found = Vec<(Target, io::Result<Vec<SocketAddr>>)>;
 
-/// A lookup of names for a waiting caller `W`. A new caller replaces the previous caller.
+/// A lookup of names on which a caller `W` waits, for example new settings. A new caller replaces
+/// the previous caller.
 #[derive(Debug)]
 pub(super) struct Lookup<W> {
     waiting: Option<W>,

@@ -52,7 +52,7 @@ fn name_server(event: &mut Event, servers: &HashMap<SessionId, SocketAddr>) {
 
 impl Driver<'_> {
     /// Handles an event of the core: records the protocol of a session, or starts a lookup for a
-    /// silent server. Adds the server to the event.
+    /// silent server. Adds the server's address to an event that lacks it.
     pub(super) fn follow_name(&mut self, now: Time, event: &mut Event) {
         match *event {
             Event::Recognised { session, protocol, .. } => {

@@ -23,9 +23,9 @@ pub(super) struct Outgoing<'a> {
 }
 
 impl<'a> Outgoing<'a> {
-    /// Converts an output of the core. `run` contains the datagrams that the core has just
-    /// handled. Returns `None` if the output refers to some of these datagrams and `run` is
-    /// `None`.
+    /// Converts an output of the core. An output may refer to received datagrams; `run` contains
+    /// the datagrams that the core has just handled. Returns `None` if the output refers to
+    /// received datagrams and `run` is `None`.
     pub(super) fn of(
         (session, tuple, path): (SessionId, TupleId, PathId),
         payload: Payload,
@@ -138,8 +138,8 @@ pub(super) fn groups<'g>(outgoing: &'g [Outgoing<'_>]) -> impl Iterator<Item = R
     })
 }
 
-/// Returns the members of `group`, each with the range of those of its datagrams that were sent.
-/// The ranges follow from the send report `report`.
+/// Returns each member of `group` with the index range of its datagrams that were sent, according
+/// to `report`.
 pub(super) fn gone<'g, 'a>(
     group: &'g [Outgoing<'a>],
     report: &'g SendReport<'_>,

@@ -62,8 +62,8 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Returns the datagram in `packet` if it is to be split, else `None`. Fragments are stored
-    /// until their datagram is complete. Packets that the kernel or programs send on every
+    /// Returns the datagram in `packet` if the splitter forwards it, else `None`. Fragments are
+    /// stored until their datagram is complete. Packets that the kernel or programs send on every
     /// interface ([`packet::is_housekeeping`]) are counted. All other packets are answered with
     /// the ICMP error of a router that refuses to forward them.
     fn admit<'p>(&mut self, now: Time, packet: &'p [u8]) -> Option<Datagram<'p>> {

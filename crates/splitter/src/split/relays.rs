@@ -59,7 +59,8 @@ impl Driver<'_> {
     }
 
     /// Prepares for new numbers of paths: stops watching the connections of spare associations
-    /// (UDP relays of proxies), and drops datagrams that wait for a removed proxy.
+    /// (UDP relays of proxies), and drops datagrams that wait for a removed proxy. `stays` returns
+    /// whether a path's proxy is kept.
     pub(super) fn leave_proxies(&mut self, now: Time, stays: impl Fn(PathId) -> bool) {
         for path in self.uplinks.proxies.paths() {
             if let Some(spare) = self.uplinks.proxies.spare(path) {
@@ -190,7 +191,7 @@ impl Driver<'_> {
         self.tend(now);
     }
 
-    /// Handles the result of a new check of the route and addresses of a path.
+    /// Handles the result of a new check of a path's route and source address.
     pub(super) fn on_look(&mut self, now: Time, look: &Look) {
         if let Some(moved) = &look.moved {
             self.uplinks.sockets.retire(now, look.path);

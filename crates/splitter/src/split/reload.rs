@@ -44,8 +44,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Continues a change of settings once the names of new first hops are looked up. Sessions
-    /// continue during the lookup.
+    /// Continues a change of settings after the names of new first hops (proxies, far ends) were
+    /// looked up. Sessions continue during the lookup.
     pub(super) fn on_looked_up(&mut self) {
         if let Some((settings, found)) = self.control.lookup.answer() {
             self.take_over(settings, &found);
@@ -102,8 +102,8 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Sets up the tunnel's new paths after a reload, which have the entry `None` in `before`. A
-    /// new path may be a stream or a path of datagrams.
+    /// Sets up the tunnel's new paths after a reload. A new path has the entry `None` in `before`,
+    /// and may be a stream or a path of datagrams.
     fn lead_tunnel(&mut self, now: Time, before: &[Option<PathId>]) {
         let ports = &self.settings.core.ports;
         self.tunnel.iter_mut().for_each(|tunnel| tunnel.renumber(ports));

@@ -24,9 +24,10 @@ pub(super) struct Report<'s> {
     pub(super) warnings: Warnings,
     /// Time at which the counters are shown next.
     pub(super) next_snapshot: Time,
-    /// The listener's drop counter at its last reading.
+    /// The kernel's count of datagrams that it dropped at the local port, when the count was last
+    /// read.
     counted: u32,
-    /// Number of datagrams that the listener has dropped.
+    /// Number of datagrams that the kernel has dropped at the local port since the start.
     missed: u64,
     /// Number of datagrams to clients that could not be delivered.
     pub(super) not_returned: u64,
@@ -91,7 +92,7 @@ impl<'s> Report<'s> {
         due
     }
 
-    /// Writes the data of the captures up to `now`.
+    /// Writes the captured packets up to `now` to the capture files.
     pub(super) fn flush(&mut self, now: Time) {
         self.taps.flush(now, self.screen);
     }

@@ -75,7 +75,7 @@ impl Resolver {
     }
 
     /// Ends a lookup. If `found`, returns the waiting sessions, which now have a server; otherwise
-    /// returns the sessions to close.
+    /// returns the sessions to close, after [`ATTEMPTS`] failed lookups each.
     pub(super) fn settle(&mut self, now: Time, found: bool) -> Vec<SessionId> {
         self.asking.settle(now, found)
     }
@@ -106,25 +106,27 @@ impl AsFd for Resolver {
     }
 }
 
-/// The sessions that wait for an answer, and the time of the next lookup. All waiting sessions
-/// share one lookup at a time, with a pause after a failure.
+/// The sessions that wait for an answer, and the time of the next lookup. One lookup at a time
+/// serves all waiting sessions. After a failed lookup there is a pause.
 #[derive(Debug, Default)]
 struct Asking {
-    /// Number of failed lookups of each waiting session.
+    /// The waiting sessions, each with its number of failed lookups.
     waiting: BTreeMap<SessionId, u8>,
     under_way: bool,
-    /// Time before which no lookup begins, because a lookup has failed; `None` otherwise.
+    /// End of the pause after a failed lookup, before which no lookup begins; `None` if no pause
+    /// is needed.
     rested: Option<Time>,
 }
 
 impl Asking {
-    /// Adds a session. Returns whether a lookup is to begin.
+    /// Adds a session that waits for the addresses. Returns whether a lookup must begin now.
     fn ask(&mut self, now: Time, session: SessionId) -> bool {
         self.waiting.insert(session, 0);
         self.on_time(now)
     }
 
-    /// Returns whether a lookup is to begin at `now`.
+    /// Returns whether a lookup must begin at `now`: sessions wait, no lookup is in progress, and
+    /// the pause after a failure is over.
     fn on_time(&mut self, now: Time) -> bool {
         let resting = self.rested.is_some_and(|rested| rested > now);
         let begin = !self.under_way && !self.waiting.is_empty() && !resting;

@@ -84,8 +84,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Opens the socket of a tuple (path and source port), connected to the server or, with `by`,
-    /// to a proxy's relay.
+    /// Opens the socket of a tuple (path and source port), connected to the server, or to a
+    /// proxy's UDP relay if `by` is given.
     pub(super) fn open_socket(
         &mut self,
         now: Time,
@@ -167,8 +167,8 @@ impl Driver<'_> {
         self.report.warn(warning);
     }
 
-    /// Handles an error that a socket reports after its datagrams were sent. Errors of retired
-    /// sockets are ignored, because they do not concern the tuple's present socket.
+    /// Handles an error that a socket reports after its datagrams were sent. Ignores errors of a
+    /// retired socket, which only receives late answers.
     pub(super) fn blame(&mut self, now: Time, token: u64, fault: Fault) {
         let Some(socket) = self.uplinks.sockets.by_token(token) else { return };
         if socket.relay.is_some() && fault == Fault::Refused {

@@ -92,8 +92,8 @@ impl Settings {
         self
     }
 
-    /// Returns the budget of decoys (dummy packets); `None` if no decoys are sent. Without a far
-    /// end, which drops them, no decoys are sent.
+    /// Returns the budget of decoys (dummy packets), which only a far end recognises and drops;
+    /// `None` if no decoys are sent. Without a far end no decoys are sent.
     pub(super) fn decoys(&self) -> Option<DecoyBudget> {
         self.far_end.as_ref()?.decoys
     }
@@ -152,8 +152,8 @@ pub enum FarEndNews {
     Left,
 }
 
-/// The settings for display, with resolved names and paths. These settings are in force, or will
-/// be in force soon.
+/// The settings for display, with resolved names and paths. They are the settings in force or,
+/// before the splitter starts, the settings with which it will start.
 #[derive(Clone, Debug)]
 pub struct Listening {
     /// Address at which clients' datagrams arrive; `None` with an interface. If the settings name

@@ -13,12 +13,12 @@ use anabranch_os::hangup::{Hangup, is_ignored};
 /// Exit status after SIGINT, as shells define it.
 const INTERRUPTED: i32 = 128 + SIGINT;
 
-/// Returns a stream that becomes readable when the program should end. If `rereads`, also returns a
-/// watch on SIGHUP, on which the program reads its settings again.
+/// Returns a stream that becomes readable when the program should end. If `rereads` is true, also
+/// returns a watch on SIGHUP, on which the program reads its settings again.
 ///
-/// SIGINT and SIGTERM end the program. Without `rereads`, SIGHUP does so, too, unless it was
-/// ignored at the start (nohup). Once `hasty` is true, SIGINT ends the program at once; the caller
-/// sets it when only interruptible work is left.
+/// SIGINT and SIGTERM end the program. If `rereads` is false, SIGHUP ends it, too, unless it was
+/// ignored at the start (nohup). Near its end, when only work is left that may be interrupted, the
+/// caller sets `hasty`. SIGINT then ends the program at once.
 pub(crate) fn signals(
     rereads: bool,
     hasty: &Arc<AtomicBool>,

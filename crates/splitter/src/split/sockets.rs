@@ -14,11 +14,13 @@ use anabranch_os::udp::{UdpOptions, UdpSocket};
 use crate::paths::Egress;
 use crate::socks::{self, Association, Header};
 
-/// Time for which a retired socket still receives answers: several round trips of any usable path.
+/// Time for which a retired socket (one that no longer sends) still receives answers: several
+/// round trips of any usable path.
 const LINGER: Duration = Duration::from_secs(3);
 /// Maximum number of sockets whose drop counters are read at once.
 const LOOKED_AT: usize = 256;
-/// Minimum interval between two readings of at most [`LOOKED_AT`] drop counters.
+/// Minimum interval between two rounds of reading drop counters. A round reads at most
+/// [`LOOKED_AT`] counters.
 const BETWEEN_COUNTS: Duration = Duration::from_secs(1);
 /// Size of a path socket's receive buffer and of its send buffer, in bytes.
 const BUFFER: usize = 2 << 20;
@@ -26,8 +28,9 @@ const BUFFER: usize = 2 << 20;
 /// Flag in the token of a connection to a proxy. The other bits are the token of the UDP socket
 /// that uses this proxy.
 pub(super) const CONTROL: u64 = 1 << 63;
-/// Maximum generation of a table entry: 30 bits, although a token has room for 32. So the two
-/// highest bits of a socket's token are 0, which distinguishes it from other kinds of token.
+/// Maximum generation of a table entry (number of earlier sockets in the entry). It has 30 bits,
+/// although a token has room for 32. So the two highest bits of a socket's token are 0; in other
+/// kinds of token, one of them is 1.
 const GENERATIONS: u32 = u32::MAX >> 2;
 
 /// A socket of a path, with its tuple (the path and its source port).
@@ -44,13 +47,13 @@ pub(super) struct PathSocket {
     pub(super) relay: Option<Relay>,
     /// The path's number in captures, if the path has been removed; `None` while the path exists.
     pub(super) removed: Option<u16>,
-    /// The kernel's drop counter at the last reading.
+    /// The kernel's count of datagrams dropped at this socket, when it was last read.
     counted: u32,
 }
 
 impl PathSocket {
-    /// Returns whether `from` is the socket's peer. Between binding and connecting, a socket
-    /// receives datagrams of any sender.
+    /// Returns whether `from` is the socket's peer. Before it is connected, a bound socket accepts
+    /// datagrams from any sender, so the sender must be checked.
     pub(super) fn is_to(&self, from: SocketAddr) -> bool {
         (self.server.ip(), self.server.port()) == (from.ip(), from.port())
     }
@@ -273,7 +276,7 @@ impl Sockets {
 
     /// Gives sockets the new indices of their paths and tuples after a reload. The sockets of
     /// removed paths and tuples send nothing more, but still receive for [`LINGER`]. `in_captures`
-    /// returns the index under which captures show what a removed path receives.
+    /// returns the index of a removed path in captures, for datagrams that it still receives.
     pub(super) fn renumber(
         &mut self,
         now: Time,

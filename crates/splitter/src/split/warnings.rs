@@ -9,8 +9,8 @@ use anabranch_multipath::PathId;
 use anabranch_os::packet;
 use anabranch_os::udp::{Fault, Origin, QueuedError};
 
-/// Number of datagrams too long for a path at which a warning is shown. A smaller number may be a
-/// program's path MTU probes (QUIC: RFC 9000, section 14.3).
+/// A warning is shown when this number of datagrams were too long for a path. Fewer long datagrams
+/// may be a program's path MTU probes (QUIC: RFC 9000, section 14.3).
 const PROBES: u64 = 20;
 
 /// The warnings shown so far. Each method returns its warning, or `None` if it was shown before.
@@ -85,8 +85,8 @@ impl Warnings {
         error.mtu.filter(|_| by_router && error.fault == Fault::TooBig)
     }
 
-    /// Warns that a route leads `packet` into the interface, although `packet` is not to be split.
-    /// The warning names a remedy.
+    /// Warns that a route leads `packet` into the interface, although the splitter does not split
+    /// such traffic. The warning names a remedy.
     pub(super) fn unsplit(&mut self, packet: &[u8]) -> Option<String> {
         (!replace(&mut self.unsplit, true)).then(|| {
             let what = packet::describe(packet);
@@ -104,8 +104,8 @@ impl Warnings {
     }
 
     /// Warns that a router on `path` reports a small MTU. `name` is the name of the path, and
-    /// `headers` the number of bytes in the headers before a datagram on it. The path's MTU stays,
-    /// because the report may be forged.
+    /// `headers` the number of bytes in the headers before a datagram on it. The splitter does not
+    /// change the path's MTU, because the report may be forged.
     pub(super) fn narrow(
         &mut self,
         path: PathId,

@@ -4,8 +4,8 @@
 //! A killed splitter's setup is *adopted* if it routes the traffic of the whole machine. Its
 //! rules, routing tables and nftables table then stay until the new splitter replaces them, so
 //! that no packet leaves unprotected. A setup around a namespace is undone before the new setup is
-//! made, which cuts the namespace off. Only its nftables table stays until the new splitter
-//! replaces it.
+//! made. The namespace is then cut off from the network. Only its nftables table stays until the
+//! new splitter replaces it.
 
 use super::ledger::{self, Ledger, MadeFile, Notes, Survey};
 use super::plan::namespace_number;

@@ -1,4 +1,4 @@
-//! Checks and restores the rules and tables that route marked packets.
+//! Checks and restores the rules and tables that route packets with a splitter's firewall marks.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -23,7 +23,8 @@ pub(super) struct Routing {
     slot: Slot,
     /// Numbers of the routing tables, which are also the marks of their packets.
     tables: Vec<u32>,
-    /// Whether specific routes of the main table take precedence.
+    /// Whether routes of the main table that are more specific than the default route take
+    /// precedence over `tables`.
     specific: bool,
 }
 
@@ -76,9 +77,9 @@ impl Routing {
         policy::remove_routes_but(self.slot.tables(), |table| self.tables.contains(&table))
     }
 
-    /// Returns the rules in order: specific routes of the main table, then the table of the mark,
-    /// then unreachable. The last rule takes effect only while another program has emptied the
-    /// mark's table or removed its rule.
+    /// Returns the rules in order: specific routes of the main table, then the routing table of
+    /// the packet's mark, then "unreachable". The last rule takes effect only while another
+    /// program has emptied the mark's table or removed its rule.
     fn rules(&self) -> impl Iterator<Item = Rule> + '_ {
         let (base, nowhere) = (self.slot.base(), self.slot.nowhere());
         let first = self.slot.priorities().start;

@@ -147,7 +147,8 @@ impl Plan {
         devices
     }
 
-    /// Returns the machine's settings (sysctl) to change, and the packet forwarding that results.
+    /// Returns the machine's settings (sysctl) to change, and the kinds of packet forwarding
+    /// (IPv4, IPv6) that these settings switch on.
     ///
     /// `noted` are the original values that other splitters have recorded.
     pub(crate) fn settings(&self, noted: &[Setting]) -> (Vec<Setting>, AddedForwarding) {

@@ -48,8 +48,8 @@ pub struct Steering {
     guard: Option<Owned>,
     /// Monitor of network changes in the namespace; `None` without a namespace.
     inside: Option<Monitor>,
-    /// Counters of the traffic that is not split and whose connections are each kept on one path;
-    /// `None` if this traffic is not routed.
+    /// Counters of the connections that are not split, but each kept on one path; `None` if these
+    /// connections are not routed by the splitter.
     tally: Option<Tally>,
 }
 
@@ -168,8 +168,8 @@ impl Steering {
     }
 
     /// Returns whether the guard table still exists, or was never made. The guard table blocks
-    /// packets while another program has flushed the main table. The kernel does not report the
-    /// guard table's removal.
+    /// packets while another program has flushed the splitter's main nftables table. The kernel
+    /// does not report the guard table's removal.
     pub fn is_guarded(&mut self) -> bool {
         self.guard.as_mut().is_none_or(Owned::stands)
     }

@@ -154,9 +154,9 @@ pub(crate) fn of_cable(subject: &Subject<'_>) -> String {
 }
 
 /// Returns the body of the guard for the namespace's virtual Ethernet pair, in one line. The guard
-/// is the table that blocks packets while another program flushes the rules. Without the first
-/// table's chain `addresses`, answers to the namespace appear to be for this machine, which would
-/// refuse them. The guard therefore drops them.
+/// is the table that blocks packets while another program flushes the rules. While the rules are
+/// missing, answers to the namespace have this machine's address, because the chain `addresses` no
+/// longer translates it. The machine would refuse these answers, so the guard drops them.
 pub(crate) fn guard_of_cable(subject: &Subject<'_>) -> String {
     let Subject { slot, exits, .. } = subject;
     let marks: Vec<_> = exits.iter().map(|exit| format!("{:#x}", slot.path(exit.index))).collect();

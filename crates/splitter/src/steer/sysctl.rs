@@ -66,9 +66,9 @@ fn is_ours(name: &str, from: &str, noted: &[Setting]) -> bool {
         == Some(from)
 }
 
-/// Returns the settings that switch on forwarding from the interfaces `devices`, and the forwarding
-/// that results. `with6` includes IPv6. `noted` are the original values that other splitters of
-/// this program have recorded.
+/// Returns the settings that switch on forwarding from the interfaces `devices`, and the
+/// forwarding that results. If `with6` is true, IPv6 is included. `noted` are the original values
+/// that other splitters of this program have recorded.
 ///
 /// IPv4 forwarding is set for each interface. IPv6 forwarding is also set for each interface if
 /// the kernel has `force_forwarding` (6.17). Otherwise it can only be set for all interfaces at
@@ -125,8 +125,9 @@ fn learners(noted: &[Setting]) -> Vec<Setting> {
     names.filter(|name| is_ours(name, "1", noted)).map(|name| Setting::new(name, "2")).collect()
 }
 
-/// Returns the setting `src_valid_mark`, if an interface checks source addresses strictly
-/// (`rp_filter` 1). The check then considers the mark of answers, and accepts them.
+/// Returns the setting `src_valid_mark` if one of `devices` checks source addresses strictly
+/// (`rp_filter` 1); otherwise an empty list. The check then considers the mark of answers, and
+/// accepts them.
 pub(crate) fn answers(devices: &[String], noted: &[Setting]) -> Vec<Setting> {
     let strict = |device: &str| {
         let of = |device| value(&format!("ipv4/conf/{device}/rp_filter"));

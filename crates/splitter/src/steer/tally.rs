@@ -64,7 +64,8 @@ struct Shared {
 }
 
 impl Tally {
-    /// Starts to read the table of `slot` once a second, with the program `nft`.
+    /// Starts to read the counters in the nftables table of `slot` once a second, with the program
+    /// `nft`.
     ///
     /// # Errors
     /// No thread can be started.

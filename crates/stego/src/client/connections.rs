@@ -32,7 +32,8 @@ pub(super) struct Conn {
 
 /// The state of a connection, except its cover (the traffic that hides the data).
 pub(super) struct ConnState {
-    /// Index of the path that the connection occupies in the link.
+    /// Index of the connection's path. A link has a fixed number of paths, each for one connection
+    /// at a time.
     pub(super) path: usize,
     dialled: Time,
     pub(super) opened: bool,

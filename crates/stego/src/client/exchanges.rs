@@ -10,7 +10,8 @@ use crate::link::{Demand, Link, LinkViolation, Opening};
 use crate::slot::{Hidden, LoadHint, Profile};
 use crate::token::{TOKEN, TokenAllocator};
 
-/// Minimum number of unacknowledged bytes for which new connections are chosen for uploads.
+/// Minimum number of unacknowledged bytes for which new connections expect mainly uploads
+/// ([`LoadHint::Up`]).
 const MUCH: u64 = 16 << 10;
 
 /// An estimate of the size of answers, from which the number of requests follows.
@@ -82,7 +83,8 @@ impl<R: CryptoRng> Client<R> {
     }
 
     /// Returns the number of requests to keep outstanding: enough to fetch the server's backlog,
-    /// and a few in advance. Returns 1 if no data are expected.
+    /// and a few in advance. Returns 1 if no data are expected, so that the server can answer as
+    /// soon as it has data.
     fn requests(&self, link: &Link) -> usize {
         let family = self.config.profile.family();
         let backlog = link.backlog();

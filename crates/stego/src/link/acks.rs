@@ -26,7 +26,7 @@ pub(super) struct Acks {
     coalesces: bool,
     /// Whether the other end has to know of waiting data before it can fetch them.
     advertises: bool,
-    /// Length of the stream that was advertised to the other end.
+    /// Length of this end's stream, as it was last advertised to the other end.
     advertised: u64,
     /// Path that last received a block that needs an acknowledgement.
     latest_path: usize,

@@ -15,7 +15,7 @@ use crate::outbox::Outbox;
 use crate::recovery::DEFAULT_RTT;
 use crate::slot::Family;
 
-/// Number of waiting bytes from which the bytes are sent without a coalescing delay.
+/// Minimum number of waiting bytes that are sent at once, without a coalescing delay.
 const COALESCED_BELOW: usize = 16 << 10;
 /// Coalescing delay on a link whose other end has nothing to send.
 const DELAY: Duration = Duration::from_millis(5);
@@ -153,7 +153,8 @@ fn view(connections: &Connections, path: usize, least: usize, chunk: usize) -> P
     PathView::leg(Some(rtt), window, LegView::NOTHING)
 }
 
-/// Builds the splitter that chooses a path for each chunk.
+/// Builds the scheduler (a [`Splitter`] with `schedule`) that chooses one of `paths` paths for
+/// each chunk.
 fn splitter(schedule: &Spec, paths: usize, rng: &mut impl CryptoRng) -> Splitter {
     let seed = rng.next_u64();
     let stream = |purpose| seed::stream(seed, 0, purpose);

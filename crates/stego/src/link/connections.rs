@@ -175,7 +175,8 @@ impl Connections {
         self.paths.iter().enumerate().filter_map(received).min().map(|(_, path)| path)
     }
 
-    /// Records that bytes were received over the connection of `path`, hidden or not.
+    /// Records that bytes were received over the connection of `path`, whether they hide data or
+    /// not.
     pub(super) fn note_activity(&mut self, now: Time, path: usize) {
         let more = self.awaits_end.then_some(self.longest_pause);
         if let Some(connection) = self.get_mut(path) {

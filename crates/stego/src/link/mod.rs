@@ -35,8 +35,8 @@ const ACTIVE: Duration = Duration::from_secs(5);
 
 /// Error: the other end violates the protocol, or a third party wrote the bytes.
 ///
-/// The other end must not learn the cause. Whatever it is, a client closes the connection, and a
-/// server treats the connection as a stranger's.
+/// The other end must not learn the cause. Therefore all violations have the same effect: a client
+/// closes the connection, and a server treats the connection as a stranger's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkViolation {
     /// A block cannot be opened.
@@ -365,7 +365,7 @@ impl Link {
         }
     }
 
-    /// Records that bytes were received on `path`, hidden or not.
+    /// Records that bytes were received on `path`, whether they hide data or not.
     pub(crate) fn note_activity(&mut self, now: Time, path: usize) {
         self.connections.note_activity(now, path);
     }

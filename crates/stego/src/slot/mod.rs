@@ -1,8 +1,8 @@
 //! The covers of connections, with one module per file.
 //!
-//! A `Slot` converts between a connection's bytes and the chopper's hidden bytes. It returns how
-//! many hidden bytes its next message takes, builds the message, and extracts the hidden bytes of
-//! received messages. It does not depend on blocks, links and keys.
+//! A `Slot` converts between the bytes of a connection and the bytes that a link hides in them. It
+//! returns how many hidden bytes its next message can carry, builds the message, and extracts the
+//! hidden bytes of received messages. It does not depend on blocks, links and keys.
 //!
 //! A connection carries one *exchange*, or several in turn. In each exchange, there is a stream of
 //! hidden bytes in each direction. The client's stream begins with a token. If a connection is one
@@ -42,7 +42,7 @@ pub(crate) struct SharedContext {
     pub(crate) covers: Covers,
     /// The mask of shape numbers, for `embed`.
     pub(crate) numbers: Numbers,
-    /// The mask that encrypts the paths of next requests in a site's answers, for `http-site`.
+    /// The mask that encrypts the URL paths of next requests in a site's answers, for `http-site`.
     pub(crate) notes: Notes,
 }
 
@@ -143,8 +143,8 @@ pub(crate) trait ClientEnd: Slot {
         Duration::ZERO
     }
 
-    /// Shares the server's hint for the path of the next request among connections. Stores this
-    /// connection's hint in `next_path`. If the connection has no hint, it uses the one in
+    /// Shares the server's hint for the URL path of the next request among connections. Stores
+    /// this connection's hint in `next_path`. If the connection has no hint, it uses the one in
     /// `next_path`.
     fn share_hint(&mut self, _next_path: &mut Option<String>) {}
 }

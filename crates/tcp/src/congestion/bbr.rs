@@ -68,9 +68,9 @@ const QUANTA: f64 = 3.0;
 const QUANTUM: Duration = Duration::from_millis(1);
 /// Maximum bytes of a burst (BBR draft -00, section 4.2.2).
 const QUANTUM_MAX: f64 = 65_536.0;
-/// Pacing rate, in bytes per second, below which a burst has only one segment.
+/// Pacing rate, in bytes per second, below which a burst has only one segment: 1.2 Mbit/s.
 const SLOW: f64 = 1.2e6 / 8.0;
-/// Pacing rate, in bytes per second, below which a burst has at most two segments.
+/// Pacing rate, in bytes per second, below which a burst has at most two segments: 24 Mbit/s.
 const MODERATE: f64 = 24e6 / 8.0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

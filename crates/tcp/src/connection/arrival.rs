@@ -67,9 +67,9 @@ impl Connection {
     }
 
     /// Answers a segment outside the window with an acknowledgement, so that the peer learns our
-    /// state. Examples are window probes and retransmitted FINs. The acknowledgement in a segment
-    /// is processed nevertheless if the segment ends at the next expected byte, or if our window
-    /// is closed (RFC 9293, section 3.10.7.4).
+    /// state. Window probes and retransmitted FINs are examples of segments outside the window.
+    /// The acknowledgement in a segment is processed nevertheless if the segment ends at the next
+    /// expected byte, or if our window is closed (RFC 9293, section 3.10.7.4).
     fn answer_unacceptable(&mut self, now: Time, segment: &Segment, start: u64) {
         self.receiver.ack_now = true;
         if start + segment.payload.len() as u64 <= self.receiver.nxt()

@@ -13,7 +13,8 @@ pub(super) struct Stamps {
     /// Whether timestamps are offered; after the handshake, whether both sides use them.
     pub(super) enabled: bool,
     offset: u32,
-    /// `TS.Recent` of RFC 7323, and the time at which it was received.
+    /// `TS.Recent` of RFC 7323, and the time at which it was received; `None` before the first
+    /// timestamp.
     recent: Option<(u32, Time)>,
     /// `Last.ACK.sent` of RFC 7323, as an offset in the peer's stream.
     pub(super) last_ack: u64,

@@ -50,7 +50,8 @@ pub(crate) struct Scoreboard {
     /// Transmissions on each path in order of time: for each, the segment's number, and how often
     /// the segment had been sent. An entry is valid only for the last transmission of its segment.
     order: [VecDeque<(u64, u32)>; MAX_LEGS],
-    /// Number of segments in flight on each path, according to their last transmissions.
+    /// Number of segments in flight on each path. A segment counts on the path of its last
+    /// transmission.
     flying: [u32; MAX_LEGS],
 }
 

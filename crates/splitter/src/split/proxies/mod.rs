@@ -32,8 +32,8 @@ use crate::socks::{Association, Proxy, ProxyFault, Reach, associate};
 /// Maximum bytes queued for a four-tuple that waits for an association (a UDP relay of its proxy).
 const KEPT: usize = 256 << 10;
 
-/// Number of lower bits in `ProxyPath::era`, which count changes of a path's egress. The higher
-/// bits are `Proxies::generation`.
+/// Number of the lower bits in `ProxyPath::era`. They count changes of a path's egress (interface,
+/// source address and route). The higher bits are `Proxies::generation`.
 const GENERATION_SHIFT: u32 = 32;
 
 /// The result of an attempt to open an association (a UDP relay of a proxy).
@@ -80,8 +80,9 @@ struct ProxyPath {
     waiting: VecDeque<WaitingTuple>,
     /// The fault of the route to the proxy; `None` if the route works.
     way: Option<DownReason>,
-    /// Number of the present era. A change of egress, or of the paths' numbers, begins a new era.
-    /// Results of attempts that began in an earlier era are ignored.
+    /// Number of the present era. A new era begins when the path's egress (interface, source
+    /// address and route) changes, and when paths are renumbered. Results of connection attempts
+    /// to the proxy that began in an earlier era are ignored.
     era: u64,
     /// The warning about the proxy that was shown last; `None` if the proxy has worked since.
     told: Option<String>,
@@ -337,9 +338,9 @@ impl Proxies {
         }
     }
 
-    /// Handles a failed attempt to open an association. `alone` is true if the path has no
-    /// association (UDP relay of the proxy) left. Returns the warning to show; `None` if it equals
-    /// the last warning.
+    /// Handles a failed attempt to open an association. `alone` is true if no four-tuple of the
+    /// path has an association (UDP relay of the proxy). Returns the warning to show; `None` if it
+    /// equals the last warning.
     pub(super) fn on_fault(
         &mut self,
         now: Time,
@@ -369,7 +370,7 @@ impl Proxies {
     }
 
     /// Handles a readable connection of the spare association (a UDP relay of a proxy). Returns
-    /// true if that association has ended.
+    /// true if that association has ended; false if it continues or there is none.
     pub(super) fn on_spare(&mut self, now: Time, path: PathId) -> bool {
         let Some(place) = self.places.get_mut(&path) else { return false };
         match place.spare.take_if(|(spare, _)| spare.is_over()) {
@@ -412,8 +413,9 @@ impl Proxies {
             .min()
     }
 
-    /// Gives up associations (UDP relays of proxies) that are overdue, and returns the paths
-    /// concerned. `alone` returns whether a path has no association in use.
+    /// Returns the paths that have waited too long for an association (a UDP relay of a proxy).
+    /// Such a path counts as failed if it has no association at all. `alone` returns whether no
+    /// four-tuple of a path has one.
     pub(super) fn on_time(&mut self, now: Time, alone: impl Fn(PathId) -> bool) -> Vec<PathId> {
         let given_up = self.places.iter_mut().filter_map(|(&path, place)| {
             let alone = place.spare.is_none() && alone(path);
@@ -437,8 +439,8 @@ impl AsFd for Proxies {
 }
 
 impl AnswerSender {
-    /// Begins an attempt to open an association on a separate thread. If `afresh`, the thread
-    /// first resolves the proxy's name again.
+    /// Begins an attempt to open an association (a UDP relay of the proxy), on a separate thread.
+    /// If `afresh` is true, the thread first resolves the proxy's name again.
     fn ask(
         &self,
         path: PathId,

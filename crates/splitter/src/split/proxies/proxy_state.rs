@@ -18,8 +18,8 @@ const YOUNG: Duration = Duration::from_secs(2);
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// Maximum pause after failed attempts to open an association.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// Maximum number of simultaneous attempts to open an association, which several sessions that
-/// begin together need.
+/// Maximum number of simultaneous attempts to open an association. Several sessions that begin
+/// together need several attempts.
 const AT_ONCE: usize = 8;
 
 /// The state of one proxy: pending attempts, pauses, and whether it works.
@@ -41,13 +41,14 @@ impl ProxyState {
         self.broken
     }
 
-    /// Returns whether an association (a UDP relay of a proxy) can be expected soon.
+    /// Returns whether an association (a UDP relay of a proxy) can be expected soon: the path has
+    /// not failed, and no pause delays the next attempt.
     pub(super) fn is_hopeful(&self, now: Time) -> bool {
         !self.broken && self.rested.is_none_or(|rested| rested <= now)
     }
 
-    /// Returns the number of attempts to begin now. `wanted` is the number of associations (UDP
-    /// relays of proxies) needed.
+    /// Returns the number of attempts to begin now, in addition to the pending ones. `wanted` is
+    /// the number of associations (UDP relays of proxies) needed.
     pub(super) fn begin(&mut self, now: Time, wanted: usize) -> usize {
         if self.rested.is_some_and(|rested| rested > now) {
             return 0;
@@ -85,8 +86,7 @@ impl ProxyState {
         }
     }
 
-    /// Handles the start of a session's wait for an association (a UDP relay of a proxy), which
-    /// sets a deadline.
+    /// Sets a deadline when a session begins to wait for an association (a UDP relay of a proxy).
     pub(super) fn on_wait(&mut self, now: Time) {
         self.expect_by(now + PATIENCE);
     }

@@ -54,7 +54,7 @@ pub(super) enum Dialled {
 /// An open stream, with the process and the TLS connection that it needs.
 pub(super) struct Line {
     pub(super) socket: Socket,
-    /// Bytes that were read after a proxy's answer.
+    /// Bytes of the stream that arrived together with the proxy's answer, after its last byte.
     pub(super) rest: Vec<u8>,
     /// The OpenSSH process to whose standard input and output the stream is connected, if there is
     /// one.

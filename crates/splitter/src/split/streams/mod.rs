@@ -1,9 +1,10 @@
 //! Paths that are streams. Each has one connection to the far end, which is dialled again when it
 //! ends.
 //!
-//! A path is down while it has no connection. Dials block, so each has its own thread; the loop
-//! serves the connections. A pause precedes each dial after a failure, and doubles with each
-//! failure. A random factor from 0.5 to 1.5 spreads the dials of paths that failed together.
+//! A path is down while it has no connection. Dials block, so each has its own thread; the
+//! splitter's event loop serves the open connections. A pause precedes each dial after a failure,
+//! and doubles with each failure. A random factor from 0.5 to 1.5 spreads the dials of paths that
+//! failed together.
 //!
 //! For captures, the bytes sent and received by the sockets can be recorded (`record`).
 //!
@@ -130,7 +131,8 @@ struct Wire {
     ssh: Option<Ssh>,
 }
 
-/// A path with a new connection, and the bytes that were read after a proxy's answer.
+/// A path with a new connection, and the bytes of its stream that arrived together with the
+/// proxy's answer.
 pub(super) struct Opened {
     pub(super) path: PathId,
     pub(super) rest: Vec<u8>,
@@ -147,7 +149,7 @@ pub(super) enum Outcome {
 }
 
 impl Streams {
-    /// Creates the streams among the paths `specs`. Nothing is dialled yet.
+    /// Creates the state of the paths in `specs` that are streams. Nothing is dialled yet.
     ///
     /// # Errors
     /// The system has no socket left.
@@ -406,9 +408,9 @@ impl Streams {
         is_fresh.then_some(text)
     }
 
-    /// Appends a packet to the connection of `path`. If `lasts`, the packet is never dropped for
-    /// its age. Returns false if there is no connection, its queue is full, or the packet is too
-    /// long for a connection on which the far end has not answered yet.
+    /// Appends a packet to the connection of `path`. If `lasts` is true, the packet is never
+    /// dropped for its age. Returns false if there is no connection, its queue is full, or the
+    /// packet is too long for a connection on which the far end has not answered yet.
     pub(super) fn push(&mut self, now: Time, path: PathId, packet: &[u8], lasts: bool) -> bool {
         let Some(State::Open(wire)) = self.places.get_mut(&path).map(|place| &mut place.state)
         else {
@@ -469,7 +471,8 @@ impl Streams {
         })
     }
 
-    /// Processes `bytes`, which were read after a proxy's answer, as [`Streams::read`] does.
+    /// Processes `bytes` of the stream of `path`, which arrived together with a proxy's answer, as
+    /// [`Streams::read`] does.
     ///
     /// # Errors
     /// The errors of [`Streams::read`].

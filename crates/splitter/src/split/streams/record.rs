@@ -7,10 +7,12 @@ use anabranch_multipath::PathId;
 
 use crate::streams::{Passed, Wire};
 
-/// Assumed payload of a segment in bytes, if another program of this machine makes the connection:
-/// 1,500 bytes less the headers of IPv4 and of TCP with timestamps.
+/// Assumed payload of a segment in bytes, if another program of this machine (OpenSSH, a local
+/// proxy) makes the connection to the network. It is 1,500 for the MTU, less 20 for the IPv4
+/// header and 32 for the TCP header with timestamps.
 const SEGMENT: usize = 1_500 - 20 - 32;
-/// Placeholder for the addresses of both ends, if another program makes the connection.
+/// Placeholder for the addresses of both ends, if OpenSSH makes the connection, because this
+/// program does not know them.
 const UNKNOWN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 /// Bytes sent and received by the socket of a stream.

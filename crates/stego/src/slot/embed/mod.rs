@@ -275,8 +275,8 @@ impl ServerSlot {
     }
 
     /// Reads the number of the connection's shape (the recorded sizes and pauses that it imitates)
-    /// once the number has arrived. Returns the hidden bytes around it; `None` if the number has
-    /// not arrived.
+    /// once the number has arrived. Returns the hidden bytes that have arrived before and after
+    /// the number; `None` if the number has not arrived.
     fn begin(&mut self, now: Time) -> Result<Option<Vec<u8>>, NotCover> {
         let Some((number, rest)) = self.first[TOKEN.min(self.first.len())..].split_first_chunk()
         else {

@@ -52,8 +52,8 @@ impl Answers {
         }
     }
 
-    /// Processes a request for `path` that contains the `hidden` bytes. If bytes are hidden in
-    /// objects of a site, chooses the object of the answer.
+    /// Processes a request for the URL path `path`, which contains the `hidden` bytes. If bytes
+    /// are hidden in objects of a site, chooses the object of the answer.
     pub(super) fn asked(&mut self, heads: &Heads, path: &str, hidden: &[u8]) {
         if let Answers::Objects(course) = self {
             let drawn = hidden.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
@@ -146,7 +146,7 @@ pub(super) fn body(tier: Tier, answer: &AnswerHead) -> Result<Body, NotCover> {
 }
 
 /// Passes the hidden bytes of an answer to `each`. If bytes are hidden in objects of a site,
-/// stores the path of the next request in `next_path`.
+/// stores the URL path of the next request in `next_path`.
 ///
 /// # Errors
 /// Bytes are hidden in objects of a site, but the answer contains no valid path.

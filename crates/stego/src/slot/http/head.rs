@@ -27,7 +27,7 @@ const SEGMENT_SECONDS: u64 = 4;
 /// The head of a client's request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RequestHead {
-    /// A GET, with its path and the hidden bytes of its query.
+    /// A GET, with its URL path and the hidden bytes of its query.
     Get(String, Vec<u8>),
     /// A POST, with the length of its body.
     Post(usize),
@@ -90,8 +90,8 @@ impl Heads {
         REQUEST_MOST + 3 * self.context.host.len()
     }
 
-    /// Writes a GET that contains the `hidden` bytes. It requests `path`, or, if that is `None`, a
-    /// path derived from the bridge's key.
+    /// Writes a GET that contains the `hidden` bytes. It requests the URL path `path`; if that is
+    /// `None`, a path derived from the bridge's key.
     pub(super) fn get(
         &self,
         now: Time,
@@ -157,10 +157,10 @@ impl Heads {
         out.extend_from_slice(rest.as_bytes());
     }
 
-    /// Returns the modification time to report for the file at `path`, in seconds since 1970. It is
-    /// the time at which the segment with the number in `path` began, but at most now, as the
-    /// client's clock may be fast. For a path without a number, it is the start of the current
-    /// segment.
+    /// Returns the modification time to report for the file at the URL path `path`, in seconds
+    /// since 1970. The file imitates a segment of a live stream. If `path` contains the segment's
+    /// number, the time is the start of that segment, but at most now, as the client's clock may
+    /// be fast. Otherwise it is the start of the current segment.
     pub(super) fn modified(&self, now: Time, path: &str) -> u64 {
         let unix = self.unix(now);
         let number = Names::number(path).unwrap_or(unix / SEGMENT_SECONDS);
@@ -180,8 +180,8 @@ impl Heads {
         &self.context.covers.site
     }
 
-    /// Returns the mask that encrypts notes. A note is the path of the next request, hidden in an
-    /// answer.
+    /// Returns the mask that encrypts notes. A note is the URL path of the next request, hidden in
+    /// an answer.
     pub(super) fn notes(&self) -> &Notes {
         &self.context.notes
     }

@@ -90,8 +90,9 @@ fn bit(bytes: &[u8], at: usize) -> bool {
     bytes[at / 8] >> (7 - at % 8) & 1 == 1
 }
 
-/// Reads a scan (the coded data of a picture) from the front of `bytes`. Returns its coded data,
-/// the positions of its restart markers, and its length in the file.
+/// Reads a scan (the coded data of a picture) from the front of `bytes`. Returns the coded data
+/// without stuffed bytes and markers, the positions of the restart markers in it, and the scan's
+/// length in the file.
 fn unstuff(bytes: &[u8]) -> Result<(Vec<u8>, Vec<usize>, usize), NotPicture> {
     let (mut scan, mut restarts, mut at) = (Vec::with_capacity(bytes.len()), Vec::new(), 0);
     loop {
@@ -201,8 +202,8 @@ struct Frame {
 }
 
 impl Frame {
-    /// Parses everything before the coded data. Returns the parameters, and the length of what was
-    /// parsed.
+    /// Parses everything before the coded data. Returns the parameters, and the number of parsed
+    /// bytes.
     fn read(file: &[u8]) -> Result<(Frame, usize), NotPicture> {
         let mut rest = file.strip_prefix(&[0xff, SOI]).ok_or(NotPicture)?;
         let mut frame = Frame {

@@ -171,8 +171,8 @@ pub(super) struct ClientSlot {
     stage: ClientStage,
     /// Whether the server has announced that it closes the connection after its answer.
     closes: bool,
-    /// The path to request next, from the last answer of any connection that named one; `None` if
-    /// no answer did.
+    /// The URL path to request next, from the last answer that named one, on any connection of the
+    /// link; `None` if no answer named one.
     next_path: Option<String>,
 }
 

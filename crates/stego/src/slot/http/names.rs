@@ -41,7 +41,8 @@ impl Names {
         Names { folder, part, ending, list, query, upload }
     }
 
-    /// Builds the path of a GET. `number` is the number of a stream's segment.
+    /// Builds the URL path of a GET. `number` is the number of the requested segment of a media
+    /// stream; [`Tier::Text`] ignores it.
     pub(super) fn media(&self, tier: Tier, number: u64) -> String {
         match tier {
             Tier::Opaque => format!("/{}/{}-{number}.{}", self.folder, self.part, self.ending),
@@ -67,13 +68,14 @@ impl Names {
         }
     }
 
-    /// Returns the segment number in the path of a GET; `None` if the path has none.
+    /// Returns the number of the media segment in the URL path of a GET; `None` if the path has
+    /// none.
     pub(super) fn number(path: &str) -> Option<u64> {
         let (_, rest) = path.rsplit_once('-')?;
         rest.split_once('.')?.0.parse().ok()
     }
 
-    /// Returns the path of a POST.
+    /// Returns the URL path of a POST.
     pub(super) fn upload(&self) -> &str {
         &self.upload
     }

@@ -95,8 +95,8 @@ impl Pictures {
     }
 
     /// Chooses a picture for `hidden` bytes, at most as many as [`Pictures::room`] returns for
-    /// `turn`. Returns the picture's index and the number of bytes it will hide: `hidden`, or
-    /// enough more for padding.
+    /// `turn`. Returns the picture's index and its capacity in bytes. Padding fills the capacity
+    /// that `hidden` bytes do not need.
     pub(super) fn choose(&self, hidden: usize, turn: usize) -> (usize, usize) {
         let takes = |&place: &usize| {
             let entry = &self.entries[place];

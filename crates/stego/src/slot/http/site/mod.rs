@@ -25,7 +25,7 @@ const LINES: usize = 40;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The object's path is longer than 200 bytes or has special characters.
+    /// The object's URL path is longer than 200 bytes or has special characters.
     Path,
     /// A line of the object's head is invalid, or there are too many lines.
     Head,
@@ -117,7 +117,7 @@ impl Object {
         whole.then_some(object).ok_or(Refusal::Lost)
     }
 
-    /// Returns the path of the object.
+    /// Returns the URL path of the object.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
@@ -207,7 +207,7 @@ impl Object {
     }
 }
 
-/// Returns whether an object of a site may have this path.
+/// Returns whether an object of a site may have this URL path.
 fn path_is_plain(path: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#');
     path.starts_with('/') && path.len() <= PATH && path.bytes().all(plain)
@@ -271,8 +271,8 @@ impl Site {
         &self.objects
     }
 
-    /// Returns the index of the object with this path. For an unknown path, returns one of the
-    /// pictures, chosen by `turn`, or, if there are none, the first object of a page.
+    /// Returns the index of the object with the URL path `path`. For an unknown path, returns one
+    /// of the pictures, chosen by `turn`, or, if there are none, the first object of a page.
     pub(in crate::slot::http) fn at(&self, path: &str, turn: usize) -> usize {
         if let Some(place) = self.objects.iter().position(|object| object.path == path) {
             return place;

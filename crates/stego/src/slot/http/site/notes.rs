@@ -1,4 +1,5 @@
-//! Notes. A note is the path of the next request, within the hidden bytes of an answer.
+//! Notes. A note is the URL path that the client should request next. It is within the hidden
+//! bytes of an answer.
 
 use aws_lc_rs::hmac;
 
@@ -6,17 +7,17 @@ use super::super::NotCover;
 use super::path_is_plain;
 use crate::keys::BridgeKey;
 
-/// Number of hidden bytes before a note (the path of the next request). They are random and unique
-/// to the answer.
+/// Number of hidden bytes before a note (the URL path of the next request). They are random and
+/// unique to the answer.
 const FIRST: usize = 16;
 
-/// The mask that encrypts notes (the paths of next requests). Any holder of the bridge line can
-/// remove it.
+/// The mask that encrypts notes (the URL paths of next requests). Any holder of the bridge line
+/// can decrypt them.
 #[derive(Clone, Debug)]
 pub(crate) struct Notes(hmac::Key);
 
 impl Notes {
-    /// Number of bytes that a note (the path of the next request) has in addition to the path.
+    /// Number of bytes that a note has in addition to the URL path of the next request.
     pub(crate) const LENGTH: usize = 1;
 
     /// Creates the mask for the bridge with this key.
@@ -43,7 +44,7 @@ impl Notes {
         [first, &note, rest].concat()
     }
 
-    /// Splits the bytes of an answer into the path in its note and the hidden bytes.
+    /// Splits the bytes in an answer into the URL path in its note and the other hidden bytes.
     ///
     /// # Errors
     /// The bytes contain no valid note.
