@@ -109,7 +109,7 @@ impl Outbox {
         self.window.min(memory).saturating_sub(self.unacknowledged)
     }
 
-    /// Returns the number of bytes that the sender stores beyond its free share, which does not
+    /// Returns the number of bytes that the sender stores beyond its free share. Only these bytes
     /// count towards the memory limit.
     fn beyond(&self, budget: &Budget) -> usize {
         self.unacknowledged.saturating_sub(budget.share())
@@ -232,8 +232,8 @@ impl Outbox {
         Some(number)
     }
 
-    /// Marks a chunk that `connection` did not deliver for retransmission, unless another
-    /// connection has carried it since.
+    /// Marks a chunk to be sent again, because `connection` did not deliver it. Does nothing if
+    /// another connection has carried the chunk since.
     pub(crate) fn lost(&mut self, connection: u64, chunk: u64) {
         let flight = chunk.checked_sub(self.base).and_then(|at| self.flight.get(at as usize));
         if let Some(Some(flight)) = flight

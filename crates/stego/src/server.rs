@@ -36,8 +36,8 @@ const LINGERS: Duration = Duration::from_secs(20);
 /// Maximum number of finished links that are remembered. Beyond this number, the oldest link is
 /// forgotten. At 500 links a second, the oldest link is 4 s old, and a client gives up after 5 s.
 const FINISHED: usize = 2_000;
-/// Number of tokens that the server still expects for a finished link, before and after the
-/// greatest token received. A token identifies the link of a new connection.
+/// Number of tokens that the server still expects for a finished link, with numbers before and
+/// after the greatest number received. A token identifies the link of a new connection.
 const LATE_TOKENS: u32 = 32;
 
 /// Identifier of a link; it is not reused.

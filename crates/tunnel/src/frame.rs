@@ -29,8 +29,8 @@ use crate::window::Receipt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame<'a> {
     /// A datagram of a flow, or a part of one. `stamp` is the time of sending. `run` is the number
-    /// of packets directly before this one that were sent on the same path. `counted` is whether
-    /// the datagram needs an acknowledgement.
+    /// of packets directly before this one, with consecutive numbers, that were sent on the same
+    /// path. `counted` is whether the datagram needs an acknowledgement.
     Data { stamp: u32, flow: u16, run: u16, counted: bool, piece: Piece<'a> },
     /// A probe, which the other end answers with a [`Frame::Pong`] on the same path. `deaf`
     /// reports that the sender receives nothing on that path. `rtt` is the round-trip time that

@@ -7,8 +7,8 @@ use anabranch_multipath::SmoothedRtt;
 /// Maximum timeout of a path.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Number of samples from which the smoothed round-trip time is used. With fewer samples, the
-/// first one weighs too much.
+/// Minimum number of samples for which the smoothed round-trip time is used. With fewer samples,
+/// the first one weighs too much.
 const FEW: u8 = 5;
 
 /// Round-trip time of one path, from samples.

@@ -29,7 +29,7 @@ const KEYS: &[Section] = &[
 const HEAD: &str = "# Keys for `anabranch merge` or `anabranch split`, made by `anabranch key`. \
                     Anyone who has this file can impersonate you.\n";
 
-/// The end of a session for which a key file is made.
+/// The end (far end or splitter) that should read a key file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeyEnd {
@@ -55,7 +55,7 @@ impl KeyEnd {
 /// ends that it accepts.
 #[derive(Clone)]
 pub struct KeyFile {
-    /// The end of the session for which the key file is made; `None` if the file names no end.
+    /// The end that should read this key file; `None` if the file names no end.
     pub end: Option<KeyEnd>,
     /// This end's own keys.
     pub own: KeyPair,

@@ -149,8 +149,8 @@ impl ClientState {
         self.paths.iter_mut().for_each(|path| path.up = false);
     }
 
-    /// If the settings demand a delay, queues `datagrams` (answers of the server) and returns
-    /// true. [`ClientState::next_delayed`] returns them when they are due.
+    /// Queues `datagrams` (answers of the server) if the settings demand a delay. Returns whether
+    /// they were queued. [`ClientState::next_delayed`] returns them when they are due.
     pub(super) fn delays(&mut self, now: Time, flow: u16, datagrams: &Received<'_>) -> bool {
         let Some(delay) = &mut self.delay else { return false };
         for datagram in datagrams.datagrams() {

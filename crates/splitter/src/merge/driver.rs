@@ -642,7 +642,8 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// Handles the clients' timers that are due, and does periodic work.
+    /// Handles the clients' timers that are due, and removes paths whose streams have ended. At
+    /// their intervals, also closes idle flows and silent clients, and reports the counters.
     fn on_time(&mut self) {
         let now = self.clock.now();
         while let Some(&(due, client)) = self.timers.first()

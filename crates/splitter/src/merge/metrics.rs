@@ -1,5 +1,6 @@
 //! Export of a far end's counters to Prometheus, on a separate port. [`Metered`] wraps a
-//! [`Screen`]. Clients appear under their names in the key file. No address appears.
+//! [`Screen`]. The metrics identify clients by their names in the key file, and contain no
+//! addresses.
 
 use std::fmt;
 use std::io;

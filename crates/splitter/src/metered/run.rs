@@ -22,7 +22,7 @@ pub(super) struct Numbers {
 
 impl Numbers {
     /// Sets the names of the paths after paths were added, removed or reordered. Until new
-    /// counters arrive, each path keeps the counters under its name.
+    /// counters arrive, a path keeps the counters that were stored under its name.
     pub(super) fn name_paths(&mut self, names: Vec<String>) {
         let before = std::mem::take(&mut self.snapshot.paths);
         let place = |name: &String| self.names.iter().position(|known| known == name);

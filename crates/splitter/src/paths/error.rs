@@ -179,8 +179,9 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Converts an interface's fault for a path with a wg-quick tunnel. If the interface is
-    /// missing or down, the message names the remedy: wg-quick has to start the tunnel.
+    /// Converts a fault of a tunnel's interface to the fault that is reported for a path with this
+    /// wg-quick tunnel. If the interface is missing or down, the message names the remedy:
+    /// wg-quick has to start the tunnel.
     pub(super) fn of_tunnel(self, spec: &PathSpec) -> Fault {
         match (self, &spec.tunnel) {
             (Fault::NoDevice(device, _), Some(file)) if !Path::new(file).exists() => {

@@ -375,7 +375,7 @@ impl Machine {
         }
     }
 
-    /// Returns the interface that has the address `source`, which must be up.
+    /// Returns the interface that has the address `source`. The interface must be up.
     fn holder_up(&self, source: IpAddr) -> Result<&Link, Fault> {
         let holder = self.holder(source).ok_or(Fault::ForeignAddress(source))?;
         if holder.up { Ok(holder) } else { Err(Fault::DeviceDown(holder.name.clone())) }

@@ -49,8 +49,8 @@ pub struct SshHost {
 pub enum Circuits {
     /// Number of circuits. Each becomes a separate path.
     Count(u8),
-    /// One circuit: the client's SOCKS port, with a separate user name. The client isolates
-    /// streams of different users on different circuits.
+    /// One circuit, reached by the SOCKS port of the onion network's client with a separate user
+    /// name. The client uses separate circuits for different user names.
     One(Proxy),
 }
 
@@ -149,8 +149,8 @@ fn count(text: &str) -> Result<u8, SpecError> {
 }
 
 impl Circuits {
-    /// Changes the user name at the client's SOCKS port. The client then builds another circuit,
-    /// because it isolates streams of different users.
+    /// Changes the user name at the SOCKS port of the onion network's client. The client then
+    /// builds another circuit, because it uses separate circuits for different user names.
     pub(crate) fn renew(&mut self, dice: &mut impl RngExt) {
         let Circuits::One(Proxy { login: Some(login), .. }) = self else { return };
         let own = login.user().split('+').next().unwrap_or_default();

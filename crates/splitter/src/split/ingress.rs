@@ -74,8 +74,8 @@ impl Ingress {
         }
     }
 
-    /// Returns the interface if all of its packets go to a far end; `None` otherwise, or for a
-    /// local port.
+    /// Returns the interface if all of its packets go to a far end. Returns `None` if they do not,
+    /// or if the entrance is a local port.
     pub(super) fn whole(&mut self) -> Option<&mut TunIngress> {
         self.interface().filter(|ingress| ingress.inner().is_some())
     }

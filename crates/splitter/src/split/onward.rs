@@ -1,5 +1,5 @@
-//! Datagrams to send after one reception. They are collected so that consecutive datagrams for the
-//! same socket are sent in one system call.
+//! Datagrams that the splitter sends after it has received a batch of datagrams. They are
+//! collected so that consecutive datagrams for the same socket are sent in one system call.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};

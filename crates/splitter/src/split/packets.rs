@@ -122,8 +122,8 @@ impl Driver<'_> {
         self.core.handle(now, Input::Resolved { session, found: true, barred: &barred });
     }
 
-    /// Reports an error to a client at the interface by ICMP, as the network would without the
-    /// splitter.
+    /// Reports a failed send to a client at the interface by an ICMP error, as the network would
+    /// without the splitter. This concerns only datagrams that are too long, and closed ports.
     pub(super) fn pass_on(&mut self, session: SessionId, socket: Option<u32>, failure: Fault) {
         match (failure, socket) {
             (Fault::TooBig, Some(mtu)) => self.ingress.complain(session, Complaint::TooBig(mtu)),

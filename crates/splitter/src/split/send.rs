@@ -132,8 +132,8 @@ impl Driver<'_> {
         self.report.not_returned += batch.send().failed() as u64;
     }
 
-    /// Reports to the core and, at an interface, to the client that sending failed. Then executes
-    /// the core's outputs.
+    /// Reports a failed send to the core and, if the client is at an interface, to the client by
+    /// ICMP. Then executes the core's outputs.
     pub(super) fn fail(
         &mut self,
         now: Time,

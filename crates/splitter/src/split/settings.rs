@@ -192,7 +192,7 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Describes the schedule in one line for users: how and how often paths are chosen, delays,
+    /// Describes in one line for users how and how often paths are chosen, and the delays and
     /// decoys (dummy packets).
     pub fn dealing(&self) -> String {
         let more = [&self.redraw, &self.jitter, &self.decoys].map(Option::as_deref);
@@ -276,8 +276,8 @@ fn towards(settings: &Settings, to: &Target) -> Result<(Option<SocketAddr>, Vec<
     Ok((egresses.first().map(|egress| egress.server), egresses))
 }
 
-/// Describes the schedule in one line for users: how and how often paths are chosen, delays,
-/// decoys (dummy packets).
+/// Describes in one line for users how and how often paths are chosen, and the delays and decoys
+/// (dummy packets).
 pub(crate) fn dealing(schedule: &str, every: &str, more: [Option<&str>; 3]) -> String {
     let [redraw, jitter, decoys] = more;
     let redraw = redraw.map(|silence| format!(", redrawn after {silence}"));

@@ -123,7 +123,7 @@ pub(super) fn options(egress: &Egress, fwmark: Option<u32>) -> UdpOptions {
 /// Returns the number of datagrams that a socket has dropped on arrival since the last reading of
 /// its drop counter. `counted` is the value last read, which this function updates. The kernel
 /// joins consecutive datagrams (`UDP_GRO`). It drops joined datagrams together, and counts them as
-/// one.
+/// one, so the result may be too low.
 pub(super) fn fresh_drops(udp: &UdpSocket, counted: &mut u32) -> u64 {
     // If the kernel does not report drops, nothing is added.
     let drops = udp.memory().map_or(*counted, |memory| memory.drops);

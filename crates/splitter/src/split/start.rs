@@ -166,9 +166,9 @@ fn open_port(listen: SocketAddr) -> Result<UdpSocket, Failure> {
     })
 }
 
-/// Returns the mark of our own packets. With [`Entrance::Tun`] it is the mark in the plan, which
-/// keeps these packets out of the interface. Otherwise it is the mark that the user has chosen, or
-/// `None`.
+/// Returns the mark of our own packets. With [`Entrance::Tun`] it is the mark in the plan, so that
+/// rules keep these packets out of the interface. Otherwise it is the mark that the user has
+/// chosen, or `None`.
 fn mark(settings: &Settings, about: &Listening) -> Option<u32> {
     match settings.entrance {
         Entrance::Tun(_) => about.tun.as_ref().map(|plan| plan.own),

@@ -115,8 +115,8 @@ impl Taps {
         self.each(screen, |tap| tap.seen(&seen));
     }
 
-    /// Passes the recorded bytes of a path's stream to the captures. All paths to a far end carry
-    /// one session.
+    /// Passes the recorded bytes of a path's stream to the captures. The captures show session 0,
+    /// because all paths to a far end carry one session.
     pub(super) fn see_stream(&mut self, now: Time, seen: &StreamBytes, screen: &mut dyn Screen) {
         if self.taps.is_empty() {
             return;

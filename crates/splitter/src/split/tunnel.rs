@@ -194,8 +194,8 @@ impl Tunnel {
         self.near.session().keep_windows(schedule.family().needs_windows);
     }
 
-    /// Returns the state of each path with its window; `None` if the schedule does not use
-    /// windows.
+    /// Returns the state of each path, with the room in its congestion window; `None` if the
+    /// schedule does not use windows.
     pub(super) fn windows(&mut self, now: Time) -> Option<&[PathView]> {
         let (session, paths) = (self.near.session(), self.paths.len());
         self.views.clear();

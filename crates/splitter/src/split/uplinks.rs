@@ -70,9 +70,9 @@ impl Uplinks {
         dues.into_iter().flatten().min()
     }
 
-    /// Opens the socket of a four-tuple, connected to the session's server or, with `by`, to a
-    /// proxy's relay. Returns the socket's local address; `None` if the server is unknown, or the
-    /// path does not lead to it.
+    /// Opens the socket of a four-tuple, connected to the session's server, or to a proxy's UDP
+    /// relay if `by` is given. Returns the socket's local address; `None` if the server is
+    /// unknown, or the path does not lead to it.
     pub(super) fn open(
         &mut self,
         key: (SessionId, TupleId, PathId),
@@ -84,9 +84,9 @@ impl Uplinks {
         Some(self.sockets.open(key, egress, server, by, poller))
     }
 
-    /// Returns the paths that a session with `server` cannot use, because they lead only to the
-    /// other IP version. If this would exclude all paths, returns an empty list. The session then
-    /// tries all paths, because the IP version may become available again.
+    /// Returns the paths that a session with `server` cannot use, because they lead only to
+    /// servers of the other IP version. If this would exclude all paths, returns an empty list.
+    /// The session then tries all paths, because the IP version may become available again.
     pub(super) fn barred(&self, server: SocketAddr) -> Vec<PathId> {
         let mut barred = self.egress_table.barred(server);
         if barred.len() == self.egress_table.len() {

@@ -1,5 +1,5 @@
-//! Selection of a slot (a set of numbers for routing tables, rules and marks) for a new splitter,
-//! and clean-up of the changes that killed splitters have left in this slot and others.
+//! Selection of a slot (a set of numbers for routing tables, rules and marks) for a new splitter.
+//! It includes the clean-up of changes that killed splitters have left in this slot and in others.
 //!
 //! A killed splitter's setup is *adopted* if it routes the traffic of the whole machine. Its
 //! rules, routing tables and nftables table then stay until the new splitter replaces them, so
@@ -36,9 +36,10 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// Takes the slot of a killed splitter, or a free slot. `namespace` is the number of the
-    /// namespace that will get a name. Checks for obstacles before it undoes anything, so that
-    /// after a failure the setup of a killed splitter still blocks packets.
+    /// Takes the slot of a killed splitter, or a free slot. `namespace` is the kernel's number of
+    /// the new network namespace; `None` if the plan has none. Checks for obstacles before it
+    /// undoes anything, so that after a failure the setup of a killed splitter still blocks
+    /// packets.
     ///
     /// # Errors
     /// Another splitter uses the interface, or an object of another program has a name or number

@@ -82,8 +82,8 @@ impl Exit {
     }
 }
 
-/// The plan of a setup (interface, routes and rules), which
-/// [`Steering::raise`](super::Steering::raise) makes.
+/// The plan of a setup: interface, routes and rules. [`Steering::raise`](super::Steering::raise)
+/// carries out the plan.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The user's settings.
@@ -266,8 +266,8 @@ impl Plan {
         self.check(&left)
     }
 
-    /// Returns whether a splitter with the same interface, in the same named namespace if any, has
-    /// recorded `notes`.
+    /// Returns whether `notes` were recorded by a splitter with the interface and the named
+    /// namespace of this plan. Both may have no namespace.
     pub(crate) fn is_same(&self, notes: &Notes) -> bool {
         notes.tun == self.request.tun && notes.netns == self.request.netns
     }

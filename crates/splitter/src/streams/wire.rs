@@ -101,8 +101,8 @@ impl Wire {
         self.open(&buffer[..length], content)
     }
 
-    /// Appends to `content` the content of `bytes`, which were read from the socket. If TLS is
-    /// used, decrypts the content.
+    /// Appends the content of `bytes`, which were read from the socket, to `content`. If TLS is
+    /// used, decrypts the bytes.
     ///
     /// # Errors
     /// The errors of [`Wire::read`].

@@ -98,8 +98,8 @@ impl Acks {
         inbox.ack(outbox.written(), room)
     }
 
-    /// Repeats the last acknowledgement if it was carried by connection `number`, which is lost or
-    /// silent.
+    /// Handles the loss or silence of connection `number`. If that connection carried the last
+    /// acknowledgement, makes another acknowledgement due.
     pub(super) fn connection_lost(&mut self, now: Time, number: u64, inbox: &mut Inbox) {
         if number == self.carried_by {
             inbox.repeat_ack(now);

@@ -276,8 +276,8 @@ impl Link {
         (self.inbox.memory() + partial, self.outbox.memory() + sealed)
     }
 
-    /// Returns how many bytes of [`Link::memory`] exceed the link's allowance, which covers only
-    /// data to be sent.
+    /// Returns how many bytes of [`Link::memory`] the link's allowance does not cover: all
+    /// received data, and the data to be sent beyond the number of bytes that the link may store.
     pub(crate) fn excess(&self, budget: &Budget) -> usize {
         let (received, unsent) = self.memory();
         received + unsent.saturating_sub(self.outbox.allowed(budget))
@@ -370,8 +370,8 @@ impl Link {
         self.connections.note_activity(now, path);
     }
 
-    /// Processes timeouts. Marks the unacknowledged chunks of connections that have become silent
-    /// for retransmission.
+    /// Processes timeouts. If a connection has become silent, marks its unacknowledged chunks to
+    /// be sent again.
     pub(crate) fn tick(&mut self, now: Time) {
         let (outbox, inbox, acks) = (&mut self.outbox, &mut self.inbox, &mut self.acks);
         self.connections.remove_arrived(now, |chunk| outbox.has_arrived(chunk));

@@ -122,8 +122,9 @@ impl Sender {
         timers.set(Timer::Probe, timers.get(Timer::Retransmit).map_or(at, |rto| at.min(rto)));
     }
 
-    /// Sends a tail loss probe: new data if there are any, otherwise the last segment again (RFC
-    /// 8985, section 7.3). Returns the data to send and their path.
+    /// Chooses the data of a tail loss probe: new data if there are any, otherwise the last
+    /// segment again (RFC 8985, section 7.3). Counts the data as sent, and returns them with their
+    /// path; `None` if there are none.
     pub(super) fn tail_probe(&mut self, now: Time, timers: &mut Timers) -> Option<(Chunk, usize)> {
         self.stats.probes += 1;
         let new = self.new_chunk();
@@ -163,8 +164,8 @@ impl Sender {
         std::mem::take(&mut self.window_probe_due)
     }
 
-    /// After the persist timer has expired, returns the part of the next segment that fits into
-    /// the peer's receive window. Returns `None` if the timer has not expired, or if nothing fits.
+    /// Returns the part of the next segment that fits into the peer's receive window, if the
+    /// persist timer has expired. Returns `None` if the timer has not expired, or if nothing fits.
     /// Silly window avoidance then no longer delays that part (RFC 9293, section 3.8.6.2.1).
     pub(super) fn override_chunk(&mut self) -> Option<Chunk> {
         let room = self.peer.end.saturating_sub(self.nxt);

@@ -162,7 +162,8 @@ impl Proxies {
     }
 
     /// Applies new numbers of paths and tuples. The next [`Proxies::ask`] asks the proxies of new
-    /// paths. Datagrams for such a path wait until its proxy answers.
+    /// paths for associations (UDP relays). Datagrams for such a path wait until its proxy
+    /// answers.
     pub(super) fn renumber(&mut self, numbers: &Renumbering, specs: &[PathSpec]) {
         self.generation += 1;
         let era = self.generation << GENERATION_SHIFT;
@@ -361,8 +362,8 @@ impl Proxies {
         fresh.then_some(text)
     }
 
-    /// If no association (a UDP relay of a proxy) can be expected, removes and returns the waiting
-    /// four-tuples of a path.
+    /// Removes and returns the waiting four-tuples of a path if no association (a UDP relay of a
+    /// proxy) can be expected. Otherwise returns an empty list.
     pub(super) fn hopeless(&mut self, now: Time, path: PathId) -> Vec<WaitingTuple> {
         let Some(place) = self.places.get_mut(&path) else { return Vec::new() };
         let hope = place.way.is_none() && place.proxy_state.is_hopeful(now);

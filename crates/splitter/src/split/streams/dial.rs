@@ -1,5 +1,6 @@
-//! Dials, which open the streams of paths. A dial consists of a TCP connection, and a dialogue
-//! with a proxy or a TLS handshake. Dials block, so each has its own thread.
+//! Dials, which open the streams of paths. A dial opens a TCP connection. Then it performs the
+//! dialogue with a proxy or the TLS handshake, if the path needs one. For OpenSSH, a dial starts
+//! the program `ssh`. Dials block, so each has its own thread.
 
 use std::fmt;
 use std::io::{self, Read, Write};

@@ -302,8 +302,8 @@ impl Streams {
     }
 
     /// Records that the onion network's circuit of `path` is slower than the fastest path by
-    /// `lag`; `None` if the lag is unknown. If the circuit has been slow for too long, dials
-    /// another circuit, under a new SOCKS user name. Returns the warning to show.
+    /// `lag`. A lag of `None` means that it is unknown. If the circuit has been slow for too long,
+    /// dials another circuit, under a new SOCKS user name. Returns the warning to show.
     pub(super) fn note_lag(
         &mut self,
         now: Time,

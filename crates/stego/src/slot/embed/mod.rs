@@ -2,8 +2,8 @@
 //! as in the recording, after the same pause. All bytes that an end sends are hidden bytes, so the
 //! wire shows no length in clear.
 //!
-//! The chopper's blocks form a stream that is independent of the steps of a shape: a block may
-//! begin in one step and end in the next. Padding fills the rest of a step.
+//! The link's blocks form a stream that is independent of the steps of a shape: a block may begin
+//! in one step and end in the next. Padding fills the rest of a step.
 
 mod shape;
 

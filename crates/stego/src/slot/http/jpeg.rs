@@ -3,8 +3,8 @@
 //!
 //! These bits encode the sign and the value of a coefficient. The Huffman code before them
 //! contains their number (T.81, section F.1.2.2). Therefore every value of the bits makes a valid
-//! picture with the same tables and codes. Its length is also the same, except for stuffed bytes.
-//! The picture looks damaged. The receiver does not need the original picture.
+//! picture with the same tables and codes. The length of the file is also the same, except for
+//! stuffed bytes. The picture looks damaged. The receiver does not need the original picture.
 
 /// Maximum number of blocks in a picture: 16 megapixels of one component.
 const BLOCKS: usize = 1 << 18;
