@@ -23,15 +23,17 @@ use crate::secrets::{Chain, Key, LinkSecrets};
 const NAME: &[u8] = b"anabranch stego 1";
 /// Version of the handshake. An end refuses versions that it does not know.
 const VERSION: u8 = 1;
-/// Capability bit: AES is fast on this machine.
+/// Capability bit: AES is fast on the sender's machine.
 const AES: u8 = 1;
 const TAG: usize = 16;
 const SHARE: usize = 32;
 const HELLO_TEXT: usize = 8;
 const ANSWER_TEXT: usize = 4;
-/// Number of bytes in a HELLO before its padding.
+/// Number of bytes in a HELLO before its padding: the key share, the encrypted text, and the
+/// text's tag.
 pub(crate) const HELLO: usize = SHARE + HELLO_TEXT + TAG;
-/// Number of bytes in an ANSWER before its padding.
+/// Number of bytes in an ANSWER before its padding: the key share, the encrypted text, and the
+/// text's tag.
 pub(crate) const ANSWER: usize = SHARE + ANSWER_TEXT + TAG;
 /// Maximum difference between the two ends' clocks, in minutes.
 const DRIFT: u32 = 60;

@@ -134,7 +134,7 @@ impl Capacity {
         self.opens
     }
 
-    /// Once the time [`Capacity::opens`] has come, clears it and records the caller's delay.
+    /// Clears the time [`Capacity::opens`] if it has passed, and records the caller's delay.
     pub(crate) fn on_time(&mut self, now: Time) {
         if let Some(due) = self.opens.take_if(|due| *due <= now) {
             self.late = now.since(due);

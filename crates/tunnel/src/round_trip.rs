@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anabranch_multipath::SmoothedRtt;
 
-/// Maximum timeout of a path.
+/// Maximum timeout for an answer on a path.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Minimum number of samples for which the smoothed round-trip time is used. With fewer samples,

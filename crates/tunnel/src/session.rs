@@ -21,12 +21,13 @@ use crate::window::{Receipt, Tally, Window};
 
 /// Bytes of an unpadded packet in addition to its datagram.
 pub const OVERHEAD: usize = epoch::OVERHEAD + frame::PLAIN;
-/// Interval of probes while there is traffic.
+/// Interval between probes of the paths while there is traffic.
 const ASK_BUSY: Duration = Duration::from_secs(1);
-/// Interval of probes without traffic: NATs forget flows that are silent for 30 s.
+/// Interval between probes of the paths without traffic: NATs forget flows that are silent for 30
+/// s.
 const ASK_IDLE: Duration = Duration::from_secs(20);
-/// Interval of probes after an unanswered probe. It is short so that a path's failure is detected
-/// soon.
+/// Interval between probes of the paths after an unanswered probe. It is short, so that a path's
+/// failure is detected soon.
 const ASK_AGAIN: Duration = Duration::from_millis(300);
 /// Time within which the arrivals of probes on several paths count as one round of probes.
 const ROUND: Duration = Duration::from_millis(150);
@@ -50,7 +51,7 @@ pub struct Session {
     /// Number of the epoch (set of keys) of the packets that this end sends; `None` before the
     /// first handshake.
     current: Option<u32>,
-    /// The number of the next packet.
+    /// Packet number that the next packet of this end gets.
     number: u64,
     /// The latest packets of this end that have consecutive numbers and were sent on one path.
     run: Run,
@@ -191,7 +192,7 @@ impl Session {
         }
     }
 
-    /// Returns the number of the next packet.
+    /// Returns the packet number that the next packet of this end gets.
     pub(crate) fn next_number(&self) -> u64 {
         self.number
     }

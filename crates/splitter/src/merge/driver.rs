@@ -44,7 +44,8 @@ const TLS_LISTENER: u64 = u64::MAX - 5;
 /// Size of the listening socket's receive buffer, and also of its send buffer, in bytes. All
 /// clients share these buffers.
 const BUFFER: usize = 16 << 20;
-/// Maximum number of messages taken from a socket at once.
+/// Maximum number of messages that one system call reads from a socket. A message may contain
+/// several datagrams (`UDP_GRO`).
 const RUNS: usize = 32;
 /// Maximum number of packets taken from the interface at once.
 const ROUND: usize = 64;
@@ -125,7 +126,7 @@ pub(super) struct Driver<'s> {
     pub(super) far: Far<ChaCha20Rng>,
     pub(super) settings: Settings,
     pub(super) servers: Vec<(String, SocketAddr)>,
-    /// The interface of `--tun`; `None` without one.
+    /// The interface that the option `--tun` creates; `None` if the option is not used.
     pub(super) interface: Option<ClientInterface>,
     pub(super) client_states: Vec<ClientState>,
     pub(super) flows: Flows,

@@ -32,7 +32,7 @@ pub(super) struct FlowSocket {
 pub(super) struct Flows {
     sockets: HashMap<u64, FlowSocket>,
     tokens: HashMap<FlowKey, u64>,
-    /// Token of the next socket. No token is reused.
+    /// Poller token that the next socket gets. No token is reused.
     next: u64,
     most: usize,
 }

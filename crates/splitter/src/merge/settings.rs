@@ -169,7 +169,7 @@ pub enum News {
     },
 }
 
-/// All counters since the start.
+/// All counters of a far end, counted since its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// Counters of each client, in the key file's order.
@@ -213,7 +213,7 @@ pub struct StreamsSnapshot {
 /// Counters of a path that is a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamSnapshot {
-    /// Bytes that wait for room in the stream.
+    /// Number of bytes that wait for room in the stream.
     pub queued: u64,
     /// Number of packets that were dropped because they waited too long.
     pub aged: u64,

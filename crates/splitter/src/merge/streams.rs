@@ -158,7 +158,7 @@ pub(super) struct Streams {
     strangers: VecDeque<u64>,
     /// Number of streams without a client.
     unbound: usize,
-    /// Number of the next stream.
+    /// Number that the next accepted stream gets.
     next: u64,
     /// Streams with packets that were not written to the socket yet.
     touched: Vec<u64>,

@@ -86,7 +86,8 @@ impl Egress {
         relay.map_or(0, |_| Header::length_to(self.server))
     }
 
-    /// Returns the maximum bytes of UDP payload; `None` if the MTU is unknown.
+    /// Returns the maximum bytes of UDP payload in a packet to the server on this path; `None` if
+    /// the MTU is unknown.
     pub fn udp_payload(&self) -> Option<u32> {
         Some(self.mtu?.min(LARGEST_PACKET).saturating_sub(self.headers()))
     }

@@ -58,7 +58,7 @@ impl StreamKind {
     /// Keywords of the kinds of streams, in the order of the enum.
     pub const WORDS: [&'static str; 6] = ["tcp", "socks5-tcp", "http", "ssh", "tls", "onion"];
 
-    /// Returns the keyword of the kind.
+    /// Returns the keyword of this kind of stream.
     pub fn word(&self) -> &'static str {
         let place = match self {
             StreamKind::Tcp(_) => 0,

@@ -26,7 +26,7 @@ pub struct Reach {
     pub proxy: SocketAddr,
     /// The local address to bind to; with port 0 the kernel chooses the port.
     pub local: SocketAddr,
-    /// The interface to bind to; `None` for any.
+    /// The interface to bind to; `None` for any interface.
     pub device: Option<String>,
     /// The mark of our packets (SO_MARK); `None` for no mark.
     pub mark: Option<u32>,

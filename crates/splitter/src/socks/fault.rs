@@ -54,7 +54,7 @@ impl ProxyFault {
         }
     }
 
-    /// Returns the fault for an error while connecting.
+    /// Returns the fault for an error while connecting to a proxy.
     pub(crate) fn of_connecting(error: io::Error) -> ProxyFault {
         match error.kind() {
             io::ErrorKind::TimedOut => ProxyFault::Timeout,

@@ -37,7 +37,8 @@ pub(super) const STEERED: u64 = u64::MAX - 6;
 pub(super) const LOOKED_UP: u64 = u64::MAX - 7;
 pub(super) const DIALS: u64 = u64::MAX - 8;
 
-/// Maximum number of messages read from a socket at once.
+/// Maximum number of messages that one system call reads from a socket. A message may contain
+/// several datagrams (`UDP_GRO`).
 const RUNS: usize = 32;
 /// Maximum number of ready file descriptors (such as sockets) that one wait for events returns.
 pub(super) const EVENTS: usize = 256;
@@ -92,7 +93,7 @@ fn run_driver(mut driver: Driver<'_>) -> Result<Snapshot, Failure> {
     driver.end()
 }
 
-/// The core, and the parts that execute its outputs.
+/// The splitter's protocol core, and the parts that execute the core's outputs.
 pub(super) struct Driver<'s> {
     pub(super) core: Core,
     pub(super) clock: Clock,

@@ -80,7 +80,7 @@ impl Resolver {
         self.asking.settle(now, found)
     }
 
-    /// Returns when the next lookup is due; `None` if none is due.
+    /// Returns when the next lookup is due; `None` if none is planned.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         self.asking.next_timeout()
     }

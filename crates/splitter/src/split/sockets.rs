@@ -93,7 +93,7 @@ impl Source {
 /// The relay of a proxy to which a socket is connected.
 #[derive(Debug)]
 pub(super) struct Relay {
-    /// The header that precedes each datagram.
+    /// The SOCKS5 header that precedes each datagram to the relay.
     pub(super) header: Header,
     /// Time at which the socket's association (a UDP relay of a proxy) was opened.
     pub(super) made: Time,

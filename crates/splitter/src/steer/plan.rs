@@ -380,7 +380,8 @@ fn nameservers() -> Vec<IpAddr> {
     files.iter().map(read).find(|found| !found.is_empty()).unwrap_or_default()
 }
 
-/// Returns the servers in the text of a resolv.conf(5), without those on loopback.
+/// Returns the name servers in the text of a resolv.conf(5), except servers with loopback
+/// addresses.
 fn servers(text: &str) -> Vec<IpAddr> {
     let values = text.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
     let parsed = values.filter_map(|value| value.trim().parse::<IpAddr>().ok());

@@ -14,7 +14,8 @@ use anabranch_comps::{Flow, Pinned};
 
 use super::{Exit, Slot, nft};
 
-/// Interval between readings. Each reading starts the program `nft`, on a separate thread.
+/// Interval between readings of the counters. Each reading starts the program `nft`, on a separate
+/// thread.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// Returns the rules that count the flows and packets of `exits`, as text for `nft`: named

@@ -17,7 +17,7 @@ const SEALED: usize = 16 << 10;
 /// Bytes sent and received by a stream's socket, for captures.
 #[derive(Debug, Default)]
 pub(crate) struct Passed {
-    /// Bytes that the socket has accepted.
+    /// Bytes that the socket has accepted for sending.
     pub(crate) outward: Vec<u8>,
     /// Bytes that were read from the socket.
     pub(crate) inward: Vec<u8>,

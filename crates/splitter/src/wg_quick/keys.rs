@@ -14,7 +14,7 @@ pub(super) struct Key {
     /// Name of the key as in the manuals. Letter case does not matter in a file.
     pub(super) name: &'static str,
     kind: Kind,
-    /// Whether the key may occur several times.
+    /// Whether the key may occur several times in a section.
     pub(super) repeats: bool,
     /// Whether only AmneziaWG has the key.
     pub(super) obfuscates: bool,

@@ -193,7 +193,7 @@ impl ClientSlot {
         ClientSlot { context, number, course, hold }
     }
 
-    /// Returns the number of bytes of the current step in which the number of the shape is sent.
+    /// Returns how many bytes of the current step are used to send the masked number of the shape.
     fn taken(&self) -> usize {
         if self.begins() { NUMBER } else { 0 }
     }

@@ -8,7 +8,7 @@ use super::{Hidden, LARGEST, NotCover};
 
 /// Number of hidden bytes in one string of a JSON list.
 const PIECE: usize = 768;
-/// Number of characters in one string of a JSON list.
+/// Number of characters in one string of a JSON list. Base64url encodes 3 bytes as 4 characters.
 const CHARACTERS: usize = PIECE / 3 * 4;
 
 /// A kind of body, in which bytes are hidden.
