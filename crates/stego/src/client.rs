@@ -62,8 +62,8 @@ pub enum Ending {
     Reset,
     /// The other end was unreachable for 5 minutes.
     Lost,
-    /// The server exceeded its memory limit, and this link used more memory beyond its free share
-    /// than any other link.
+    /// The server exceeded its memory limit, and this link exceeded its allowance (its free share,
+    /// and the memory that it has taken) by more than any other link.
     Crowded,
 }
 

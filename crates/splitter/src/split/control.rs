@@ -38,7 +38,7 @@ pub(super) struct Control<'s> {
 impl<'s> Control<'s> {
     /// Starts to watch for signals that stop the splitter. If `stop` is given, watches instead for
     /// `stop` to become readable.
-    /// |
+    ///
     /// # Errors
     /// No file, thread or signal handler is available.
     pub(super) fn start(

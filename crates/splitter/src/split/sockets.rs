@@ -14,8 +14,8 @@ use anabranch_os::udp::{UdpOptions, UdpSocket};
 use crate::paths::Egress;
 use crate::socks::{self, Association, Header};
 
-/// Time for which a retired socket (one that no longer sends) still receives answers: several
-/// round trips of any usable path.
+/// Time for which a retired socket, which no longer sends, still receives answers: several round
+/// trips of any usable path.
 const LINGER: Duration = Duration::from_secs(3);
 /// Maximum number of sockets whose drop counters are read at once.
 const LOOKED_AT: usize = 256;

@@ -9,7 +9,7 @@ use anabranch_multipath::PathId;
 use anabranch_os::packet;
 use anabranch_os::udp::{Fault, Origin, QueuedError};
 
-/// A warning is shown when this number of datagrams were too long for a path. Fewer long datagrams
+/// Number of overlong datagrams on one path at which a warning is shown. Fewer overlong datagrams
 /// may be a program's path MTU probes (QUIC: RFC 9000, section 14.3).
 const PROBES: u64 = 20;
 
