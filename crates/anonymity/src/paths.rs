@@ -112,9 +112,9 @@ pub struct PathRow {
     /// Probability that all entries are hostile. All entries together see everything that the
     /// client sends.
     pub entries: Chance,
-    /// Distribution of the number of hostile entries: element `n` is the share of the sets of
-    /// circuits with exactly `n` hostile entries. If bytes are distributed evenly, each entry sees
-    /// `1 / legs` of the bytes.
+    /// Distribution of the number of hostile entry relays in a set of circuits. Element `n` is the
+    /// share of the sets in which exactly `n` entry relays are hostile. If bytes are distributed
+    /// evenly, hostile entry relays see `n / legs` of the bytes.
     pub seen: Vec<f64>,
     /// Share of a stream's bytes that hostile entries see: the mean over the simulated sets of
     /// circuits.

@@ -87,7 +87,8 @@ pub struct ObservedBatch<'a> {
 }
 
 impl<'a> ObservedBatch<'a> {
-    /// Returns the payloads of the batch, in order. An empty batch is one empty datagram.
+    /// Returns the payloads of the batch, in order. If the batch has no bytes, it holds one
+    /// datagram without a payload, so one empty slice is returned.
     pub fn datagrams(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         cut(self.bytes, self.stride)
     }

@@ -9,18 +9,18 @@ use crate::DownReason;
 /// Number of consecutive datagrams copied to a path that is down, in one round of attempts to use
 /// the path again.
 const ROUND: u8 = 4;
-/// Pause between two rounds of attempts (copies of datagrams) on a path that is down, and pause
-/// after an answered round.
+/// Pause between two rounds of probes on a path that is down, and pause after an answered round. A
+/// probe is a copy of a datagram.
 const RETRY: Duration = Duration::from_secs(1);
-/// First pause between two rounds of attempts (copies of datagrams) on a path whose data was
-/// unanswered. Each unanswered round doubles the pause.
+/// First pause between two rounds of probes on a path on which the server answered no data. Each
+/// unanswered round doubles the pause. A probe is a copy of a datagram.
 const CAUTIOUS_RETRY: Duration = Duration::from_secs(5);
-/// Longest pause between two rounds of attempts (copies of datagrams) on a path whose data was
-/// unanswered.
+/// Longest pause between two rounds of probes (copies of datagrams) on a path on which the server
+/// answered no data.
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
-/// Number of consecutive answered rounds of attempts (copies of datagrams) before a path whose
-/// data was unanswered is used again. A server may send handshakes to an unknown address, but too
-/// rarely to answer two consecutive rounds: fastd 22 sends a handshake every 15 s.
+/// Number of consecutive answered rounds of probes (copies of datagrams) before a path on which the
+/// server answered no data is used again. A server may send handshakes to an unknown address, but
+/// too rarely to answer two consecutive rounds: fastd 22 sends a handshake every 15 s.
 const ANSWERED_ROUNDS: u8 = 2;
 /// Time from the last attempt on a path with a local error until the path is used again, if no
 /// further error occurs.

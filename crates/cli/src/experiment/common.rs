@@ -223,8 +223,8 @@ pub(super) fn splitter(header: &Value) -> String {
     shell::line(words.filter_map(Value::as_str))
 }
 
-/// Returns a splitter's command for a heading: `words`, and the additional arguments in the
-/// journal's `header`.
+/// Returns a command line of a splitter, which a page shows as a heading: `words`, followed by the
+/// additional arguments of the splitter in the journal's `header`.
 pub(super) fn command(words: &str, header: &Value) -> String {
     format!("{words} {}", splitter(header)).trim_end().to_owned()
 }

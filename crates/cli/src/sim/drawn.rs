@@ -15,8 +15,8 @@ const PLANETLAB: &str = "planetlab";
 /// Maximum rate of a host's network line, in bits per second.
 const MAX_RATE: u64 = 1_000_000_000_000;
 
-/// Rates of hosts' network lines in a scenario: `"100mbit"`, a list of such texts, or the name of
-/// a table.
+/// Rates of hosts' access lines in a scenario: `"100mbit"`, a list of such texts, or the name of a
+/// table of rates that the program contains, such as `tor-2018`.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(try_from = "OneOrMany")]
 pub(super) enum Rates {

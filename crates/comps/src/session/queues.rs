@@ -65,9 +65,8 @@ impl Queues {
         self.delay.as_mut()?.pop(now)
     }
 
-    /// Returns the number of datagrams released before their delay was over, for lack of room,
-    /// since the last call. Removes the delay queue if it is empty and the settings demand no
-    /// delay.
+    /// Returns the number of datagrams that left the full delay queue early since the last call.
+    /// Also removes the delay queue if it is empty and the settings no longer demand a delay.
     pub(super) fn take_hurried(&mut self, config: &Config) -> u64 {
         let hurried = self.delay.as_mut().map_or(0, |delay| delay.take_hurried());
         self.delay.take_if(|delay| config.jitter.is_none() && delay.is_empty());

@@ -198,8 +198,8 @@ impl Unit {
         self.shuffled(seed, "lengths", lengths)
     }
 
-    /// Returns the rates of the measurement's streams in kB/s, in order. Within a round, all
-    /// methods of fetching have the same order.
+    /// Returns the rates of the measurement's streams in kB/s, in the order in which they are
+    /// measured. The order is random, but equal for all transports of a round.
     #[must_use]
     pub fn rates(&self, settings: &Settings) -> Vec<u32> {
         self.shuffled(settings.seed, "rates", settings.rates.clone())

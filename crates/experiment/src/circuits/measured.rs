@@ -36,7 +36,7 @@ pub struct Measured {
     /// Rule for the choice of relays by the clients that create load.
     #[serde(default)]
     pub load: Load,
-    /// Load in the topology [`Layout::Line`], in percent of the rate of one guard's network line;
+    /// Load in the topology [`Layout::Line`], in percent of the rate of one guard's access line;
     /// `None` in other topologies.
     #[serde(default)]
     pub level: Option<u32>,

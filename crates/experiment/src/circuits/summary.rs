@@ -283,9 +283,9 @@ impl Claim {
         }
     }
 
-    /// Returns whether an experiment with `load` can show the effect of the claim. The CPU use of
-    /// one guard or middle falls only if the clients that create load use the same relays as the
-    /// measuring client.
+    /// Returns whether an experiment with `load` can test this claim. Claims about the CPU use of
+    /// one guard or middle need [`Load::Employed`]: the clients that create load then use the same
+    /// relays as the measuring client. All other claims can be tested with any load.
     fn can_show(self, load: Load) -> bool {
         load == Load::Employed || !matches!(self, Claim::Guard | Claim::Middle)
     }

@@ -12,9 +12,11 @@
 //!   layers of encryption, the next counter to send, and a replay window for each direction in
 //!   which cells arrive.
 //! * [`LossyRelayLayer`] and [`LossyClientLayer`] are one hop's layer. They implement the same
-//!   traits as the layers of other circuits. A caller must first set the counter of the cell.
+//!   traits as the layers of other circuits. Before a caller encrypts or decrypts a cell, it must
+//!   set the cell's counter.
 //!
-//! Only the circuit's last relay originates cells, so each direction has one sequence of counters.
+//! Of the relays, only the last one of a circuit originates cells. So in each direction one end
+//! numbers all cells.
 
 use aes::{Aes128Dec, Aes128Enc};
 use anabranch_multipath::Replay;

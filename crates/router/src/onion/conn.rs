@@ -30,8 +30,8 @@ const RECORDS: usize = 2;
 /// Number of bytes to fetch from the protocol core at once if records are so small that
 /// [`RECORDS`] records have fewer bytes. The number is rounded down to whole records.
 const SMALL: usize = 32 << 10;
-/// Minimum number of bytes that a link must transfer between two checks for idle links to count as
-/// in use. The buffer of an idle link shrinks to this number of bytes.
+/// A link is idle if it has transferred fewer than this number of bytes since the last check for
+/// idle links. The buffer of an idle link shrinks to this number of bytes.
 const TRICKLE: usize = 4 << 10;
 
 /// A link to a neighbour (relay or client) over TCP, and its socket.

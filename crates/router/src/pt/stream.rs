@@ -75,8 +75,9 @@ impl Stream {
         self.socket.shutdown(Shutdown::Write)
     }
 
-    /// Returns the underlying socket. Timeouts and other options can be set on it. The socket's
-    /// addresses are local to this machine. Clones of the socket do not keep the stream open.
+    /// Returns the socket of the stream: one end of a connection within this machine, whose other
+    /// end the transport holds. Timeouts and other options can be set on it. Clones of the socket
+    /// do not keep the stream open.
     #[must_use]
     pub fn socket(&self) -> &TcpStream {
         &self.socket

@@ -113,8 +113,8 @@ enum Owner {
     /// An unknown peer that has sent bytes that no client sends. Further bytes are dropped. The
     /// field is the time at which the stream is closed.
     Muted(Time),
-    /// A peer whose handshake was answered, so it knows our public key. The field is the deadline
-    /// for a packet of a session.
+    /// A peer whose handshake was valid and was answered. Valid handshakes need our public key.
+    /// The field is the time by which the peer must send a packet of its session.
     Greeted(Time),
     /// An unknown peer that has sent no whole packet in time. Its stream is relayed to the web
     /// server. Until the web server answers, a client's packet still binds the stream to the

@@ -13,10 +13,9 @@ use std::sync::Arc;
 use super::family::Family;
 use super::{ClientEnd, LoadHint, ServerEnd, SharedContext, embed, http, nosteg, rr};
 
-/// A profile: the kind of traffic, and the use of connections. Both ends must have the same
-/// profile.
-///
-/// A bridge line contains the name of a profile, one of [`FAMILIES`].
+/// A profile: the protocol that the traffic imitates, and the number and lifetime of the
+/// connections. The client and the server must use the same profile. [`FAMILIES`] has all
+/// profiles. A bridge line contains the name of one of them.
 #[derive(Clone, Copy)]
 pub struct Profile(&'static Family);
 

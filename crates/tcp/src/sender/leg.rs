@@ -1,6 +1,6 @@
-//! A leg: one of a connection's paths to the peer, with its own round-trip time, loss detection
-//! and congestion control. A connection usually has only one, and does not know which path its
-//! segments take.
+//! A leg: the sender's state for one path to the peer, with its own round-trip time, loss
+//! detection and congestion control. An ordinary connection has one leg. With several legs, the
+//! caller decides which segments each path carries.
 
 use std::time::Duration;
 

@@ -41,10 +41,10 @@ pub(crate) struct Rack {
 /// Number of mean deviations that few segments exceed: `K` of RFC 6298, section 2.3.
 const LATENESS_DEVIATIONS: u32 = 4;
 
-/// Mean and mean deviation of the lateness of segments. The lateness of an overtaken segment is
-/// its round-trip time minus the round-trip time of the segment with the highest offset so far.
-/// The lateness of all other segments is 0. Lateness measures only jitter, because a queue delays
-/// segments without reordering them.
+/// Mean and mean deviation of the lateness of acknowledged segments. A segment is late if a segment
+/// with a higher offset was acknowledged before it. Its lateness is its round-trip time minus that
+/// of the acknowledged segment with the highest offset. Other segments have a lateness of 0. A
+/// queue does not reorder segments, so lateness measures only jitter.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lateness {
     mean: Duration,
