@@ -232,7 +232,7 @@ fn for_packets(
 
 /// Maximum number of paths of a splitter that sends to a far end (`anabranch merge`).
 const MOST_PATHS: usize = 64;
-/// Maximum length, in bytes, of a name that selects one of the servers to which a far end forwards.
+/// Maximum length, in bytes, of the name of a server. A far end forwards to one or several servers.
 const LONGEST_NAME: usize = 32;
 
 /// Returns the settings of the far end; `None` if the server is not a far end.
