@@ -134,7 +134,8 @@ impl Recovery {
         self.answer_due = Some(self.answer_due.unwrap_or(now + self.max_delay));
     }
 
-    /// Returns whether an answer over the connection is expected.
+    /// Returns whether the other end still has to answer a request that was sent over this
+    /// connection.
     pub(crate) fn expects_answer(&self) -> bool {
         self.answer_due.is_some()
     }

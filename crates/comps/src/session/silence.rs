@@ -111,8 +111,9 @@ impl Session {
 
     /// Returns the time since which the path has been doubted; `None` if it is not doubted. A
     /// doubted path may discard everything, so its datagrams are also sent on another path. A path
-    /// is doubted only if exactly one other path has received answers, and `keeps` is false. If
-    /// servers of the protocol always answer on the client's newest path, no path is doubted.
+    /// is doubted only if answers have arrived on exactly one path. No path is doubted
+    /// if the settings keep silent paths in use (`keeps`), or if servers of the protocol always
+    /// answer on the client's newest path.
     fn doubted_since(&mut self, now: Time, index: usize, keeps: bool) -> Option<Time> {
         let decides = self.recognition.always_follows();
         self.paths.only_answering().filter(|_| !decides && !keeps)?;

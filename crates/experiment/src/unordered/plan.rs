@@ -126,7 +126,7 @@ pub struct Settings {
 /// One measurement of the experiment with unordered links.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unit {
-    /// Kind of link, and programs, to measure.
+    /// Kind of link that is measured, and the programs that use it.
     pub arm: Arm,
     /// Properties of the emulated network lines that connect the relays of the path.
     pub line: Line,

@@ -31,9 +31,10 @@ pub(super) enum ProbeState {
 /// running relays leave unused.
 const OTHERS: [ProbeState; 3] = [ProbeState::Away, ProbeState::New, ProbeState::Silent];
 
-/// Relays in the order of their probes, by RSA identity, with the time at which each probe is due.
-/// New relays are always due, and have a turn number instead of a time. All operations take
-/// logarithmic time, except [`ProbeQueue::least_of`].
+/// Queues of the relays to probe, one for each [`ProbeState`]. A relay is identified by its RSA
+/// identity. Each queue is sorted by the time at which a probe is due. Relays that were never
+/// probed are always due; their queue is sorted by a turn number, which takes the place of the
+/// time. All operations take logarithmic time, except [`ProbeQueue::least_of`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProbeQueue {
     queues: [BTreeSet<(u64, [u8; 20])>; 4],

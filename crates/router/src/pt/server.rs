@@ -133,8 +133,9 @@ impl ServerStation {
     /// Creates a server that listens at the address in `settings`.
     ///
     /// # Errors
-    /// The process cannot listen on the address, which the error names. Or `settings` lacks a web
-    /// server, pictures or covers that the profile needs. Or a system call fails.
+    /// The process cannot listen on the address, which the error names. Or the profile needs
+    /// something that `settings` does not have: a web server, pictures, or covers (web
+    /// objects in which bytes are hidden). Or a system call fails.
     pub fn new(settings: ServerSettings) -> io::Result<ServerStation> {
         if settings.profile.family().wants_site && settings.site.is_none() {
             return Err(io::Error::other(format!(

@@ -85,7 +85,7 @@ impl Heads {
         self.context.names.list()
     }
 
-    /// Returns the maximum bytes of a request's head, without a query.
+    /// Returns the maximum length in bytes of a request's head, not counting the query of the URL.
     pub(super) fn request_most(&self) -> usize {
         REQUEST_MOST + 3 * self.context.host.len()
     }
