@@ -97,7 +97,7 @@ struct PathsArgs {
     #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
     entries: f64,
     /// Set the probability, from 0 to 1, that a client chooses a relay of the adversary as exit
-    /// (last relay). Only exits that allow the destination port of --port count.
+    /// (last relay). Exits that do not allow the port in --port are ignored.
     #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
     exits: f64,
     /// Choose the relays that the adversary runs.

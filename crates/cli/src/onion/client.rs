@@ -202,11 +202,12 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_parser = SegmentControl::parser(), value_name = "NAME")]
     udp_or_congestion: Option<SegmentControl>,
     /// Use this scheduler to choose the circuit for each part of a stream that is split over
-    /// several circuits. 'anabranch split --help' lists the schedulers. By default the exit (with
-    /// conflux or anabranch) or the protocol of --multipath chooses a scheduler.
+    /// several circuits. 'anabranch split --help' lists the schedulers. By default, with
+    /// --multipath conflux or anabranch the exit (last relay) chooses the scheduler; the other
+    /// values of --multipath have a scheduler of their own.
     ///
-    /// The scheduler is used for the data that you send. Unless --multipath is conflux, the relay
-    /// at which the circuits join also uses this scheduler, for the data that you receive.
+    /// This scheduler applies to the data that you send. It also applies to the data that you
+    /// receive, except with --multipath conflux: then the exit chooses the scheduler of this data.
     #[arg(long, value_name = "SCHEDULE")]
     schedule: Option<String>,
     /// Let the scheduler of --schedule choose a circuit again after LENGTH: a number of cells

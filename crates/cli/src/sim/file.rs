@@ -334,7 +334,7 @@ impl RawScenario {
 
 impl RawRelays {
     fn check(&self, at: &dyn Fn(Range<usize>, String) -> TomlError) -> Result<(), TomlError> {
-        let lacks = "the simulator has one connection for all circuits between two relays";
+        let lacks = "between each two relays, the simulator has one connection, which carries all their circuits";
         only(self.mapping.as_ref(), ("mapping", "n:1", lacks), at)
     }
 

@@ -178,7 +178,9 @@ impl LinkPair {
                 let number = cell.first_chunk().map_or(u32::MAX, |four| u32::from_be_bytes(*four));
                 let was_sent = (number as usize) < sent.len() && cell == timed_cell(number);
                 if !was_sent || came.insert(number, now).is_some() {
-                    return Err(io::Error::other(format!("cell {number}: not sent, or twice")));
+                    return Err(io::Error::other(format!(
+                        "cell {number} arrived twice, or was never sent"
+                    )));
                 }
             }
             let whole = (self.conns[to].carried[0] - before) / RECORD;
@@ -217,7 +219,9 @@ impl LinkPair {
                 let number = cell.first_chunk().map_or(u32::MAX, |four| u32::from_be_bytes(*four));
                 let is_new = (next..sent).contains(&number) && ahead.insert(number);
                 if !is_new || cell != timed_cell(number) {
-                    return Err(io::Error::other(format!("cell {number}: not sent, or twice")));
+                    return Err(io::Error::other(format!(
+                        "cell {number} arrived twice, or was never sent"
+                    )));
                 }
             }
             plain[to].clear();

@@ -153,8 +153,8 @@ impl fmt::Display for KeyFileError {
             }
             KeyFileError::Twice(path, name) => write!(
                 f,
-                "key file '{}': the public key of peer '{name}' is this file's own key, or is \
-                 given twice: remove that peer",
+                "key file '{}': the public key of peer '{name}' is also the key of this far end, \
+                 or of another peer: remove one of the two",
                 path.display()
             ),
         }

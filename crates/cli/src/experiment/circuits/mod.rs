@@ -51,10 +51,10 @@ pub(crate) struct CircuitsArgs {
     /// project's program) always uses two.
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "2,3", value_parser = clap::value_parser!(u32).range(1..=3))]
     legs: Vec<u32>,
-    /// Measure on these networks [default: loopback,lines]. loopback runs all programs on one host.
-    /// lines has lines of different rates and delays in front of the guards (the first relays of
-    /// circuits). line has equal lines of 20 Mbit/s in front of the guards; other clients load
-    /// these lines to the levels of --levels.
+    /// Measure on these networks [default: loopback,lines]. 'loopback': all programs run on one
+    /// host. 'lines': each guard (first relay of a circuit) has a line of another rate and delay.
+    /// 'line': each guard has a line of 20 Mbit/s, and other clients load these lines to the levels
+    /// of --levels.
     #[arg(long, value_name = "NETWORK,...", value_delimiter = ',')]
     places: Vec<Layout>,
     /// Measure each design N times, each time in a new network with new keys and circuits [default:

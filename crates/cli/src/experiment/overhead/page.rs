@@ -231,7 +231,7 @@ fn conditions(subject: &Subject<'_>) -> Markup {
                  uses one path; the repetitions use the paths in turn"
                 @if !splitter(subject.header).is_empty() { ", without the further options of the \
                                                             split measurements" }
-                ". Repetitions are interleaved, in a seeded order."
+                ". Repetitions are interleaved, in a random order that depends on the seed."
             }
             p { (words::machine(subject.records)) }
             p { (origin(subject.header)) }
