@@ -37,7 +37,9 @@ const PACKED: [(&[u8], &str); 2] = [(b"\xfd7zXZ", "xz"), (b"\x1f\x8b", "gzip")];
 /// The annotation that begins with [`TYPE`] names the document's type; [`TYPES`] are the accepted
 /// types.
 const ANNOTATION: char = '@';
+/// Prefix of the annotation that names the document's type.
 const TYPE: &str = "@type ";
+/// Accepted types of documents, before their version.
 const TYPES: [&str; 2] = ["network-status-consensus-3", "network-status-microdesc-consensus-3"];
 /// Number of relays whose microdescriptors are parsed in one call.
 const BATCH: usize = 1000;

@@ -15,6 +15,7 @@ use super::topology::{Cable, End, Host, Route, TcpControl, Topology};
 
 /// Index of the loopback interface in every namespace, set by the kernel.
 const LO: u32 = 1;
+/// Path below `/proc/sys/net` of the setting for TCP's congestion control.
 const CONGESTION_CONTROL: &str = "ipv4/tcp_congestion_control";
 /// Maximum number of packets that an interface queues while this process, which forwards them,
 /// gets no CPU time. It suffices for 100 ms at 500 Mbit/s.

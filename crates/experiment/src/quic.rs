@@ -20,7 +20,9 @@ pub(super) const PORT: u16 = 4433;
 const SEED: &str = "1";
 /// Time after the client's own timeout at which the client is killed.
 const LATE: Duration = Duration::from_secs(10);
+/// The client for all servers: its file name, and the source of the program.
 const CLIENT: (&str, &str) = ("quic-client", "quic-go's client of the interop tests");
+/// The program that makes the servers' certificates, and the package that contains it.
 const OPENSSL: (&str, &str) = ("openssl", "package openssl");
 
 /// QUIC library that a server is built with.

@@ -4,6 +4,7 @@
 /// Number of values below the greatest received number that are remembered. Paths whose delays
 /// differ by 50 ms need 5,000 at 100,000 packets per second.
 const WINDOW: u64 = 16_384;
+/// Number of 64-bit words in the bit set of received numbers.
 const WORDS: usize = (WINDOW / 64) as usize;
 
 /// A sliding window over the received numbers.

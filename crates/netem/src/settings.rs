@@ -79,7 +79,8 @@ fn probit(place: f64) -> f64 {
     q * over(&A, q * q) / over(&B, q * q)
 }
 
-/// Coefficients of Acklam's approximation, highest power first.
+/// Coefficients of Acklam's approximation: the numerator in the central region, highest power
+/// first.
 const A: [f64; 6] = [
     -3.969_683_028_665_376e1,
     2.209_460_984_245_205e2,
@@ -88,6 +89,7 @@ const A: [f64; 6] = [
     -3.066_479_806_614_716e1,
     2.506_628_277_459_239,
 ];
+/// Coefficients of the denominator in the central region, highest power first.
 const B: [f64; 6] = [
     -5.447_609_879_822_406e1,
     1.615_858_368_580_409e2,
@@ -96,6 +98,7 @@ const B: [f64; 6] = [
     -1.328_068_155_288_572e1,
     1.0,
 ];
+/// Coefficients of the numerator in the tails, highest power first.
 const C: [f64; 6] = [
     -7.784_894_002_430_293e-3,
     -3.223_964_580_411_365e-1,
@@ -104,6 +107,7 @@ const C: [f64; 6] = [
     4.374_664_141_464_968,
     2.938_163_982_698_783,
 ];
+/// Coefficients of the denominator in the tails, highest power first.
 const D: [f64; 5] = [
     7.784_695_709_041_462e-3,
     3.224_671_290_700_398e-1,

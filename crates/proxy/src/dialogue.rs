@@ -13,7 +13,9 @@ use crate::{Family, Outcome, ProxyRequest, Reason, Service};
 
 /// Maximum bytes of a user ID or of a host name in a SOCKS4 request.
 const LONGEST_WORD: usize = 255;
+/// Command that requests the address of a host name (Tor's SOCKS extension).
 const RESOLVE: u8 = 0xf0;
+/// Command that requests the host name of an address (Tor's SOCKS extension).
 const RESOLVE_PTR: u8 = 0xf1;
 /// Reply code of Tor's SOCKS5 extension for a missing descriptor of an onion service (proposal
 /// 304).

@@ -9,19 +9,32 @@ use aws_lc_rs::hmac::{HMAC_SHA256, Key, sign, verify};
 /// First 32 bytes of a cookie file. The 32 bytes of the cookie follow.
 pub const COOKIE_FILE: &[u8; 32] = b"! Extended ORPort Auth Cookie !\n";
 
+/// Authentication type `SAFE_COOKIE` (ext-orport-spec).
 const SAFE_COOKIE: u8 = 1;
+/// Authentication types that the relay offers, and the end of the list.
 const TYPES: [u8; 2] = [SAFE_COOKIE, 0];
+/// Text that the relay's hash begins with (ext-orport-spec).
 const BY_SERVER: &[u8] = b"ExtORPort authentication server-to-client hash";
+/// Text that the transport's hash begins with (ext-orport-spec).
 const BY_CLIENT: &[u8] = b"ExtORPort authentication client-to-server hash";
+/// Length of a hash in bytes (HMAC-SHA-256).
 const HASH: usize = 32;
+/// Length of a nonce in bytes (ext-orport-spec).
 const NONCE: usize = 32;
+/// Status of a successful authentication (ext-orport-spec).
 const ACCEPTED: u8 = 1;
 
+/// Command of a transport: all information was sent (ext-orport-spec).
 const DONE: u16 = 0;
+/// Command of a transport: the client's address (ext-orport-spec).
 const USER_ADDRESS: u16 = 1;
+/// Command of a transport: the transport's name (ext-orport-spec).
 const TRANSPORT: u16 = 2;
+/// Command of the relay: it accepts the connection (ext-orport-spec).
 const OKAY: u16 = 0x1000;
+/// Command of the relay: it refuses the connection (ext-orport-spec).
 const DENY: u16 = 0x1001;
+/// Command of the relay: an identifier for the control port (ext-orport-spec).
 const CONTROL: u16 = 0x1002;
 /// Length of a command's header in bytes: the command's type and the length of its body.
 const HEAD: usize = 4;

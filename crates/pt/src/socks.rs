@@ -6,13 +6,21 @@ use std::net::SocketAddr;
 
 use crate::args::{Args, ArgsError};
 
+/// Version of SOCKS (RFC 1928, section 3).
 const VERSION: u8 = 5;
+/// Method: no authentication required (RFC 1928, section 3).
 const NO_LOGIN: u8 = 0;
+/// Method: user name and password (RFC 1928, section 3).
 const LOGIN: u8 = 2;
+/// Version of the user name and password negotiation (RFC 1929, section 2).
 const LOGIN_VERSION: u8 = 1;
+/// Command CONNECT (RFC 1928, section 4).
 const CONNECT: u8 = 1;
+/// Address type: IPv4 (RFC 1928, section 4).
 const IPV4: u8 = 1;
+/// Address type: host name (RFC 1928, section 4).
 const NAME: u8 = 3;
+/// Address type: IPv6 (RFC 1928, section 4).
 const IPV6: u8 = 4;
 /// Number of bytes in a SOCKS5 reply before its address.
 const HEAD: usize = 4;

@@ -24,8 +24,11 @@ use rand_chacha::ChaCha20Rng;
 
 use programs::Programs;
 
+/// Poller token of the file that ends the node.
 const STOP: u64 = 0;
+/// Poller token of the UDP socket.
 const UDP: u64 = 1;
+/// Poller token of the listener for programs.
 const LISTENER: u64 = 2;
 /// Maximum number of datagrams that are received in a row before the resulting datagrams are sent.
 const RECEIVED: usize = 8;

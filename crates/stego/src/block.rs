@@ -22,7 +22,9 @@ use crate::secrets::{Key, follow};
 pub(crate) const OVERHEAD: usize = TAG + HEADER;
 /// Maximum bytes of frames in a block.
 pub(crate) const MOST: usize = 16_640;
+/// Length of an AEAD tag in bytes.
 const TAG: usize = 16;
+/// Length of a block's header in bytes.
 const HEADER: usize = 5;
 /// Number of blocks that one key seals.
 const ROUND: u64 = 1 << 16;

@@ -12,13 +12,21 @@ pub(crate) const RECEIPTS: usize = 32;
 /// Greatest number that can be encoded.
 const GREATEST: u64 = (1 << 62) - 1;
 
+/// Kind of a frame: padding up to the end of the block.
 const PAD: u8 = 0;
+/// Kind of a frame: a chunk of the stream.
 const DATA: u8 = 1;
+/// Kind of a frame: the end of the stream.
 const FIN: u8 = 2;
+/// Kind of a frame: a reset of the link.
 const RESET: u8 = 3;
+/// Kind of a frame: an acknowledgement.
 const ACK: u8 = 4;
+/// Kind of a frame: a probe.
 const PING: u8 = 5;
+/// Kind of a frame: the answer to a probe.
 const PONG: u8 = 6;
+/// Kind of a frame: the client's index of a connection.
 const SEAT: u8 = 7;
 
 /// A decoded frame.

@@ -25,9 +25,13 @@ const NAME: &[u8] = b"anabranch stego 1";
 const VERSION: u8 = 1;
 /// Capability bit: AES is fast on the sender's machine.
 const AES: u8 = 1;
+/// Length of an AEAD tag in bytes.
 const TAG: usize = 16;
+/// Length of a Diffie-Hellman share in bytes.
 const SHARE: usize = 32;
+/// Length in bytes of a HELLO's encrypted fields.
 const HELLO_TEXT: usize = 8;
+/// Length in bytes of an ANSWER's encrypted fields.
 const ANSWER_TEXT: usize = 4;
 /// Number of bytes in a HELLO before its padding: the key share, the encrypted text, and the
 /// text's tag.

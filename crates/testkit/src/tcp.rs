@@ -13,8 +13,11 @@ use anabranch_multipath::Time;
 pub const SEGMENT: usize = 1_380;
 /// Size in bytes of an acknowledgement, including headers.
 const ACK: usize = 100;
+/// Constant C of CUBIC (RFC 9438, section 5).
 const C: f64 = 0.4;
+/// Multiplicative decrease factor of CUBIC (RFC 9438, section 4.6).
 const BETA: f64 = 0.7;
+/// Minimum retransmission timeout, as in Linux.
 const LEAST_RTO: Duration = Duration::from_millis(200);
 
 /// The sending end of the modelled TCP transfer, which always has data.

@@ -14,6 +14,7 @@ use crate::keys::PublicKey;
 
 /// Length of a nonce, in bytes.
 pub(crate) const NONCE: usize = 12;
+/// Length of an AEAD tag in bytes.
 const TAG: usize = 16;
 /// Maximum length of a packet with a handshake message, in bytes. Longer packets are ignored.
 const LONGEST: usize = 512;

@@ -25,8 +25,11 @@ use crate::disguise::{Disguise, derived, mask, mask_key};
 
 /// Number of bytes in a packet in addition to its frame.
 pub(crate) const OVERHEAD: usize = HEADER + TAG;
+/// Length of a packet's header in bytes: the ID and the number.
 const HEADER: usize = 8;
+/// Length of an AEAD tag in bytes.
 const TAG: usize = 16;
+/// Length in bytes of the sample for header protection (RFC 9001, section 5.4.2).
 const SAMPLE: usize = 16;
 
 /// Identifier in a packet, from which the receiver finds the epoch (set of keys) and the path.

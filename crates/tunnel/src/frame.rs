@@ -48,16 +48,27 @@ pub(crate) enum Frame<'a> {
     Close,
 }
 
+/// Kind of a frame: a datagram.
 const DATA: u8 = 0;
+/// Kind of a frame: a probe.
 const PING: u8 = 1;
+/// Kind of a frame: the answer to a probe.
 const PONG: u8 = 2;
+/// Kind of a frame: the end of the session.
 const CLOSE: u8 = 3;
+/// Kind of a frame: an acknowledgement.
 const ACK: u8 = 4;
+/// Kind of a frame: a part of a datagram.
 const PART: u8 = 5;
+/// Kind of a frame: a decoy.
 const DECOY: u8 = 6;
+/// Bits of the first byte that contain the kind.
 const KIND: u8 = 0x0f;
+/// Bit of the first byte: a time stamp follows.
 const STAMPED: u8 = 0x10;
+/// Bit of the first byte: the frame has a length and padding.
 const PADDED: u8 = 0x20;
+/// Bit of the first byte: the datagram needs an acknowledgement.
 const COUNTED: u8 = 0x40;
 
 /// Maximum bytes of a datagram's frame in addition to the datagram itself. The frame of a part of
@@ -66,8 +77,11 @@ pub(crate) const OVERHEAD: usize = PLAIN + LENGTH;
 /// Bytes of a datagram's frame without padding, in addition to the datagram itself: 1 for the
 /// kind, 4 for the stamp, then the flow and the run.
 pub(crate) const PLAIN: usize = 1 + 4 + FLOW + RUN;
+/// Length in bytes of the field `length`.
 const LENGTH: usize = 2;
+/// Length in bytes of the field `flow`.
 const FLOW: usize = 2;
+/// Length in bytes of the field `run`.
 const RUN: usize = 2;
 
 impl<'a> Frame<'a> {

@@ -33,10 +33,13 @@ use crate::split::forms;
 const INTERVAL: u64 = 3600;
 /// Minimum value of `--interval`, in seconds.
 const LEAST_INTERVAL: u64 = 10;
+/// Default of `--valid-intervals`: lifetime of a consensus, in intervals.
 const VALID_INTERVALS: u64 = 3;
 /// Maximum time from the authority's start to its first consensus, in seconds.
 const FIRST: u64 = 120;
+/// Default of `--certified-days`: lifetime of the certificate, in days.
 const CERTIFIED_DAYS: u64 = 365;
+/// Seconds of a day.
 const DAY: u64 = 86_400;
 /// Text at the end of `--help`.
 const FILES: &str = "\
@@ -52,6 +55,7 @@ ENVIRONMENT
 FILES
   ~/.local/state/anabranch/authority                 keys, relays, consensuses (--data)
   /usr/share/doc/anabranch/examples/authority.toml   every setting of a file, with comments";
+/// Keys that a settings file of `anabranch authority` may contain.
 pub(super) const KEYS: &[&str] = &[
     "nickname",
     "address",

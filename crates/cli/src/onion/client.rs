@@ -37,6 +37,7 @@ const LISTEN: &str = "127.0.0.1:9250";
 const MOST_LEGS: usize = 8;
 /// Default number of circuits for a stream with mudp-or.
 const MUDP_OR_LEGS: usize = 2;
+/// Default of `--memory`, in megabytes.
 const MEMORY_MB: usize = 256;
 /// Minimum of the memory limit in megabytes. A single set (circuits that carry the same streams
 /// together) may hold 1 MB of cells that wait for missing cells.
@@ -62,6 +63,7 @@ ENVIRONMENT
 FILES
   ~/.local/state/anabranch/client                guards and the list of relays (--data)
   /usr/share/doc/anabranch/examples/client.toml   every setting of a file, with comments";
+/// Keys that a settings file of `anabranch client` may contain.
 pub(super) const KEYS: &[&str] = &[
     "listen",
     "entry",

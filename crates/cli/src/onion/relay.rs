@@ -35,7 +35,9 @@ use crate::failure::Failure;
 use crate::split::forms;
 use crate::split::no_metrics;
 
+/// Default of `--memory`, in megabytes.
 pub(super) const MEMORY_MB: usize = 512;
+/// Default of `--grace`, in seconds (C tor's `ShutdownWaitLength`).
 const GRACE_S: u64 = 30;
 /// Default limit of a relay's traffic in bytes per second (`--rate`). It is C tor's default, and
 /// practically no limit.
@@ -60,6 +62,7 @@ ENVIRONMENT
 FILES
   ~/.local/state/anabranch/relay                 keys, and the list of relays (--data)
   /usr/share/doc/anabranch/examples/relay.toml   every setting of a file, with comments";
+/// Keys that a settings file of `anabranch relay` may contain.
 pub(super) const KEYS: &[&str] = &[
     "nickname",
     "address",

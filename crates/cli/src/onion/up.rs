@@ -22,7 +22,9 @@ use crate::status::{PublishedStatus, run_name};
 
 /// Default address of the client's proxy. Tor Browser expects tor at this address.
 const LISTEN: &str = "127.0.0.1:9150";
+/// Number of relays.
 const RELAYS: u8 = 7;
+/// Number of exits among the relays.
 const EXITS: u8 = 2;
 /// Interval between consensuses, in seconds.
 const INTERVAL: u64 = 300;

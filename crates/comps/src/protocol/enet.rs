@@ -19,6 +19,7 @@ pub const FAMILY: Family = Family {
 const NOBODY: [u8; 2] = [0x8f, 0xff];
 /// Lengths of a header in bytes: with the time of sending, and with time and checksum.
 const HEADERS: [usize; 2] = [4, 8];
+/// Length of the connect command, in bytes.
 const COMMAND: usize = 48;
 /// First bytes of a CONNECT command that requests an acknowledgement, on no channel, with number
 /// 1.

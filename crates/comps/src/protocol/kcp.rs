@@ -26,7 +26,9 @@ const HEADER: usize = 24;
 const COMMANDS: std::ops::RangeInclusive<u8> = 81..=84;
 /// Length in bytes of kcp-go's header for error correction: number, kind, size.
 const CORRECTION: usize = 4 + 2 + 2;
+/// Type of a packet with data, in kcp-go's header for error correction.
 const CORRECTED: [u8; 2] = [0xf1, 0];
+/// Type of a packet with parity, in kcp-go's header for error correction.
 const PARITY: [u8; 2] = [0xf2, 0];
 
 /// Returns the conversation number that all segments in `datagram` share; `None` if `datagram`

@@ -20,6 +20,7 @@ const HEADER: usize = 16;
 /// First bytes of a packet of version 1, by type: handshake, message, error, lighthouse, test,
 /// close, control.
 const KINDS: std::ops::RangeInclusive<u8> = 0x10..=0x16;
+/// First byte of a handshake packet of version 1.
 const HANDSHAKE: u8 = 0x10;
 /// Value of the counter that no session reaches: 2^40 packets.
 const OLD: u64 = 1 << 40;

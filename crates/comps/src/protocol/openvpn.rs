@@ -19,12 +19,19 @@ pub const FAMILY: Family = Family {
     guide: "any-program",
 };
 
+/// Opcode P_CONTROL_SOFT_RESET_V1.
 const SOFT_RESET: u8 = 3;
+/// Opcode P_CONTROL_V1.
 const CONTROL: u8 = 4;
+/// Opcode P_ACK_V1.
 const ACK: u8 = 5;
+/// Opcode P_CONTROL_HARD_RESET_CLIENT_V2.
 const HARD_RESET_CLIENT: u8 = 7;
+/// Opcode P_CONTROL_HARD_RESET_SERVER_V2.
 const HARD_RESET_SERVER: u8 = 8;
+/// Opcode P_DATA_V2.
 const DATA: u8 = 9;
+/// Opcode P_CONTROL_HARD_RESET_CLIENT_V3.
 const HARD_RESET_CLIENT_V3: u8 = 10;
 
 /// Length in bytes of a plain reset packet: opcode, session ID, an empty list of acknowledgements,

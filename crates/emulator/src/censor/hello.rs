@@ -11,9 +11,13 @@ pub(super) enum ServerName {
     NotYet,
 }
 
+/// Content type of a record with handshake messages (RFC 8446, section 5.1).
 const HANDSHAKE_RECORD: u8 = 22;
+/// Type of the handshake message ClientHello (RFC 8446, section 4).
 const CLIENT_HELLO: u8 = 1;
+/// Type of the extension server_name (RFC 6066, section 1.1).
 const SERVER_NAME: u16 = 0;
+/// Type of a host name in the extension server_name (RFC 6066, section 3).
 const HOST_NAME: u8 = 0;
 
 /// Parses the beginning of a TLS stream, whose last record may be incomplete.

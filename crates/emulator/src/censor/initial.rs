@@ -7,9 +7,13 @@ use rustls::Side;
 use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use rustls::quic::{DirectionalKeys, Keys, Version};
 
+/// Header form bit of a long header (RFC 9000, section 17.2).
 const LONG: u8 = 0x80;
+/// Fixed bit, which is set in every QUIC packet (RFC 9000, section 17.2).
 const FIXED: u8 = 0x40;
+/// Maximum length of a connection ID in bytes (RFC 9000, section 17.2).
 const LONGEST_ID: usize = 20;
+/// Length in bytes of the sample for header protection (RFC 9001, section 5.4.2).
 const SAMPLE: usize = 16;
 
 /// The keys that protect a client's Initial packets. They are derived from the destination

@@ -18,6 +18,7 @@ pub(super) const OBFS4: (&str, &str) = ("obfs4proxy", "package obfs4proxy");
 /// Address of the web site that our transport's server would show to strangers. Nothing listens at
 /// this address, because no stranger connects during a measurement.
 const NO_SITE: &str = "127.0.0.1:9";
+/// Lines of every client's torrc.
 const CLIENT_RULES: &str =
     "ClientOnly 1\nUseBridges 1\nConfluxEnabled 0\nLearnCircuitBuildTimeout 0\n";
 

@@ -22,6 +22,7 @@ pub(super) const PORT: u16 = 443;
 /// Address of the directory authority. The relays' addresses are in other /16 networks, because
 /// two relays in the same /16 network may not be on one circuit.
 pub(super) const AUTHORITY: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 1);
+/// Names and addresses of the relays, in the order of a circuit.
 pub(super) const RELAYS: [(&str, Ipv4Addr); 3] = [
     ("guard", Ipv4Addr::new(10, 10, 0, 1)),
     ("middle", Ipv4Addr::new(10, 20, 0, 1)),

@@ -23,14 +23,17 @@ pub struct Row {
 /// also compared with it.
 pub const ONE: Row =
     Row { legs: 1, first_byte: 0.027, web: 0.059, bulk: Some(0.113), cpu: [57.87, 49.85, 31.74] };
+/// The paper's rows of Conflux with two and three circuits.
 const CONFLUX: [Row; 2] = [
     Row { legs: 2, first_byte: 0.016, web: 0.052, bulk: Some(0.082), cpu: [33.22, 31.01, 31.51] },
     Row { legs: 3, first_byte: 0.014, web: 0.049, bulk: Some(0.079), cpu: [27.24, 22.78, 32.94] },
 ];
+/// The paper's rows of mTor with two and three circuits.
 const MTOR: [Row; 2] = [
     Row { legs: 2, first_byte: 0.012, web: 0.055, bulk: Some(0.079), cpu: [25.10, 23.19, 32.51] },
     Row { legs: 3, first_byte: 0.017, web: 0.049, bulk: Some(0.081), cpu: [13.45, 14.62, 32.90] },
 ];
+/// The paper's rows of mUDP-OR with one to three circuits.
 const MUDP_OR: [Row; 3] = [
     Row { legs: 1, first_byte: 0.002, web: 0.031, bulk: Some(0.076), cpu: [88.31, 86.89, 71.33] },
     Row { legs: 2, first_byte: 0.002, web: 0.034, bulk: Some(0.081), cpu: [36.75, 32.67, 73.48] },

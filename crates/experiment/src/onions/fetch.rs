@@ -20,6 +20,7 @@ const NAMED: [u8; 2] = [1, 0];
 const CONNECT: [u8; 4] = [5, 1, 0, 1];
 /// Length in bytes of a SOCKS5 reply with an IPv4 address (RFC 1928, section 6).
 const ANSWER: usize = 10;
+/// End of an HTTP response's header.
 const HEAD_END: &[u8] = b"\r\n\r\n";
 /// Pause of a web server after a failed attempt to accept a connection.
 const LOOK: Duration = Duration::from_millis(50);

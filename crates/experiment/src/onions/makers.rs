@@ -13,6 +13,7 @@ use anabranch_emulator::Namespace;
 /// Interval between consensuses in seconds. It is short, because C tor's clients wait for a
 /// consensus that lists all relays.
 const INTERVAL: &str = "20";
+/// TCP port of the directory authority's directory service.
 pub(super) const DIRECTORY: u16 = 9_030;
 
 /// Name, address and host for a program to start.

@@ -190,6 +190,7 @@ pub(super) mod tests {
     use super::super::plan::{Congestion, Direction, SegmentOrder};
     use super::*;
 
+    /// Emulated line of the tests: 5 % of the TCP segments from the exit are lost.
     pub(in super::super) const LINE: Line = Line {
         loss: 5,
         direction: Direction::FromExit,

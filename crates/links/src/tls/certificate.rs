@@ -11,7 +11,9 @@ use super::setup::{SetupError, setup};
 
 /// Alphabet of a random host name: base32. Like C tor, this crate draws 4 to 25 letters.
 const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+/// Minimum number of letters of a random host name (C tor's value).
 const SHORTEST: usize = 4;
+/// Maximum number of letters of a random host name (C tor's value).
 const LONGEST: usize = 25;
 /// First bytes of an Ed25519 key in PKCS#8. The 32 bytes of the key follow (RFC 8410, section 7).
 const ED25519_PKCS8: [u8; 16] =

@@ -17,14 +17,19 @@ pub(crate) const DATA: u8 = 23;
 pub(super) const WARNING: u8 = 1;
 /// Level of alerts that end the connection (RFC 8446, section 6).
 pub(super) const FATAL: u8 = 2;
-/// Alert description close_notify: the sender sends nothing more. The constants that follow are
-/// other alert descriptions (RFC 8446, section 6).
+/// Alert description: the sender sends nothing more (RFC 8446, section 6.1).
 pub(super) const CLOSE_NOTIFY: u8 = 0;
+/// Alert description: a message of an unsuitable type (RFC 8446, section 6.2).
 pub(super) const UNEXPECTED_MESSAGE: u8 = 10;
+/// Alert description: a record that cannot be decrypted (RFC 8446, section 6.2).
 pub(super) const BAD_RECORD_MAC: u8 = 20;
+/// Alert description: a record above the maximum length (RFC 8446, section 6.2).
 pub(super) const RECORD_OVERFLOW: u8 = 22;
+/// Alert description: a field with an invalid value (RFC 8446, section 6.2).
 pub(super) const ILLEGAL_PARAMETER: u8 = 47;
+/// Alert description: a message that cannot be parsed (RFC 8446, section 6.2).
 pub(super) const DECODE_ERROR: u8 = 50;
+/// Alert description: the sender cancels the handshake (RFC 8446, section 6.1).
 const USER_CANCELED: u8 = 90;
 /// Type of the handshake message NewSessionTicket (RFC 8446, section 4).
 pub(super) const NEW_SESSION_TICKET: u8 = 4;

@@ -3,6 +3,7 @@
 use super::{Built, Family, weighted};
 use crate::seed::Stream;
 
+/// The schedulers `batched`: syntax, help texts and default run length.
 pub(super) const FAMILY: Family = Family {
     name: "batched",
     syntax: "batched[:ALPHA]",

@@ -9,6 +9,7 @@ use crate::path::usable;
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
 
+/// The scheduler `by-capacity`: syntax, help texts and default run length.
 pub(super) const FAMILY: Family = Family {
     name: "by-capacity",
     syntax: "by-capacity",

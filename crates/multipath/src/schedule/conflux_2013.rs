@@ -4,6 +4,7 @@ use super::mix::Mix;
 use super::{Built, Family, no_argument};
 use crate::seed::Stream;
 
+/// The scheduler `conflux-2013`: syntax, help texts and default run length.
 pub(super) const FAMILY: Family = Family {
     name: "conflux-2013",
     syntax: "conflux-2013",

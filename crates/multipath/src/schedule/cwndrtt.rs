@@ -7,6 +7,7 @@ use crate::path::{quickest, ready, usable};
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
 
+/// The scheduler `cwndrtt`: syntax, help texts and default run length.
 pub(super) const FAMILY: Family = Family {
     name: "cwndrtt",
     syntax: "cwndrtt",

@@ -8,6 +8,7 @@ use crate::path::{quickest_ready, usable};
 use crate::seed::Stream;
 use crate::{LegView, PathId, PathView, Time};
 
+/// The scheduler `eta`: syntax, help texts and default run length.
 pub(super) const FAMILY: Family = Family {
     name: "eta",
     syntax: "eta",

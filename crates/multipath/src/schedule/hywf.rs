@@ -6,6 +6,7 @@ use rand::seq::SliceRandom;
 use super::{Built, Family, Weighted, no_argument};
 use crate::seed::Stream;
 
+/// The scheduler `hywf`: syntax, help texts and default run length.
 pub(super) const FAMILY: Family = Family {
     name: "hywf",
     syntax: "hywf",

@@ -7,6 +7,7 @@ use super::{Built, Family, Scheduler, no_argument};
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
 
+/// The scheduler `lowest-rtt`: syntax and help texts.
 pub(super) const FAMILY: Family = Family {
     name: "lowest-rtt",
     syntax: "lowest-rtt",

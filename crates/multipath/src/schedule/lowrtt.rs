@@ -5,6 +5,7 @@ use crate::path::quickest_ready;
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
 
+/// The scheduler `lowrtt`: syntax, help texts and default run length.
 pub(super) const FAMILY: Family = Family {
     name: "lowrtt",
     syntax: "lowrtt",

@@ -5,6 +5,7 @@ use crate::path::{quickest, usable};
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
 
+/// The scheduler `minrtt`: syntax, help texts and default run length.
 pub(super) const FAMILY: Family = Family {
     name: "minrtt",
     syntax: "minrtt",

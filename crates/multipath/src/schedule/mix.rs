@@ -7,6 +7,7 @@ use crate::path::{quickest, ready, usable};
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
 
+/// The schedulers `mix`: syntax, help texts and default run length.
 pub(super) const FAMILY: Family = Family {
     name: "mix",
     syntax: "mix:ALPHA",

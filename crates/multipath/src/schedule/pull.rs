@@ -5,6 +5,7 @@ use crate::path::{ready, usable};
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
 
+/// The scheduler `pull`: syntax, help texts and default run length.
 pub(super) const FAMILY: Family = Family {
     name: "pull",
     syntax: "pull",

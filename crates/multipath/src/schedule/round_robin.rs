@@ -5,6 +5,7 @@ use crate::path::usable;
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
 
+/// The scheduler `round-robin`: syntax and help texts.
 pub(super) const FAMILY: Family = Family {
     name: "round-robin",
     syntax: "round-robin",

@@ -7,6 +7,7 @@ use crate::path::usable;
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
 
+/// The scheduler `uniform`: syntax and help texts.
 pub(super) const FAMILY: Family = Family {
     name: "uniform",
     syntax: "uniform",

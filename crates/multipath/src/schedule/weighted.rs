@@ -8,6 +8,7 @@ use super::{Built, Family, Scheduler, SpecError};
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
 
+/// The schedulers `weighted`: syntax and help texts.
 pub(super) const DIRICHLET: Family = Family {
     name: "weighted",
     syntax: "weighted[:ALPHA]",
@@ -21,6 +22,7 @@ pub(super) const DIRICHLET: Family = Family {
     build: build_dirichlet,
 };
 
+/// The schedulers `weights`: syntax and help texts.
 pub(super) const FIXED: Family = Family {
     name: "weights",
     syntax: "weights:W,W,…",

@@ -16,7 +16,9 @@ const VERSION: u32 = 1;
 /// Number of authorities that revealed a random value for each shared value. It is 1, because this
 /// authority is the only one.
 const REVEALED: u64 = 1;
+/// Keyword of the previous shared random value (dir-spec, "Consensus").
 const PREVIOUS: &str = "shared-rand-previous-value";
+/// Keyword of the current shared random value (dir-spec, "Consensus").
 const CURRENT: &str = "shared-rand-current-value";
 
 /// The shared random values during one round (24 consensuses) of the protocol.

@@ -27,6 +27,7 @@ const BESIDE: usize = 128;
 const SPARE: usize = 8;
 /// Interval in seconds between removals of expired descriptors.
 const SWEEP: u64 = 60;
+/// Length of an Ed25519 signature in bytes.
 const SIGNATURE: usize = 64;
 
 /// The reason why a descriptor is rejected.

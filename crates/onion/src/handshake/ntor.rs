@@ -10,10 +10,15 @@ use crate::crypto::{KEY_BYTES, KeyMaterial};
 use crate::wire::crypto::{CurveKeys, Sha256, new_curve_keys};
 use crate::wire::rend::NONCE;
 
+/// Name of the handshake, which is part of the hashed input (tor-spec, "The ntor handshake").
 const PROTOID: &[u8] = b"ntor-curve25519-sha256-1";
+/// Key of the hash that yields AUTH (tor-spec, "The ntor handshake").
 const T_MAC: &[u8] = b"ntor-curve25519-sha256-1:mac";
+/// Key of the hash that yields KEY_SEED (tor-spec, "The ntor handshake").
 const T_KEY: &[u8] = b"ntor-curve25519-sha256-1:key_extract";
+/// Key of the hash that yields `verify` (tor-spec, "The ntor handshake").
 const T_VERIFY: &[u8] = b"ntor-curve25519-sha256-1:verify";
+/// Text of the key expansion (tor-spec, "KDF-RFC5869").
 const M_EXPAND: &[u8] = b"ntor-curve25519-sha256-1:key_expand";
 
 /// A client's side of the handshake while it waits for the answer.

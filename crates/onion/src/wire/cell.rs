@@ -26,20 +26,32 @@ pub type Body = [u8; BODY];
 pub struct Command(pub u8);
 
 /// The commands of tor-spec, "Cells (messages on channels)", and of padding-spec.
-#[allow(missing_docs)]
 impl Command {
+    /// A cell without content (tor-spec, "Cells").
     pub const PADDING: Command = Command(0);
+    /// Creates a circuit with the TAP handshake (tor-spec, obsolete).
     pub const CREATE: Command = Command(1);
+    /// Answers CREATE (tor-spec, obsolete).
     pub const CREATED: Command = Command(2);
+    /// Transfers encrypted data on a circuit (tor-spec, "Relay cells").
     pub const RELAY: Command = Command(3);
+    /// Closes a circuit (tor-spec, "Tearing down circuits").
     pub const DESTROY: Command = Command(4);
+    /// Creates a circuit without a public key (tor-spec, "CREATE_FAST/CREATED_FAST").
     pub const CREATE_FAST: Command = Command(5);
+    /// Answers CREATE_FAST (tor-spec, "CREATE_FAST/CREATED_FAST").
     pub const CREATED_FAST: Command = Command(6);
+    /// Lists the sender's link protocol versions (tor-spec, "Negotiating versions").
     pub const VERSIONS: Command = Command(7);
+    /// Contains the sender's time and the two ends' addresses (tor-spec, "NETINFO cells").
     pub const NETINFO: Command = Command(8);
+    /// A RELAY cell that may extend the circuit (tor-spec, "RELAY_EARLY cells").
     pub const RELAY_EARLY: Command = Command(9);
+    /// Creates a circuit with a given handshake type (tor-spec, "CREATE and CREATED cells").
     pub const CREATE2: Command = Command(10);
+    /// Answers CREATE2 (tor-spec, "CREATE and CREATED cells").
     pub const CREATED2: Command = Command(11);
+    /// Switches the neighbour's padding on or off (padding-spec).
     pub const PADDING_NEGOTIATE: Command = Command(12);
     /// Announces the UDP port for QUIC links. Sent on circuit 0 of a TLS link if both ends agreed
     /// on QUIC links (`docs/spec/quic-links.md`).
@@ -78,10 +90,15 @@ impl Command {
     /// (threads) of one relay. One shard has the leg's link, and the other has taken over the leg.
     /// The body contains the counter and the body of the lossy cell.
     pub const ACROSS: Command = Command(195);
+    /// A cell of variable length without content (tor-spec, "Cells").
     pub const VPADDING: Command = Command(128);
+    /// Contains the sender's certificates (tor-spec, "CERTS cells").
     pub const CERTS: Command = Command(129);
+    /// Requests an AUTHENTICATE cell (tor-spec, "AUTH_CHALLENGE cells").
     pub const AUTH_CHALLENGE: Command = Command(130);
+    /// Proves the identity of the link's initiator (tor-spec, "AUTHENTICATE cells").
     pub const AUTHENTICATE: Command = Command(131);
+    /// Reserved for authorized clients, and not used (tor-spec, "Cells").
     pub const AUTHORIZE: Command = Command(132);
     /// Moves the circuits of a QUIC link to the parallel TLS link. Contains, for each circuit, the
     /// number of cells that arrived over QUIC. Sent on the TLS link.

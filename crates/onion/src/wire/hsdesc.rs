@@ -17,7 +17,9 @@ pub const LONGEST: usize = 50_000;
 const LIFETIMES: std::ops::RangeInclusive<u16> = 30..=720;
 /// Prefix of the signed bytes of a descriptor.
 const SIGNED_FOR: &[u8] = b"Tor onion service descriptor sig v3";
+/// Label of a certificate in a descriptor.
 const CERT: &str = "ED25519 CERT";
+/// Label of an encrypted part in a descriptor.
 const MESSAGE: &str = "MESSAGE";
 
 /// The reason why a descriptor is rejected.

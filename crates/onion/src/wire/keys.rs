@@ -38,6 +38,7 @@ const RENEW_SECONDS: u64 = 5 * 24 * HOUR;
 const IDENTITY_SECONDS: u64 = 365 * DAY;
 /// Minimum and maximum lifetime in seconds of a TLS certificate (C tor's values).
 const TLS_SECONDS: [u64; 2] = [5 * DAY, 365 * DAY];
+/// Seconds of a day.
 const DAY: u64 = 24 * HOUR;
 /// Alphabet of the host names in TLS certificates (C tor's value).
 const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
@@ -46,12 +47,19 @@ const NAME: [u64; 2] = [8, 20];
 /// Lifetime in seconds of an onion key's cross certificate (dir-spec: at least a week).
 const ONION_SECONDS: u64 = 28 * 24 * HOUR;
 
+/// File name of the RSA identity key (C tor's name).
 const RSA_ID: &str = "secret_id_key";
+/// File name of the TAP onion key (C tor's name).
 const TAP: &str = "secret_onion_key";
+/// File name of the ntor onion key (C tor's name).
 const NTOR: &str = "secret_onion_key_ntor";
+/// File name of the Ed25519 identity key (C tor's name).
 const MASTER: &str = "ed25519_master_id_secret_key";
+/// File name of the public Ed25519 identity key (C tor's name).
 const MASTER_PUBLIC: &str = "ed25519_master_id_public_key";
+/// File name of the signing key (C tor's name).
 const SIGNING: &str = "ed25519_signing_secret_key";
+/// File name of the signing key's certificate (C tor's name).
 const SIGNING_CERT: &str = "ed25519_signing_cert";
 
 /// The names of all files that [`RelayKeys::from_files`] reads.

@@ -340,21 +340,34 @@ pub fn put_xon(kilobytes: u32) -> [u8; 5] {
 pub struct EndReason(pub u8);
 
 /// The reasons of tor-spec, "Closing streams".
-#[allow(missing_docs)]
 impl EndReason {
+    /// No listed reason applies.
     pub const MISC: EndReason = EndReason(1);
+    /// The host name could not be resolved.
     pub const RESOLVE_FAILED: EndReason = EndReason(2);
+    /// The destination refused the connection.
     pub const REFUSED: EndReason = EndReason(3);
+    /// The exit policy forbids the destination.
     pub const EXIT_POLICY: EndReason = EndReason(4);
+    /// The circuit is being closed.
     pub const DESTROY: EndReason = EndReason(5);
+    /// The connection was closed normally.
     pub const DONE: EndReason = EndReason(6);
+    /// The connection timed out.
     pub const TIMEOUT: EndReason = EndReason(7);
+    /// The destination is unreachable.
     pub const NO_ROUTE: EndReason = EndReason(8);
+    /// The relay is hibernating.
     pub const HIBERNATING: EndReason = EndReason(9);
+    /// An internal error of the relay.
     pub const INTERNAL: EndReason = EndReason(10);
+    /// The relay has no resources for the stream.
     pub const RESOURCES: EndReason = EndReason(11);
+    /// The destination reset the connection.
     pub const RESET: EndReason = EndReason(12);
+    /// The sender received a cell that violates the protocol.
     pub const PROTOCOL: EndReason = EndReason(13);
+    /// The relay is no directory, but the stream is a directory request.
     pub const NOT_DIRECTORY: EndReason = EndReason(14);
 }
 
@@ -363,19 +376,30 @@ impl EndReason {
 pub struct DestroyReason(pub u8);
 
 /// The reasons of tor-spec, "Tearing down circuits".
-#[allow(missing_docs)]
 impl DestroyReason {
+    /// No reason is given.
     pub const NONE: DestroyReason = DestroyReason(0);
+    /// A violation of the Tor protocol.
     pub const PROTOCOL: DestroyReason = DestroyReason(1);
+    /// An internal error.
     pub const INTERNAL: DestroyReason = DestroyReason(2);
+    /// A TRUNCATE message requested it.
     pub const REQUESTED: DestroyReason = DestroyReason(3);
+    /// The relay is hibernating.
     pub const HIBERNATING: DestroyReason = DestroyReason(4);
+    /// The relay has no memory, sockets or circuit IDs left.
     pub const RESOURCES: DestroyReason = DestroyReason(5);
+    /// The next relay is unreachable.
     pub const CONNECT_FAILED: DestroyReason = DestroyReason(6);
+    /// The next relay has another identity than requested.
     pub const WRONG_IDENTITY: DestroyReason = DestroyReason(7);
+    /// The link of the circuit was closed.
     pub const LINK_CLOSED: DestroyReason = DestroyReason(8);
+    /// The circuit has expired.
     pub const FINISHED: DestroyReason = DestroyReason(9);
+    /// The circuit was not built in time.
     pub const TIMEOUT: DestroyReason = DestroyReason(10);
+    /// The circuit was destroyed.
     pub const DESTROYED: DestroyReason = DestroyReason(11);
 }
 

@@ -19,7 +19,9 @@ const REPLIES: [&str; 9] = [
     "command not supported",
     "address type not supported",
 ];
+/// Reply code: succeeded (RFC 1928, section 6).
 const SUCCEEDED: u8 = 0;
+/// Reply code: command not supported (RFC 1928, section 6).
 const COMMAND_NOT_SUPPORTED: u8 = 7;
 /// Maximum bytes of a SOCKS5 reply: version, reply code, reserved, address type (4 bytes), a name
 /// of 255 bytes with its length, port.

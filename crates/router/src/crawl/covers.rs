@@ -17,6 +17,7 @@ use super::{CrawlError, Fetched, Found, Judged, OBJECTS, read_file};
 
 /// Name of the format in the index of a folder of covers. The version is `VERSION`.
 const FORMAT: &str = "anabranch covers";
+/// Version of the format in the index of a folder of covers.
 const VERSION: u32 = 1;
 /// Version of the rule that finds the places in an object where bytes can be hidden. Both ends of
 /// a camouflaged link must use the same version.
@@ -24,6 +25,7 @@ const FINDER: u32 = 1;
 /// File name of the index in a folder of covers. The bodies of the objects are in the subfolder
 /// `BODIES`.
 const INDEX: &str = "covers.json";
+/// Name of the subfolder with the bodies of a folder of covers.
 const BODIES: &str = "bodies";
 
 /// Contents of `covers.json`, the index of a folder of covers.

@@ -52,14 +52,19 @@ mod due;
 pub(super) mod news;
 mod texts;
 
+/// Name of the file with the authorities' certificates (C tor's name).
 const CERTS: &str = "cached-certs";
+/// Name of the file with the consensus (C tor's name).
 const CONSENSUS: &str = "cached-microdesc-consensus";
+/// Name of the file with the microdescriptors (C tor's name).
 const MICRODESCS: &str = "cached-microdescs";
 /// Files that every directory client stores.
 const FILES: [&str; 3] = [CERTS, CONSENSUS, MICRODESCS];
 /// Last part of the message about a damaged document: the remedy.
 const AGAIN: &str = "it is fetched again";
+/// Timeout for a connection to a directory.
 const CONNECT: Duration = Duration::from_secs(10);
+/// Timeout for each read and write on a connection to a directory.
 const SILENCE: Duration = Duration::from_secs(30);
 /// Maximum size of an authority's reply to a published descriptor, in bytes.
 const VERDICT: usize = 64 << 10;

@@ -48,9 +48,13 @@ const LAST_PAUSE: Duration = Duration::from_secs(60);
 /// Minimum run time of the external program after which the pause before the next restart is
 /// [`FIRST_PAUSE`] again.
 const LONG_RUN: Duration = Duration::from_secs(60);
+/// Maximum wait for output of the program before its state is checked.
 const LOOK: Duration = Duration::from_secs(1);
+/// Poller token of the file that ends the thread.
 const STOP: u64 = 0;
+/// Poller token of the program's standard output.
 const OUTPUT: u64 = 1;
+/// Poller token of the program's standard error.
 const ERRORS: u64 = 2;
 
 /// Settings of an external program with transports.

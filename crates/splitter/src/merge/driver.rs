@@ -36,10 +36,15 @@ use crate::split::signals::signals;
 /// Poller token of the socket for clients' packets. The sockets to servers have tokens that count
 /// up from 0.
 const LISTENER: u64 = u64::MAX;
+/// Poller token of the file that becomes readable at SIGINT and SIGTERM.
 const STOP: u64 = u64::MAX - 1;
+/// Poller token of the interface to the clients' networks.
 const HUB: u64 = u64::MAX - 2;
+/// Poller token of the file that becomes readable at SIGHUP.
 const RELOAD: u64 = u64::MAX - 3;
+/// Poller token of the listener for streams over TCP.
 const TCP_LISTENER: u64 = u64::MAX - 4;
+/// Poller token of the listener for streams over TLS.
 const TLS_LISTENER: u64 = u64::MAX - 5;
 /// Size of the listening socket's receive buffer, and also of its send buffer, in bytes. All
 /// clients share these buffers.

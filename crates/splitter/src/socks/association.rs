@@ -16,7 +16,9 @@ const PATIENCE: Duration = Duration::from_secs(8);
 /// Idle time before the first TCP keep-alive. Then three probes are sent, 4 s apart, so that the
 /// failure of a proxy's machine is detected after 20 s.
 const KEEPALIVE: Duration = Duration::from_secs(8);
+/// Interval between TCP keep-alives that are not answered.
 const KEEPALIVE_AGAIN: Duration = Duration::from_secs(4);
+/// Number of unanswered TCP keep-alives after which the connection fails.
 const KEEPALIVES: u32 = 3;
 
 /// Parameters of the TCP connection to a proxy, or to another first hop.

@@ -24,17 +24,26 @@ use super::{Failure, Listening, Reread, Screen, Settings, manager};
 /// Poller token of the socket at which clients' datagrams arrive. The tokens of path sockets count
 /// up from 0.
 pub(super) const LISTENER: u64 = u64::MAX;
+/// Poller token of the file that becomes readable at SIGINT and SIGTERM.
 pub(super) const STOP: u64 = u64::MAX - 1;
+/// Poller token of the netlink socket that reports changes of the network.
 pub(super) const NETWORK: u64 = u64::MAX - 2;
+/// Poller token of the resolver of the server's name.
 pub(super) const NAMES: u64 = u64::MAX - 3;
+/// Poller token of the threads that open associations (UDP relays of proxies).
 pub(super) const PROXIES: u64 = u64::MAX - 4;
 /// First poller token of spare associations (connections to proxies that are opened in advance).
 /// The association of path N has the token `SPARES` + N; paths have 16-bit numbers.
 pub(super) const SPARES: u64 = u64::MAX - (1 << 17);
+/// Last poller token of spare associations.
 const LAST_SPARE: u64 = SPARES + u16::MAX as u64;
+/// Poller token of the file that becomes readable at SIGHUP.
 pub(super) const RELOAD: u64 = u64::MAX - 5;
+/// Poller token of the sockets that report changes of the splitter's routes and rules.
 pub(super) const STEERED: u64 = u64::MAX - 6;
+/// Poller token of the lookups of names in changed settings.
 pub(super) const LOOKED_UP: u64 = u64::MAX - 7;
+/// Poller token of the threads that dial the connections of TCP paths.
 pub(super) const DIALS: u64 = u64::MAX - 8;
 
 /// Maximum number of messages that one system call reads from a socket. A message may contain

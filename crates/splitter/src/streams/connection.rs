@@ -27,7 +27,9 @@ const AT_ONCE: usize = 64;
 /// Idle time before the first TCP keep-alive. With this and the next two constants, a dead peer is
 /// noticed after 20 s.
 const KEEPALIVE: Duration = Duration::from_secs(8);
+/// Interval between TCP keep-alives that are not answered.
 const KEEPALIVE_AGAIN: Duration = Duration::from_secs(4);
+/// Number of unanswered TCP keep-alives after which the connection fails.
 const KEEPALIVES: u32 = 3;
 
 /// A stream that carries packets of the tunnel.

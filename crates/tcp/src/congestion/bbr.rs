@@ -28,6 +28,7 @@ use anabranch_multipath::Time;
 
 use super::{Control, Family};
 
+/// The congestion control `bbr`: help text and constructor.
 pub(super) const FAMILY: Family = Family {
     name: "bbr",
     about: "BBR, version 1: sends at the rate at which data arrive; random losses have little \

@@ -10,6 +10,7 @@ use crate::constants::{
     CUBIC_ALPHA, CUBIC_BETA, CUBIC_C, CUBIC_FIRST_GROWTH, CUBIC_MAX_GROWTH, MIN_SSTHRESH,
 };
 
+/// The congestion control `cubic`: help text and constructor.
 pub(super) const FAMILY: Family = Family {
     name: "cubic",
     about: "CUBIC (RFC 9438), the default of Linux: a smaller window after each loss.",

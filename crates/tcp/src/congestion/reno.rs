@@ -3,6 +3,7 @@
 use super::{AckSample, CongestionWindow, Control, Controller, Family};
 use crate::constants::{MIN_SSTHRESH, RENO_BETA};
 
+/// The congestion control `reno`: help text and constructor.
 pub(super) const FAMILY: Family = Family {
     name: "reno",
     about: "Reno (RFC 5681): one more segment for each round trip, half the window after a loss.",

@@ -16,13 +16,17 @@ const MS: Duration = Duration::from_millis(1);
 pub const FASTD: Duration = Duration::from_secs(15);
 /// Minimum time between two handshakes of the client, as in fastd 22.
 const PAUSE: Duration = Duration::from_secs(15);
-/// Position in a datagram of the byte that gives its kind. The constants that follow are the
-/// kinds.
+/// Position in a datagram of the byte that gives its kind.
 const KIND: usize = 8;
+/// Kind of a datagram: a probe.
 const PING: u8 = b'P';
+/// Kind of a datagram: an acknowledgement.
 const ACK: u8 = b'A';
+/// Kind of a datagram: the first message of a handshake.
 const OFFER: u8 = b'O';
+/// Kind of a datagram: the answer of a handshake.
 const REPLY: u8 = b'R';
+/// Kind of a datagram: a TCP segment.
 const SEGMENT: u8 = b'S';
 
 /// The addresses from which the server accepts data.

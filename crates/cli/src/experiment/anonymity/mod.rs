@@ -25,8 +25,11 @@ use super::frame::{Experiment, Run};
 use crate::anonymity::source::{Choice, read_file};
 use crate::failure::Failure;
 
+/// File name of the table of measurements.
 const TABLE: &str = "anonymity.parquet";
+/// File name of the page with the results.
 const PAGE: &str = "anonymity.html";
+/// File name of the picture.
 const PICTURE: &str = "year.svg";
 
 /// Compute what hostile relays learn about clients that use several circuits, from consensuses of

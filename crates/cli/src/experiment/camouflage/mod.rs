@@ -25,9 +25,13 @@ use super::common::{Common, Results};
 use super::frame::{Experiment, Run};
 use crate::failure::Failure;
 
+/// File name of the table of measurements.
 const TABLE: &str = "camouflage.parquet";
+/// File name of the table of streams.
 const STREAMS: &str = "camouflage-streams.parquet";
+/// File name of the page with the results.
 const PAGE: &str = "camouflage.html";
+/// File names of the pictures.
 const PICTURES: [&str; 2] = ["figure-6.svg", "figure-7.svg"];
 
 /// Measure how much slower camouflage makes Tor, and how many bytes it adds (Weinberg et al., CCS

@@ -15,7 +15,9 @@ use super::common::{Common, Results, patience};
 use super::frame::{Experiment, Run};
 use crate::failure::Failure;
 
+/// File name of the table of measurements.
 const TABLE: &str = "circuits.parquet";
+/// File name of the page with the results.
 const PAGE: &str = "circuits.html";
 
 /// Measure how much faster a download is over several Tor circuits than over one, in a small

@@ -15,7 +15,9 @@ use super::common::{Common, Results, SplitWords, patience};
 use super::frame::{Experiment, Run};
 use crate::failure::Failure;
 
+/// File name of the table of measurements.
 const TABLE: &str = "circumvention.parquet";
+/// File name of the page with the results.
 const PAGE: &str = "circumvention.html";
 
 /// Measure what it costs to evade a censor by sending only the handshake through a VPN (CoMPS,

@@ -14,7 +14,9 @@ use super::common::{Common, Results, SplitWords};
 use super::frame::{Experiment, Run};
 use crate::failure::Failure;
 
+/// File name of the table of measurements.
 const TABLE: &str = "overhead.parquet";
+/// File name of the page with the results.
 const PAGE: &str = "overhead.html";
 
 /// Measure how much slower downloads are when they are split over several paths (CoMPS, section 6,

@@ -17,11 +17,15 @@ use super::common::{Common, JOURNAL, Results, SplitWords, make, patience};
 use super::frame::{Experiment, Run};
 use crate::failure::Failure;
 
+/// File name of the table of measurements.
 const TABLE: &str = "loads.parquet";
+/// File name of the page with the results.
 const PAGE: &str = "pages.html";
+/// File name of the data sheet.
 const SHEET: &str = "DATASHEET.md";
 /// Default numbers of monitored pages, of unmonitored pages, and of loads of each monitored page.
 const USUAL: (usize, usize, u32) = (40, 300, 30);
+/// The same numbers with `--short`.
 const SHORT: (usize, usize, u32) = (5, 4, 2);
 /// Name of the folder with the traces of single loads.
 const TRACES: &str = "loads";

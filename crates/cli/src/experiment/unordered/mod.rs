@@ -20,9 +20,13 @@ use super::common::{Common, Results};
 use super::frame::{Experiment, Run};
 use crate::failure::Failure;
 
+/// File name of the table of measurements.
 const TABLE: &str = "unordered.parquet";
+/// File name of the table of cells.
 const CELLS: &str = "unordered-cells.parquet";
+/// File name of the page with the results.
 const PAGE: &str = "unordered.html";
+/// File name of the picture.
 const PICTURE: &str = "figure-3.svg";
 /// Key in the JSON object on the journal's first line that marks simulations.
 const SIMULATED: &str = "simulated";

@@ -20,7 +20,9 @@ use super::common::Results;
 use super::frame::{Experiment, Run};
 use crate::failure::Failure;
 
+/// File name of the table of measurements.
 const TABLE: &str = "wide.parquet";
+/// File name of the page with the results.
 const PAGE: &str = "wide.html";
 
 /// Compare designs that split streams over several circuits, in a simulated network of 315 nodes

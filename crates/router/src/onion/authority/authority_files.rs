@@ -20,10 +20,15 @@ use serde::{Deserialize, Serialize};
 use crate::onion::kept::{Stored, Unknown, damaged, read_json, read_text, set_aside};
 use crate::onion::store::{StoreError, private_folder, replace};
 
+/// Name of the folder with the relays' descriptors.
 const RELAYS: &str = "relays";
+/// Name of the file with the relays' histories.
 const PASTS: &str = "relays.json";
+/// Name of the file with the latest consensus of flavour `ns`.
 const NS: &str = "consensus";
+/// Name of the file with the latest consensus of flavour `microdesc`.
 const MICRODESC: &str = "consensus-microdesc";
+/// Name of the file with the microdescriptors.
 const MICRODESCS: &str = "microdescriptors";
 
 /// State files in an authority's data folder.

@@ -12,8 +12,11 @@ use rand_core::CryptoRng;
 use crate::onion::kept::{Stored, damaged, read_text, set_aside};
 use crate::onion::store::{StoreError, is_any_there, private_folder, replace};
 
+/// Name of the file with the identity key (C tor's name).
 const IDENTITY: &str = "authority_identity_key";
+/// Name of the file with the signing key (C tor's name).
 const SIGNING: &str = "authority_signing_key";
+/// Name of the file with the certificate of the signing key (C tor's name).
 const CERTIFICATE: &str = "authority_certificate";
 /// File of the previous certificate. Its signing key may have signed the latest consensus.
 const BEFORE: &str = "authority_certificate.old";

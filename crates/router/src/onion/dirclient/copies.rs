@@ -12,9 +12,11 @@ use rand_chacha::rand_core::Rng;
 
 use super::{DirThread, Fetched, News, Response, ask, unix};
 
-/// File name of the stored consensus. All file names here are those of C tor's cache.
+/// File name of the stored consensus (C tor's name).
 pub(super) const CONSENSUS: &str = "cached-consensus";
+/// File name of the stored server descriptors (C tor's name).
 pub(super) const SERVERS: &str = "cached-descriptors";
+/// File name of the stored extra-info documents (C tor's name).
 pub(super) const EXTRAS: &str = "cached-extrainfo";
 /// Names of the files in which a caching relay stores documents for directory clients.
 pub(super) const FILES: [&str; 3] = [CONSENSUS, SERVERS, EXTRAS];

@@ -5,6 +5,7 @@ pub(in crate::onion) const REPUBLISH_S: u64 = 18 * 3600;
 /// First pause after a failed attempt to publish, in seconds. The pause doubles with each failure,
 /// up to `LAST_RETRY_S`.
 const FIRST_RETRY_S: u64 = 1;
+/// Maximum pause after a failed attempt to publish, in seconds.
 const LAST_RETRY_S: u64 = 300;
 
 /// Schedule for publishing the descriptor to one authority.

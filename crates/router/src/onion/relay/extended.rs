@@ -29,9 +29,13 @@ const COOKIE: &str = "extended_orport_auth_cookie";
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum number of handshakes on the Extended ORPort at the same time.
 const MOST: usize = 1024;
+/// Interval between checks for handshakes that take too long.
 const LOOK: Duration = Duration::from_secs(1);
+/// Poller token of the file that ends the thread.
 const STOP: u64 = 0;
+/// Poller token of the listener.
 const LISTENER: u64 = 1;
+/// First poller token of connections.
 const FIRST: u64 = 2;
 
 /// An Extended ORPort, the port for pluggable transports, before its thread is started.

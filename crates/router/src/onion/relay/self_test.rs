@@ -47,6 +47,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_secs(60);
 /// Maximum pause between self-tests after failures, and pause after a success.
 const DAILY: Duration = Duration::from_secs(12 * 3600);
+/// Key of the only circuit of a self-test.
 const CIRCUIT: CircuitKey = CircuitKey(0);
 
 /// Bytes received and sent on a self-test's own links. Dropping the last owning pointer to this

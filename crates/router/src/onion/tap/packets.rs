@@ -17,12 +17,15 @@ use super::syn::Cookie;
 const ALL: i32 = (3_u16).to_be() as i32;
 /// Socket option level of packet sockets, from `linux/if_packet.h`.
 const SOL_PACKET: i32 = 263;
+/// Socket option that skips outgoing packets, from `linux/if_packet.h`.
 const PACKET_IGNORE_OUTGOING: i32 = 23;
 /// Size in bytes of the receive buffer to request for the packet socket.
 const WAITING: usize = 4 << 20;
 /// Maximum size in bytes of a packet. The kernel may merge segments into packets of this size.
 const LONGEST: usize = 64 << 10;
+/// Number of TCP among the IP protocols.
 const TCP: u8 = 6;
+/// SYN flag in the TCP header (RFC 9293, section 3.1).
 const SYN: u8 = 2;
 
 /// A packet socket, and the connections whose TCP segments are selected.

@@ -24,19 +24,26 @@ const PIECES: i32 = 33;
 
 /// Number of the BPF helper function that looks up a table entry (`enum bpf_func_id`).
 const MAP_LOOKUP: i32 = 1;
+/// Number of the BPF helper function that copies bytes of a packet.
 const LOAD_BYTES: i32 = 26;
+/// Number of the BPF helper function that returns a socket's cookie.
 const SOCKET_COOKIE: i32 = 46;
+/// Number of the BPF helper function that reserves an entry of a ring buffer.
 const RING_RESERVE: i32 = 131;
+/// Number of the BPF helper function that submits an entry of a ring buffer.
 const RING_SUBMIT: i32 = 132;
 
 /// eBPF register for a function's result. Function calls preserve the registers 6 to 9.
 const R0: u8 = 0;
-/// eBPF register for a function's first argument. The next four registers are for further
-/// arguments.
+/// eBPF register for a function's first argument.
 const R1: u8 = 1;
+/// eBPF register for a function's second argument.
 const R2: u8 = 2;
+/// eBPF register for a function's third argument.
 const R3: u8 = 3;
+/// eBPF register for a function's fourth argument.
 const R4: u8 = 4;
+/// eBPF register for a function's fifth argument.
 const R5: u8 = 5;
 /// Register with the address of the segment's `sk_buff`.
 const SEGMENT: u8 = 6;
@@ -169,16 +176,21 @@ impl Assembler {
 
 /// eBPF opcode of a jump that is always taken.
 const ALWAYS: u8 = 0x05;
-/// eBPF opcode of a jump that is taken if a register equals a constant. The opcodes below are for
-/// other comparisons: with signed 32-bit numbers if their names begin with `SIGNED`, and with
-/// unsigned numbers otherwise.
+/// eBPF opcode of a jump if a register equals a constant.
 const EQUAL: u8 = 0x15;
+/// eBPF opcode of a jump if two registers differ.
 const NOT_EQUAL_REGISTER: u8 = 0x5d;
+/// eBPF opcode of a jump if a register is at most a constant, unsigned.
 const AT_MOST: u8 = 0xb5;
+/// eBPF opcode of a jump if a register is at most another one, unsigned.
 const AT_MOST_REGISTER: u8 = 0xbd;
+/// eBPF opcode of a jump if a register is below a constant, unsigned.
 const BELOW: u8 = 0xa5;
+/// eBPF opcode of a jump if a register has one of a constant's bits.
 const BIT_SET: u8 = 0x45;
+/// eBPF opcode of a jump if a register is above a constant, as signed 32-bit numbers.
 const SIGNED_ABOVE: u8 = 0x66;
+/// eBPF opcode of a jump if a register is below a constant, as signed 32-bit numbers.
 const SIGNED_BELOW: u8 = 0xc6;
 
 /// Assembles the eBPF program. `sockets` and `ring` are the file descriptors of the table of

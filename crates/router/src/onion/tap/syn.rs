@@ -7,6 +7,7 @@ use anabranch_os::socket_option;
 
 /// Socket option that makes a listening socket save SYN packets, from `linux/tcp.h`.
 const TCP_SAVE_SYN: i32 = 27;
+/// Socket option that returns a connection's saved SYN packet, from `linux/tcp.h`.
 const TCP_SAVED_SYN: i32 = 28;
 /// Maximum size in bytes of a packet's IP and TCP headers, including options.
 const HEADERS: usize = 512;

@@ -46,6 +46,7 @@ pub(super) const STREAMS: u64 = 1 << 62;
 /// Pause before the first dial after a connection has ended. The pause doubles with each failed
 /// dial, up to `LONGEST_PAUSE`.
 const PAUSE: Duration = Duration::from_millis(250);
+/// Maximum pause before a dial.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Minimum duration for an answered connection to count as successful. After a successful
 /// connection, failures are counted from 0.

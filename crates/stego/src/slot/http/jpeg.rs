@@ -8,11 +8,17 @@
 
 /// Maximum number of blocks in a picture: 16 megapixels of one component.
 const BLOCKS: usize = 1 << 18;
+/// Marker: start of the image (ITU-T T.81, table B.1).
 const SOI: u8 = 0xd8;
+/// Marker: end of the image (ITU-T T.81, table B.1).
 const EOI: u8 = 0xd9;
+/// Marker: start of a scan (ITU-T T.81, table B.1).
 const SOS: u8 = 0xda;
+/// Marker: definition of Huffman tables (ITU-T T.81, table B.1).
 const DHT: u8 = 0xc4;
+/// Marker: definition of the restart interval (ITU-T T.81, table B.1).
 const DRI: u8 = 0xdd;
+/// Marker: start of a baseline frame, SOF0 (ITU-T T.81, table B.1).
 const BASELINE: u8 = 0xc0;
 
 /// Error: a file is not a picture of a kind that can hide bytes.
@@ -364,6 +370,7 @@ impl Frame {
 pub(super) mod tests {
     use super::*;
 
+    /// A baseline JPEG with three components.
     pub(in super::super) const COLOUR: &[u8] = include_bytes!("../../../testdata/colour.jpg");
     const GREY: &[u8] = include_bytes!("../../../testdata/grey.jpg");
     const RESTARTS: &[u8] = include_bytes!("../../../testdata/restarts.jpg");

@@ -6,15 +6,21 @@ use aws_lc_rs::digest::{SHA256, digest};
 use super::Tier;
 use crate::keys::BridgeKey;
 
+/// Words for the folders of the paths.
 const FOLDERS: [&str; 16] = [
     "media", "video", "content", "assets", "stream", "files", "live", "vod", "static", "cdn",
     "data", "play", "hls", "dash", "av", "store",
 ];
+/// Words for the names of media files, before their number.
 const PARTS: [&str; 8] = ["seg", "chunk", "part", "frag", "s", "video", "media", "v"];
+/// Suffixes of media files.
 const ENDINGS: [&str; 4] = ["m4s", "ts", "mp4", "m4v"];
+/// Words for the key of a JSON list.
 const LISTS: [&str; 8] =
     ["items", "events", "messages", "feed", "updates", "records", "entries", "rows"];
+/// Words for the parameter of a query.
 const QUERIES: [&str; 8] = ["token", "t", "sig", "auth", "st", "key", "cursor", "s"];
+/// Words for the last part of an upload's path.
 const UPLOADS: [&str; 8] =
     ["upload", "sync", "collect", "submit", "report", "put", "backup", "save"];
 
