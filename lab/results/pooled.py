@@ -49,7 +49,7 @@ def main() -> int:
         for spec, outcomes in settings:
             compared = metrics.difference(first, outcomes, spec.scoring.bootstrap, spec.seed)
             own = compared.second
-            print(f"{attack}: {spec.told()}")
+            print(f"{attack}: {spec.describe()}")
             print(f"  {own.value:.1%} ({own.low:.1%} to {own.high:.1%}) of {compared.loads} loads")
             gain = compared.gain
             if outcomes is not first:

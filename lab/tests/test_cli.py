@@ -96,7 +96,10 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(trace: Path, tmp_pa
         (["split", trace, "/proc/out.parquet", "--every", "1p"], "/proc/out.parquet: "),
         (["split", trace, tmp_path, "--every", "1p"], "must end in .parquet"),
         (["split", trace, out, "--every", "1p", "--paths", "x"], "--paths"),
-        (["split", trace, out, "--every", "1p", "--mode", "both"], "mode: 'both' is not a rule for"),
+        (
+            ["split", trace, out, "--every", "1p", "--mode", "both"],
+            "mode: 'both' is not a rule for",
+        ),
         (["split", trace], "Missing argument"),
         (["inspect", trace, "--from", "csv"], "--from"),
         (["inspect", trace, "--nonsense"], "--nonsense"),

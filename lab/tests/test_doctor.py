@@ -119,7 +119,7 @@ def test_trials_are_carried_on_as_they_grew() -> None:
     def of(*seconds: float) -> Measured:
         sizes = (100, 200)
         return Measured(
-            tuple(Trial(Work(n, 0), took) for n, took in zip(sizes, seconds, strict=False))
+            tuple(Trial(Work(n, 0), elapsed) for n, elapsed in zip(sizes, seconds, strict=False))
         )
 
     assert of(1.0).seconds(Work(400, 0)) == pytest.approx(4.0)
@@ -149,15 +149,15 @@ def test_the_command_tells_what_a_sweep_needs(many: Traces, tmp_path: Path) -> N
     before = sorted(tmp_path.iterdir())
     done = lab("doctor", listing, "--seconds", 1, "--jobs", 2, "--json")
     assert (done.returncode, done.stderr) == (0, "")
-    told = json.loads(done.stdout)["sweep"]
-    assert [each["unit"] for each in told["units"]][:2] == [
+    report = json.loads(done.stdout)["sweep"]
+    assert [each["unit"] for each in report["units"]][:2] == [
         "small: k-fp, random, seed 0",
         "small: k-fp, random, seed 1",
     ]
-    assert len(told["units"]) == 8
-    assert all(each["seconds"] > 0 and "samples in" in each["made"] for each in told["units"])
-    assert told["seconds"] == pytest.approx(sum(each["seconds"] for each in told["units"]))
-    assert 0.49 <= told["seconds_at_best"] / told["seconds"] <= 1.0
+    assert len(report["units"]) == 8
+    assert all(each["seconds"] > 0 and "samples in" in each["made"] for each in report["units"])
+    assert report["seconds"] == pytest.approx(sum(each["seconds"] for each in report["units"]))
+    assert 0.49 <= report["seconds_at_best"] / report["seconds"] <= 1.0
     assert sorted(tmp_path.iterdir()) == before, "nothing is kept"
     shown = lab("doctor", listing, "--seconds", 0).stdout
     assert "small: size, random, seed 1" in shown

@@ -25,7 +25,7 @@ from anabranch.covertness.command import covertness
 from anabranch.defences.base import DefenceError
 from anabranch.defences.command import defend
 from anabranch.doctor import doctor
-from anabranch.outside import OutsideError
+from anabranch.plugins import PluginError
 from anabranch.report.command import report
 from anabranch.reproduction import reproduction
 from anabranch.splitting import SplitError
@@ -49,7 +49,7 @@ def main() -> None:
             sys.stdout.flush()
     except typer.TyperException as error:
         _end(error.format_message())
-    except (TraceError, SplitError, DefenceError, OutsideError) as error:
+    except (TraceError, SplitError, DefenceError, PluginError) as error:
         _end(str(error))
     except OSError as error:
         # Errors of files are `TraceError`s, so this error means that the reader of stdout has

@@ -87,7 +87,7 @@ def _show(found: Difference, pair: tuple[Result, Result]) -> None:
     points = f"{100 * gain.low:+.1f} to {100 * gain.high:+.1f} points"
     table.add_row("second minus first", f"{100 * gain.value:+.1f} points", points, "")
     for name, result in zip(("first", "second"), pair, strict=True):
-        print(f"{name}: {result.spec.told(result.facts.get('recorded_split'))}")
+        print(f"{name}: {result.spec.describe(result.facts.get('recorded_split'))}")
     print(f"{found.loads} loads of {found.pages} pages, which both results tested")
     Console().print(table)
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from anabranch import __version__, outside
+from anabranch import __version__, plugins
 from anabranch.nets import how_to_install, missing_of_jax
 
 if TYPE_CHECKING:
@@ -102,11 +102,11 @@ def installed() -> dict[str, Any]:
         }
         for name, (extra, packages) in PARTS.items()
     }
-    kinds: tuple[outside.Kind, ...] = ("attacks", "defences", "schedules")
+    kinds: tuple[plugins.Kind, ...] = ("attacks", "defences", "schedules")
     return {
         "versions": {"anabranch": __version__, "python": platform.python_version()},
         "parts": parts,
-        "outside": {kind: outside.names(kind) for kind in kinds},
+        "outside": {kind: plugins.names(kind) for kind in kinds},
         "devices": devices(),
     }
 
@@ -133,8 +133,8 @@ def devices() -> dict[str, Any]:
         found = jax.devices()
     except Exception as error:  # a plugin of another version may raise anything
         return {"found": [], "advice": f"JAX found no device: {error}".replace("\n", " ")}
-    told = [f"{each.platform}: {each.device_kind}{_size(each)}" for each in found]
-    return {"found": told, "advice": _advice({each.platform for each in found})}
+    report = [f"{each.platform}: {each.device_kind}{_size(each)}" for each in found]
+    return {"found": report, "advice": _advice({each.platform for each in found})}
 
 
 def _advice(platforms: set[str]) -> str | None:
@@ -176,12 +176,12 @@ def _sweep(listing: Path, data: Path | None, seconds: float, jobs: int | None) -
         from anabranch.sweep import estimate, memory
 
         units = lab.read(listing, data)
-        told = estimates(units, seconds)
-        needs = [each.memory for each in told]
-        known = [each.seconds for each in told if each.seconds is not None]
+        report = estimates(units, seconds)
+        needs = [each.memory for each in report]
+        known = [each.seconds for each in report if each.seconds is not None]
         at_once = memory.at_once(needs, jobs or os.cpu_count() or 1, memory.available())
         return {
-            "units": [asdict(each) for each in told],
+            "units": [asdict(each) for each in report],
             "seconds": sum(known),
             "at_once": at_once,
             "seconds_at_best": estimate.at_best(known, at_once),
@@ -212,14 +212,14 @@ def estimates(units: list[Unit], seconds: float) -> list[Estimate]:
         try:
             if asked not in measured:
                 measured[asked] = estimate.measure(unit.spec, traces, seconds)
-            told = measured[asked]
-            time = None if isinstance(told, str) else told.seconds(
+            report = measured[asked]
+            time = None if isinstance(report, str) else report.seconds(
                 estimate.work_of(unit.spec, traces)
             )  # fmt: skip
         except ERRORS as error:
-            told, time = str(error), None
-            measured.setdefault(asked, told)
-        found[place] = Estimate(str(unit), need, time, str(told))
+            report, time = str(error), None
+            measured.setdefault(asked, report)
+        found[place] = Estimate(str(unit), need, time, str(report))
     return [found[place] for place in range(len(units))]
 
 
@@ -246,17 +246,17 @@ def _show(found: dict[str, Any]) -> None:
         _show_sweep(found["sweep"])
 
 
-def _show_sweep(told: dict[str, Any]) -> None:
+def _show_sweep(report: dict[str, Any]) -> None:
     table = Table("evaluation", "memory", "time", "from trials of", box=None)
-    for each in told["units"]:
+    for each in report["units"]:
         time = "-" if each["seconds"] is None else duration(each["seconds"])
         table.add_row(escape(each["unit"]), _bytes(each["memory"]), time, escape(each["made"]))
     Console(highlight=False).print(table)
-    print(f"one at a time: {duration(told['seconds'])}", end="; ")
-    print(f"{told['at_once']} at a time, if memory allows, at best: "
-          f"{duration(told['seconds_at_best'])}")  # fmt: skip
+    print(f"one at a time: {duration(report['seconds'])}", end="; ")
+    print(f"{report['at_once']} at a time, if memory allows, at best: "
+          f"{duration(report['seconds_at_best'])}")  # fmt: skip
     print(
-        f"Times are right within a factor of {told['factor']:g} (MiniRocket: 5, because one of "
+        f"Times are right within a factor of {report['factor']:g} (MiniRocket: 5, because one of "
         "three trials took five times as long as predicted), on a machine as busy as now. Each "
         "attack was tried on few loads. The prediction grows with the samples, and for neural "
         "networks with the epochs (one that stops early takes less). Memory is an upper limit by "

@@ -200,11 +200,11 @@ def carried_forward(traces: Traces) -> NDArray[np.int64]:
     that arrives out of order, or has no counter, reveals nothing new.
     """
     assert traces.counters is not None, "the traces were counted"
-    told = np.zeros(traces.times.size, np.int64)
+    visible = np.zeros(traces.times.size, np.int64)
     for way in (traces.sizes > 0, traces.sizes < 0):
         floor = traces.owners[way] * (int(traces.counters.max(initial=0)) + 1)
-        told[way] = np.maximum.accumulate(floor + traces.counters[way]) - floor
-    return told
+        visible[way] = np.maximum.accumulate(floor + traces.counters[way]) - floor
+    return visible
 
 
 def _usual(traces: Traces, shares: Floats, session: int) -> Floats:

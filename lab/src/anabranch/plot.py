@@ -31,7 +31,7 @@ Label = Callable[[Numbers], str]
 T = TypeVar("T", bound=Numbers)
 
 
-def told(result: Numbers) -> str:
+def label_of(result: Numbers) -> str:
     """Returns a short label of a result: attack, setting, observer."""
     from anabranch.report.setting import Setting, attack, observer
 
@@ -41,7 +41,7 @@ def told(result: Numbers) -> str:
 
 
 def accuracy(
-    found: Sequence[Numbers], ax: Axes | None = None, *, label: Label = told, **style: Any
+    found: Sequence[Numbers], ax: Axes | None = None, *, label: Label = label_of, **style: Any
 ) -> Axes:
     """Draws a dot with its 95 % interval for each closed-world result, the highest on top.
 
@@ -68,7 +68,7 @@ def accuracy(
 
 
 def curve(
-    found: Sequence[Numbers], ax: Axes | None = None, *, label: Label = told, **style: Any
+    found: Sequence[Numbers], ax: Axes | None = None, *, label: Label = label_of, **style: Any
 ) -> Axes:
     """Draws r-precision against recall of open-world results, over all thresholds.
 
@@ -107,7 +107,7 @@ def differences(
     others: Sequence[Result],
     ax: Axes | None = None,
     *,
-    label: Label = told,
+    label: Label = label_of,
     **style: Any,
 ) -> Axes:
     """Draws the difference in points between `first` and each other result, on their common loads.

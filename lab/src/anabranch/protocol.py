@@ -226,10 +226,10 @@ def describe(traces: Traces, design: Design, pages: Pages) -> str:
     runs = _runs(traces, design, pages)
     if runs is None:
         return "by load: of each page 3/5 train, 1/5 choose, 1/5 test (there are too few runs)"
-    said = [", ".join(map(str, side)) for side in runs]
+    texts = [", ".join(map(str, side)) for side in runs]
     chooses = "chooses" if len(runs[1]) == 1 else "choose"
     tests = "tests" if len(runs[2]) == 1 else "test"
-    return f"by run: {said[0]} train, {said[1]} {chooses}, {said[2]} {tests}"
+    return f"by run: {texts[0]} train, {texts[1]} {chooses}, {texts[2]} {tests}"
 
 
 class _Draw:

@@ -41,15 +41,15 @@ class Numbers:
         data: digest of the data, as `digest` returns it.
         facts: the division of the data, and the sizes of its sets.
         metrics: the numbers; each `{"value", "low", "high"}` is a value with its 95 % interval.
-        took: seconds of wall clock and of processor time, the only attribute that differs between
-            equal evaluations.
+        elapsed: seconds of wall clock and of processor time, the only attribute that differs
+            between equal evaluations.
     """
 
     spec: Spec
     data: str
     facts: dict[str, Any]
     metrics: dict[str, Any]
-    took: dict[str, float]
+    elapsed: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ def _content(numbers: Numbers) -> dict[str, Any]:
         "spec": numbers.spec.to_dict(),
         "facts": numbers.facts,
         "metrics": numbers.metrics,
-        "took": numbers.took,
+        "took": numbers.elapsed,
     }
 
 
@@ -211,9 +211,10 @@ def _attributes(content: Mapping[str, Any]) -> dict[str, Any]:
     from anabranch.evaluate.errors import ERRORS
     from anabranch.evaluate.spec import Spec
 
-    parts = {name: content[name] for name in ("data", "facts", "metrics", "took")}
+    parts = {name: content[name] for name in ("data", "facts", "metrics")}
     try:
-        return parts | {"spec": Spec.from_dict(_EARLIER | content["spec"])}
+        spec = Spec.from_dict(_EARLIER | content["spec"])
+        return parts | {"spec": spec, "elapsed": content["took"]}
     except ERRORS as error:
         raise TraceError(f"the result has unknown settings: {error}") from error
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from anabranch import _core, outside
+from anabranch import _core, plugins
 from anabranch.traces import OPTIONAL, Traces
 from anabranch.validate import TraceError, TraceWarning
 
@@ -77,10 +77,10 @@ def published_every(schedule: str | Schedule) -> str | None:
     for family, _, _, every in _core.families():
         if family == name:
             return every
-    if outside.find("schedules", name) is not None:
+    if plugins.find("schedules", name) is not None:
         return "never"
     syntaxes = [syntax for _, syntax, _, _ in _core.families()]
-    known = ", ".join([*syntaxes, *outside.names("schedules")])
+    known = ", ".join([*syntaxes, *plugins.names("schedules")])
     raise SplitError(f"schedule: there is no schedule '{name}'; choose one of {known}")
 
 
@@ -96,7 +96,7 @@ def usual_mode(schedule: str | Schedule | None, path_defence: str | None = None)
         return "together"
     name = "" if schedule is None else schedule.partition(":")[0]
     families = {family: every for family, _, _, every in _core.families()}
-    if schedule is None or (name not in families and outside.find("schedules", name) is not None):
+    if schedule is None or (name not in families and plugins.find("schedules", name) is not None):
         return "together"
     far_end = families.get(name) is not None or path_defence is not None
     return "independent" if far_end else "follow"
@@ -147,13 +147,13 @@ def _from_outside(schedule: str | Schedule) -> Schedule | None:
     name, _, rest = schedule.partition(":")
     if any(family == name for family, *_ in _core.families()):
         return None
-    found = outside.find("schedules", name)
+    found = plugins.find("schedules", name)
     if found is None:
         return None
     try:
         made = found.thing(rest) if rest else found.thing()
     except Exception as error:
-        raise SplitError(f"schedule: '{schedule}': {outside.told(error)}") from error
+        raise SplitError(f"schedule: '{schedule}': {plugins.describe(error)}") from error
     if not isinstance(made, Schedule):
         raise SplitError(f"schedule: the package of '{name}' does not provide a Schedule")
     return made
@@ -299,7 +299,7 @@ class Split:
             try:
                 given = np.asarray(own.assign(*parts))
             except Exception as error:
-                raise SplitError(f"schedule: '{own}': {outside.told(error)}") from error
+                raise SplitError(f"schedule: '{own}': {plugins.describe(error)}") from error
             wanted = (packets.stop - packets.start,)
             if given.shape != wanted or (given.size and given.dtype.kind not in "iu"):
                 raise SplitError(f"schedule: '{own}' must return one whole number for each packet")

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from anabranch import ragged, validate
+from anabranch import jagged, validate
 from anabranch.validate import TraceError
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -92,7 +92,7 @@ class Traces:
 
     def __getitem__(self, index: slice | ArrayLike) -> Traces:
         """Selects loads by a slice, a boolean mask or an array of indices; `names` is kept."""
-        chosen, offsets, packets = ragged.select(self.offsets, index)
+        chosen, offsets, packets = jagged.select(self.offsets, index)
         return replace(
             self,
             load=self.load[chosen],
@@ -161,7 +161,7 @@ class Traces:
         """Returns the packets that the mask `kept` (packets,) selects. All loads stay."""
         return replace(
             self,
-            offsets=ragged.keep(self.offsets, kept),
+            offsets=jagged.keep(self.offsets, kept),
             times=self.times[kept],
             sizes=self.sizes[kept],
             paths=None if self.paths is None else self.paths[kept],
@@ -247,7 +247,7 @@ class Builder:
             label=places[np.array(code, dtype=np.int64)],
             names=names,
             monitored=np.array(monitored, dtype=np.bool_),
-            offsets=ragged.offsets_of([times.size for times in self._times]),
+            offsets=jagged.offsets_of([times.size for times in self._times]),
             times=np.concatenate([np.zeros(0), *self._times]),
             sizes=np.concatenate([np.zeros(0, dtype=np.int32), *self._sizes]),
             facts=self.facts,
@@ -274,7 +274,7 @@ def _int32(values: ArrayLike, column: str) -> NDArray[np.int32]:
 
 def _places(offsets: NDArray[np.int64], sizes: Sizes) -> NDArray[np.int64]:
     """Returns int64 (packets,): each packet's position, from 1, in its load and direction."""
-    up = ragged.offsets_of(sizes > 0)
+    up = jagged.offsets_of(sizes > 0)
     down = np.arange(up.size) - up
     first = np.repeat(offsets[:-1], np.diff(offsets))
     places = np.where(sizes > 0, up[1:] - up[first], down[1:] - down[first])

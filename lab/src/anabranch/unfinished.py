@@ -24,7 +24,7 @@ EVERY_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Took:
+class Elapsed:
     """Seconds of wall clock and of this process's processor time."""
 
     wall_s: float = 0.0
@@ -35,11 +35,11 @@ class Took:
         """Returns the current values of both clocks, of which only differences are meaningful."""
         return cls(time.monotonic(), time.process_time())
 
-    def __add__(self, other: Took) -> Took:
-        return Took(self.wall_s + other.wall_s, self.cpu_s + other.cpu_s)
+    def __add__(self, other: Elapsed) -> Elapsed:
+        return Elapsed(self.wall_s + other.wall_s, self.cpu_s + other.cpu_s)
 
-    def __sub__(self, other: Took) -> Took:
-        return Took(self.wall_s - other.wall_s, self.cpu_s - other.cpu_s)
+    def __sub__(self, other: Elapsed) -> Elapsed:
+        return Elapsed(self.wall_s - other.wall_s, self.cpu_s - other.cpu_s)
 
 
 class Unfinished:
@@ -53,9 +53,9 @@ class Unfinished:
     def __init__(self, stem: Path, every_s: float = EVERY_S) -> None:
         self._stem, self._every_s = stem, every_s
         self._parts: list[Unfinished] = []
-        self._began = Took.now()
+        self._began = Elapsed.now()
         self._wrote_s = self._began.wall_s
-        self._earlier = Took()
+        self._earlier = Elapsed()
 
     def part(self, name: str) -> Unfinished:
         """Returns a part with a file of its own."""
@@ -66,17 +66,17 @@ class Unfinished:
     def read(self) -> Any:
         """Returns the last state that any process wrote; None if it is missing or damaged."""
         try:
-            took, content = joblib.load(self._file)
+            elapsed, content = joblib.load(self._file)
         except FileNotFoundError:
             return None
         except Exception:  # unpickling garbage raises almost anything; training then restarts
             return None
-        self._earlier = took
+        self._earlier = elapsed
         return content
 
     def write(self, content: Any) -> None:
         """Replaces the last state atomically."""
-        now = Took.now()
+        now = Elapsed.now()
         with draft.file(self._file) as part:
             joblib.dump((self._earlier + (now - self._began), content), part, compress=3)
         self._wrote_s = now.wall_s
@@ -86,7 +86,7 @@ class Unfinished:
         """Returns whether `every_s` seconds have passed since this process's last write."""
         return time.monotonic() - self._wrote_s >= self._every_s
 
-    def earlier(self) -> Took:
+    def earlier(self) -> Elapsed:
         """Returns the time that earlier processes spent on the state that was read."""
         return sum((part.earlier() for part in self._parts), self._earlier)
 

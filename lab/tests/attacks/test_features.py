@@ -29,7 +29,7 @@ from anabranch.attacks.features import (
 )
 from anabranch.attacks.features.rocket import KERNELS, convolved
 from anabranch.attacks.features.segments import Segments
-from anabranch.ragged import offsets_of
+from anabranch.jagged import offsets_of
 
 from .conftest import Data
 
@@ -183,11 +183,11 @@ def test_one_absurd_time_does_not_exhaust_memory() -> None:
 def test_a_course_counts_by_direction_and_carries_forward() -> None:
     X = replace(TWO, counts=np.array([2, 3, 9]))
     columns = course_features(X, moments=2, window=4.0)  # after 4 ms and 4 s
-    packets, sizes, told = [1, 2], [100, 1900], [2, 9]
+    packets, sizes, counted = [1, 2], [100, 1900], [2, 9]
     up, down = [1, 1], [0, 2]
-    assert columns[0].tolist() == [*packets, *sizes, *told, 2.0, *up, *down, 2, 2, 0, 9]
+    assert columns[0].tolist() == [*packets, *sizes, *counted, 2.0, *up, *down, 2, 2, 0, 9]
     assert columns[1].tolist() == [0.0] * 15
-    assert total_features(X)[0].tolist() == [*packets, *sizes, *told]
+    assert total_features(X)[0].tolist() == [*packets, *sizes, *counted]
     np.testing.assert_array_equal(
         course_features(TWO, 2, 4.0)[0], [*packets, *sizes, 2, *up, *down]
     )
@@ -196,12 +196,12 @@ def test_a_course_counts_by_direction_and_carries_forward() -> None:
 def test_k_fp_counts_what_counters_tell() -> None:
     X = replace(TWO, counts=np.array([2, 3, 9]))
     names = (*KFP_FEATURES, *KFP_COUNTER_FEATURES)
-    told = dict(zip(names, kfp_features(X).T, strict=True))
-    assert told["counter_out_last"].tolist() == [2, 0]
-    assert told["counter_in_last"].tolist() == [9, 0]
-    assert told["counter_in_step_max"].tolist() == [6, 0]
-    assert told["counter_in_q20"][0] == pytest.approx(3 + 0.2 * 6)
-    assert [told[f"counter_in_second_{k}"][0] for k in (0, 1, 2, 35)] == [3, 3, 9, 9]
+    counted = dict(zip(names, kfp_features(X).T, strict=True))
+    assert counted["counter_out_last"].tolist() == [2, 0]
+    assert counted["counter_in_last"].tolist() == [9, 0]
+    assert counted["counter_in_step_max"].tolist() == [6, 0]
+    assert counted["counter_in_q20"][0] == pytest.approx(3 + 0.2 * 6)
+    assert [counted[f"counter_in_second_{k}"][0] for k in (0, 1, 2, 35)] == [3, 3, 9, 9]
     np.testing.assert_array_equal(kfp_features(X)[:, : len(KFP_FEATURES)], kfp_features(TWO))
 
 

@@ -61,7 +61,7 @@ def _few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_browser_is_not_told_from_itself_and_random_bytes_are_caught(tmp_path: Path) -> None:
     groups = judge.collect(manifest.read(folder(tmp_path, REAL | {"nosteg": True})))
     found = judge.judge(groups, 100, 1)
-    areas = {(each.name, each.features, each.apart, each.after): each.area for each in found.told}
+    areas = {(each.name, each.features, each.apart, each.after): each.area for each in found.scores}
     own, ours = areas["real-b", "all", "site", 1], areas["nosteg", "all", "site", 1]
     assert own is not None
     assert own.low <= 0.5
@@ -71,7 +71,7 @@ def test_the_browser_is_not_told_from_itself_and_random_bytes_are_caught(tmp_pat
     assert server is not None
     assert server.value == 1.0
     assert areas["nosteg", "all", "site", 100] is None
-    assert all(each.rate is None for each in found.told)  # 96 negatives
+    assert all(each.rate is None for each in found.scores)  # 96 negatives
     said = page.findings(found)
     assert said[0].startswith("**nosteg: recognised.** Area for one connection ")
     assert "; 100 connections too few; totals of a session " in said[0]
@@ -108,7 +108,7 @@ def test_the_sites_of_two_classes_are_drawn_together_and_no_session_is_in_two_fo
     monkeypatch.setattr(forest, "scores", scores)
     groups = judge.collect(manifest.read(folder(tmp_path, REAL | {"nosteg": True})))
     two = Pair(groups["nosteg"], [groups[name] for name in REAL], 20, 1)
-    list(two.told("nosteg"))
+    list(two.scores("nosteg"))
     for _, own in asked:
         for visit in range(12):  # one visit, by every class: one group
             rows = two.number[two.of] if own.size == two.of.size else two.number
@@ -145,8 +145,8 @@ def test_a_set_up_that_leaks_and_a_broken_detector_are_said_first(tmp_path: Path
 def test_the_control_says_where_a_half_lies(tmp_path: Path, area: Estimate, said: str) -> None:
     at = folder(tmp_path, REAL, sessions=4)
     found = judge.judge(judge.collect(manifest.read(at)), 20, 1)
-    for place, each in enumerate(found.told):
-        found.told[place] = replace(each, area=area)
+    for place, each in enumerate(found.scores):
+        found.scores[place] = replace(each, area=area)
     assert page.findings(found)[0].startswith(said)
 
 

@@ -37,9 +37,9 @@ def test_defend_writes_what_the_library_pads_and_tells_the_cost(trace: Path) -> 
     got = io.read(out)
     assert np.array_equal(got.times, expected.times)
     assert np.array_equal(got.sizes, expected.sizes)
-    told = json.loads(done.stdout)
-    assert told["bandwidth"] == pytest.approx(overhead(loads, expected).bandwidth)
-    assert told["seed"] == 3
+    report = json.loads(done.stdout)
+    assert report["bandwidth"] == pytest.approx(overhead(loads, expected).bandwidth)
+    assert report["seed"] == 3
     text = lab("defend", trace, trace.with_name("other.parquet"), "--defence", "front").stdout
     assert "padding per real byte, down" in text
 

@@ -188,7 +188,7 @@ def test_a_recorded_split_is_taken_as_it_is(pages: Traces) -> None:
     )
     plan = recorded.facts["recorded_split"]
     assert plan == str(split)
-    assert f"split as {plan}" in recorded.spec.told(plan)
+    assert f"split as {plan}" in recorded.spec.describe(plan)
     # One path, whatever its schedule's name, is no split.
     whole = Split("round-robin", "never", 1).split(pages)
     assert run(whole, **FOREST).facts["recorded_split"] is None
@@ -352,7 +352,7 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def told(*arguments: object) -> str:
+    def describe(*arguments: object) -> str:
         """Returns the command's error message, with exit code 2; in this process, to be quick."""
         monkeypatch.setattr(sys, "argv", ["anabranch-lab", "evaluate", *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
@@ -413,7 +413,7 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
         ([data, "--parameter", "trees=5", "--parameter", "trees=6"], "trees is given twice"),
     ]
     for arguments, problem in cases:
-        assert problem in told(*arguments, "--out", out)
+        assert problem in describe(*arguments, "--out", out)
         assert sorted(tmp_path.iterdir()) == before
     (tmp_path / "folder.json").mkdir()
     (tmp_path / "rows.parquet").mkdir()
@@ -425,8 +425,8 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
         ("rows.json", "rows.parquet: cannot be written"),
         ("lost.json", "lost.parquet: --out: this file exists, but the"),
     ]:
-        assert problem in told(data, "--out", tmp_path / name)
-    said = told(data, "--out", data.with_suffix(".json"))
+        assert problem in describe(data, "--out", tmp_path / name)
+    said = describe(data, "--out", data.with_suffix(".json"))
     assert "pages.parquet: OUT is also IN" in said
     assert len(io.read(data)) == len(pages)
 

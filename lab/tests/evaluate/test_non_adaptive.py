@@ -112,8 +112,8 @@ def test_other_traces_of_the_same_pages_may_train(pages: Traces, tmp_path: Path)
     assert shown.metrics["accuracy"] == pytest.approx(found.metrics["accuracy"])
     words = ["--attack", "k-fp", "--parameter", "trees=5", "--bootstrap", 5, "--json"]
     at = tmp_path / "in.parquet"
-    told = lab("evaluate", at, "--train-on", tmp_path / "other.parquet", *words)
-    assert told.returncode == 0, told.stderr
+    process = lab("evaluate", at, "--train-on", tmp_path / "other.parquet", *words)
+    assert process.returncode == 0, process.stderr
 
 
 @pytest.mark.parametrize(

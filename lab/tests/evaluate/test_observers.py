@@ -170,10 +170,10 @@ def test_a_counter_is_that_of_sending_where_paths_delay(pages: Traces) -> None:
     assert sent is not None
     np.testing.assert_array_equal(np.sort(late.counters), np.sort(sent))
     view = Observer.parse("merged+counter").see(late)
-    order, told = late.counters, view.sequences.counts
-    assert told is not None
-    assert (told >= order).all()
-    assert (told > order).any()
+    order, visible = late.counters, view.sequences.counts
+    assert visible is not None
+    assert (visible >= order).all()
+    assert (visible > order).any()
     assert (view.sequences.increments >= 0).all()
     up = late.sizes > 0
     ends = np.bincount(late.owners[up], view.sequences.increments[up], len(late))

@@ -46,7 +46,7 @@ def outcomes(spec: Spec, accuracy: float, chance: np.random.Generator) -> Outcom
     )
 
 
-def result(accuracy: float = 0.5, took: float = 2.0, **settings: Any) -> Result:
+def result(accuracy: float = 0.5, elapsed: float = 2.0, **settings: Any) -> Result:
     """Returns a result of `settings`, as of an evaluation; `together` if no mode is named."""
     usual: dict[str, Any] = {"bootstrap": 50, "mode": "together"}
     spec = Spec.of(**usual | settings)
@@ -70,13 +70,13 @@ def result(accuracy: float = 0.5, took: float = 2.0, **settings: Any) -> Result:
     }
     facts = {"division": "by run", "folds": [fold], "recorded_split": None}
     names = tuple(f"page {page}" for page in range(PAGES))
-    times = {"wall_s": took, "cpu_s": took}
+    times = {"wall_s": elapsed, "cpu_s": elapsed}
     return Result(
         spec=spec,
         data="d" * 64,
         facts=facts,
         metrics=plain(measured),
-        took=times,
+        elapsed=times,
         names=names,
         outcomes=found,
     )

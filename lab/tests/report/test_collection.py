@@ -62,8 +62,8 @@ def test_what_is_not_split_suits_every_observer(tmp_path: Path) -> None:
 
 
 def test_equal_results_of_two_folders_are_one_and_different_ones_two(tmp_path: Path) -> None:
-    first = save_all([result(0.2, took=1.0, **WR)], tmp_path / "a")
-    same = save_all([result(0.2, took=9.0, **WR)], tmp_path / "b")
+    first = save_all([result(0.2, elapsed=1.0, **WR)], tmp_path / "a")
+    same = save_all([result(0.2, elapsed=9.0, **WR)], tmp_path / "b")
     other = save_all([result(0.3, **WR)], tmp_path / "c")
     assert len(Collection.read([first, same])) == 1
     found = Collection.read([first, same, other])
@@ -224,14 +224,14 @@ def _resolution(results: list[Result], folder: Path) -> list[str]:
 def test_k_fp_ahead_of_rf_is_told(tmp_path: Path) -> None:
     ahead = save_all([result(0.5, **WR), result(0.2, attack="rf", **WR)], tmp_path / "a")
     behind = save_all([result(0.2, **WR), result(0.5, attack="rf", **WR)], tmp_path / "b")
-    told = [
+    texts = [
         any(
             "k-FP recognises more than RF on 1 of 1" in text
             for text in said_of(Collection.read([each]))
         )
         for each in (ahead, behind)
     ]
-    assert told == [True, False]
+    assert texts == [True, False]
 
 
 def test_findings_claim_no_more_than_there_is(tmp_path: Path) -> None:
@@ -295,8 +295,8 @@ def test_designs_below_the_floor_are_named(tmp_path: Path) -> None:
         result(0.4, **reduced, parameters={"epochs": 9}),
         result(0.2, **reduced, **WR),
     ]
-    told = said_of(Collection.read([save_all(found, tmp_path)]))
-    (said,) = (text for text in told if "some attacks recognise less than" in text)
+    texts = said_of(Collection.read([save_all(found, tmp_path)]))
+    (said,) = (text for text in texts if "some attacks recognise less than" in text)
     assert "30 epochs" in said
     assert "9 epochs" not in said
 

@@ -93,7 +93,7 @@ def test_csv_holds_every_number(folder: Path, tmp_path: Path) -> None:
                 assert row[column] == ("" if wanted is None else str(wanted))
         assert row["attack"] == kept.spec.attack.name
         assert row["paths"] == str(kept.spec.splitting.paths)
-        assert float(row["cpu_s"]) == kept.took["cpu_s"]
+        assert float(row["cpu_s"]) == kept.elapsed["cpu_s"]
     assert any(row["accuracy"] == "" for row in rows), "of the open world"
 
 

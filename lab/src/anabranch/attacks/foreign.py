@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.base import clone
 
-from anabranch.outside import told
+from anabranch.plugins import describe
 
 from .base import Attack, AttackError, Floats, Labels, Sequences, Task, random_state
 from .ranges import Ranges
@@ -144,5 +144,5 @@ class _Foreign(Attack):
             return call()
         except Exception as error:
             file = inspect.getsourcefile(type(self.estimator))
-            where = told(error, None if file is None else Path(file))
+            where = describe(error, None if file is None else Path(file))
             raise AttackError(f"{self.name}: {where}") from error

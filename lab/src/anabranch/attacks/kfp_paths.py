@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from anabranch import _core
-from anabranch.ragged import offsets_of
+from anabranch.jagged import offsets_of
 
 from .base import Floats, Sequences
 from .features import kfp_features

@@ -9,7 +9,7 @@ from typing import Any, Self, TypeAlias, TypeGuard
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from anabranch.ragged import offsets_of, select
+from anabranch.jagged import offsets_of, select
 from anabranch.traces import Traces
 from anabranch.validate import TraceError
 
@@ -137,13 +137,13 @@ class Sequences:
         Their sum up to a moment is the greatest count seen so far.
         """
         assert self.counts is not None, "asked for only where there are counters"
-        told = np.zeros(self.times.size, np.int64)
+        increments = np.zeros(self.times.size, np.int64)
         owners = self.owners
         for way in (self.sizes > 0, self.sizes < 0):
             own, of = self.counts[way], owners[way]
             before = np.where(np.diff(of, prepend=-1) == 0, np.concatenate([[0], own[:-1]]), 0)
-            told[way] = own - before
-        return told
+            increments[way] = own - before
+        return increments
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from anabranch import io, results, shown
+from anabranch import display, io, results
 from anabranch.commands import progress
 from anabranch.commands.errors import one_line
 from anabranch.commands.evaluation_options import (
@@ -79,9 +79,9 @@ def evaluate(
     if output.as_json:
         print(json.dumps(found[0].metrics if len(found) == 1 else _several(found)))
     elif len(found) == 1:
-        shown.show(found[0])
+        display.show(found[0])
     else:
-        shown.show_several(found)
+        display.show_several(found)
 
 
 def _named(result: Result, data: Path) -> Result:
@@ -119,7 +119,7 @@ def _specs(settings: dict[str, Any], attacks: list[str], parameters: list[str]) 
 
 def _several(found: list[Result]) -> dict[str, Any]:
     """Returns each attack's numbers, and the first attack's gain over each other attack."""
-    gains = {other.spec.attack.name: asdict(each) for _, other, each in shown.pairs(found)}
+    gains = {other.spec.attack.name: asdict(each) for _, other, each in display.pairs(found)}
     return {"attacks": {each.spec.attack.name: each.metrics for each in found}, "less": gains}
 
 

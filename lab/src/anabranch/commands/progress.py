@@ -18,7 +18,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from anabranch import shown
+from anabranch import display
 
 if TYPE_CHECKING:
     from anabranch.attacks import EpochReport
@@ -57,12 +57,12 @@ class EachMinute:
         self._clock = clock
         self._last = clock()
 
-    def show(self, said: str) -> None:
+    def show(self, text: str) -> None:
         """Prints a line to stderr if a minute has passed since the last one."""
         now = self._clock()
         if now - self._last >= 60:
             self._last = now
-            print(said, file=sys.stderr, flush=True)
+            print(text, file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -78,10 +78,10 @@ def epochs() -> Iterator[Any]:
                 tasks[key] = bars.add_task(report.member, total=report.epochs)
             accuracy = report.validation_accuracy
             known = "" if accuracy is None else f", validation {accuracy:.1%}"
-            said = f"{report.member}: loss {report.loss:.3f}{known}"
-            bars.update(tasks[key], completed=report.epoch, description=said)
+            text = f"{report.member}: loss {report.loss:.3f}{known}"
+            bars.update(tasks[key], completed=report.epoch, description=text)
             if bars.disable:
-                lines.show(f"{said}, epoch {report.epoch} of {report.epochs}")
+                lines.show(f"{text}, epoch {report.epoch} of {report.epochs}")
 
         yield on_epoch
 
@@ -102,12 +102,12 @@ class UnitBar:
 
     def start(self, left: int, at_once: int) -> None:
         """Shows how many units are left, and how many run at a time."""
-        said = f"{left} units, {at_once} at a time"
-        self.progress.update(self.task, total=left, description=said)
+        text = f"{left} units, {at_once} at a time"
+        self.progress.update(self.task, total=left, description=text)
         self.progress.advance(self.task, 0)  # the estimate of the remaining time starts here
 
     def advance(self, unit: Unit, outcome: Result | str) -> None:
         """Counts a finished unit, and prints its headline or the reason of its failure."""
         self.progress.advance(self.task)
-        said = outcome if isinstance(outcome, str) else shown.headline(outcome)
-        self.progress.console.print(f"{unit}: {said}", markup=False, highlight=False)
+        text = outcome if isinstance(outcome, str) else display.headline(outcome)
+        self.progress.console.print(f"{unit}: {text}", markup=False, highlight=False)

@@ -67,8 +67,8 @@ def simulate(
 
             def on_run(name: str, done: sim.Done) -> None:
                 bars.advance(bar)
-                said = f"{name}: {done.record['downloads']} downloads, {done.record['took']:.0f} s"
-                bars.console.print(said, markup=False, highlight=False)
+                text = f"{name}: {done.record['downloads']} downloads, {done.record['took']:.0f} s"
+                bars.console.print(text, markup=False, highlight=False)
 
             report = sim.sweep(
                 plan, jobs=jobs, executor=executor, memory=memory << 20, on_run=on_run

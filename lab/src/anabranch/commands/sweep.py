@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from anabranch import shown
+from anabranch import display
 from anabranch.commands import progress
 from anabranch.commands.errors import one_line
 from anabranch.splitting import warn_together
@@ -76,7 +76,7 @@ def sweep(
                 on_unit=bar.advance,
                 on_start=bar.start,
             )
-        shown.show_report(report)
+        display.show_report(report)
         print(f"{report.kept} kept, {report.done} done, {len(report.failed)} failed: {target}")
         if report.failed:
             unit, why = report.failed[0]

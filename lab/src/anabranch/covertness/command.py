@@ -118,7 +118,7 @@ def _numbers(found: Judgement) -> dict[str, Any]:
     return {
         "captures": captures(found),
         "hits": [asdict(each) for each in found.hits],
-        "told": [asdict(each) for each in found.told],
+        "told": [asdict(each) for each in found.scores],
         "distances": [asdict(each) for each in found.distances],
         "requests": [asdict(each) for each in found.requests],
     }

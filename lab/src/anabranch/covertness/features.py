@@ -103,9 +103,9 @@ def _contexts(flows: Sequence[Flow]) -> list[list[float]]:
     rows = []
     for place, flow in enumerate(flows):
         others = (began <= flow.began) & (ended >= flow.began)
-        beside = (began[None] <= began[:, None]) & (ended[None] >= began[:, None])
+        concurrent = (began[None] <= began[:, None]) & (ended[None] >= began[:, None])
         inside = (began >= flow.began) & (began <= flow.ended)
-        most = int((beside.sum(axis=1) - 1)[inside].max())
+        most = int((concurrent.sum(axis=1) - 1)[inside].max())
         before = began[:place][began[:place] <= flow.began]
         since = float(flow.began - before.max()) if before.size else float("nan")
         rows.append([float(others.sum() - 1), float(most), since])

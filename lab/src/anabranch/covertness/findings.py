@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from anabranch.covertness import statistics
 from anabranch.covertness.detectors import LEAST_HIT, MUST_HIT, OF_FIRST_PACKETS
 from anabranch.covertness.judge import REAL, Hits, Judgement
-from anabranch.covertness.pair import AFTER, Told
+from anabranch.covertness.pair import AFTER, ForestScore
 from anabranch.metrics.bootstrap import Estimate
 from anabranch.report.markdown import escaped
 
@@ -27,7 +27,7 @@ def caught(found: Judgement) -> Iterator[str]:
     """
     yield from _leaks(found)
     yield from _broken(found)
-    rows = [each for each in found.told
+    rows = [each for each in found.scores
             if (each.features, each.apart, each.after) == ("all", "site", 1)
             and each.name not in REAL]  # fmt: skip
     for each in sorted(rows, key=lambda row: -_value(row.area)):
@@ -46,7 +46,7 @@ def controls(found: Judgement) -> Iterator[str]:
 
     Controls are the browser compared with itself, and detectors' required hits and false alarms.
     """
-    own = [each for each in found.told if each.name == REAL[1] and each.area is not None]
+    own = [each for each in found.scores if each.name == REAL[1] and each.area is not None]
     below = [each for each in own if each.area and each.area.high < 0.5]
     if below:
         yield (
@@ -61,18 +61,18 @@ def controls(found: Judgement) -> Iterator[str]:
             f"intervals; for one connection the area is {estimate(_first(own))}."
         )
     for hit in found.hits:
-        said = f"'{hit.detector}' matches {hit.hits:,} of {hit.connections:,}"
+        text = f"'{hit.detector}' matches {hit.hits:,} of {hit.connections:,}"
         if _must(hit) and _share(hit) >= LEAST_HIT:
-            yield f"{escaped(hit.name)}: {said}, as it must."
+            yield f"{escaped(hit.name)}: {text}, as it must."
         elif hit.name in REAL and hit.hits:
-            yield f"**False alarms**: {escaped(hit.name)}: {said}."
+            yield f"**False alarms**: {escaped(hit.name)}: {text}."
     if not any(hit.hits for hit in found.hits if hit.name in REAL):
         yield "No fixed detector matches a connection of the browser."
 
 
 def bars(found: Judgement) -> Iterator[str]:
     """Yields the goals set beforehand for the HTTP classes, and whether they are met."""
-    for each in found.told:
+    for each in found.scores:
         if each.name.startswith(HTTP) and (each.features, each.apart) == ("paper", "site"):
             word = "met" if _value(each.area) <= BAR else "missed"
             yield (
@@ -91,7 +91,7 @@ def bars(found: Judgement) -> Iterator[str]:
         )
 
 
-def seen(each: Told) -> str:
+def seen(each: ForestScore) -> str:
     """Describes how many connections of a server the adversary sees before it decides."""
     known = {0: "totals of a session", 1: "1 connection"}
     return known.get(each.after, f"{each.after} connections")
@@ -105,7 +105,7 @@ def estimate(each: Estimate | None) -> str:
 
 
 def _leaks(found: Judgement) -> Iterator[str]:
-    own = [each for each in found.told if each.name == REAL[1] and each.area is not None]
+    own = [each for each in found.scores if each.name == REAL[1] and each.area is not None]
     bad = [each for each in own if _leaky(each)]
     for each in bad:
         yield (
@@ -116,7 +116,7 @@ def _leaks(found: Judgement) -> Iterator[str]:
         )
 
 
-def _leaky(each: Told) -> bool:
+def _leaky(each: ForestScore) -> bool:
     """Returns whether the whole interval is above .5: the forest distinguishes the halves."""
     return each.area is not None and each.area.low > 0.5
 
@@ -142,7 +142,7 @@ def _share(hit: Hits) -> float:
 def _later(found: Judgement, name: str) -> Iterator[str]:
     """Yields the areas after more connections of a server, and after a whole session."""
     for after in (*AFTER[1:], 0):
-        for each in found.told:
+        for each in found.scores:
             if (each.name, each.after) == (name, after):
                 yield f"{seen(each)} {estimate(each.area)}"
 
@@ -153,7 +153,7 @@ def _word(area: Estimate | None) -> str:
     return "recognised a little" if area.low > 0.5 else "not distinguished from the browser"
 
 
-def _first(rows: list[Told]) -> Estimate | None:
+def _first(rows: list[ForestScore]) -> Estimate | None:
     return next((each.area for each in rows if (each.features, each.after) == ("all", 1)), None)
 
 

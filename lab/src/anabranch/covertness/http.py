@@ -65,7 +65,7 @@ def _length(stream: bytes, begin: int, headers: dict[str, str], start: str, *, a
     if headers.get("transfer-encoding", "").lower() == "chunked":
         end = stream.find(b"\r\n0\r\n\r\n", max(begin - 2, 0))
         return rest if end < 0 else end + 7 - begin
-    said = headers.get("content-length", "")
-    if said.isdecimal() and len(said) < 16:
-        return min(int(said), rest)
+    length = headers.get("content-length", "")
+    if length.isdecimal() and len(length) < 16:
+        return min(int(length), rest)
     return 0 if asked else rest

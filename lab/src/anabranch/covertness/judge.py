@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from anabranch.covertness import flows, requests
 from anabranch.covertness.detectors import DETECTORS, OF_FIRST_PACKETS
 from anabranch.covertness.manifest import Entry
-from anabranch.covertness.pair import Distance, Group, Pair, Told
+from anabranch.covertness.pair import Distance, ForestScore, Group, Pair
 from anabranch.covertness.requests import Requests
 from anabranch.validate import TraceError
 
@@ -36,14 +36,14 @@ class Judgement:
     Attributes:
         groups: the connections of each class.
         hits: hits of each fixed detector in each class.
-        told: area and rate of each forest, by class, features, folds and connections seen.
+        scores: area and rate of each forest, by class, features, folds and connections seen.
         distances: distance from the browser in each feature, by class.
         requests: cleartext HTTP requests of each class that has any.
     """
 
     groups: dict[str, Group]
     hits: list[Hits]
-    told: list[Told]
+    scores: list[ForestScore]
     distances: list[Distance]
     requests: list[Requests]
 
@@ -127,7 +127,7 @@ def judge(
         pair = Pair(group, [groups[each] for each in others], resamples, seed)
         on_class(name)
         try:
-            judged.told.extend(pair.told(name))
+            judged.scores.extend(pair.scores(name))
         except TraceError as error:
             raise TraceError(f"class '{name}': {error.problem}") from error
         judged.distances.extend(pair.distances(name))

@@ -11,7 +11,7 @@ from anabranch.covertness import statistics
 from anabranch.covertness.detectors import DETECTORS
 from anabranch.covertness.findings import bars, caught, controls, estimate, seen
 from anabranch.covertness.judge import Judgement
-from anabranch.covertness.pair import Told
+from anabranch.covertness.pair import ForestScore
 from anabranch.report.markdown import escaped, wrapped
 
 BEGIN = "<!-- anabranch-lab covertness: from here to the end mark, all is generated -->"
@@ -72,12 +72,12 @@ def _list(sentences: Iterable[str]) -> list[str]:
 def _connections(found: Judgement) -> list[str]:
     rows = [[each.name, each.features, each.apart, f"{each.positives:,}/{each.negatives:,}",
              estimate(each.area), _rate(each)]
-            for each in found.told if each.after == 1]  # fmt: skip
+            for each in found.scores if each.after == 1]  # fmt: skip
     head = ["class", "features", "folds by", "connections/real", "area"]
     return _table([*head, f"recognised at a false-positive rate of {statistics.RARE:g}"], rows)
 
 
-def _rate(each: Told) -> str:
+def _rate(each: ForestScore) -> str:
     """Returns the true-positive rate, or how many negatives are needed to measure it."""
     if each.rate is None:
         return f"too few negatives (needs {statistics.NEGATIVES:,})"
@@ -86,7 +86,7 @@ def _rate(each: Told) -> str:
 
 def _servers(found: Judgement) -> list[str]:
     rows = [[each.name, seen(each), f"{each.positives:,}/{each.negatives:,}", estimate(each.area)]
-            for each in found.told
+            for each in found.scores
             if each.after != 1 or (each.features, each.apart) == ("all", "site")]  # fmt: skip
     return _table(["class", "seen", "connections or sessions/real", "area"], rows)
 

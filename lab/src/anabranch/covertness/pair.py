@@ -40,7 +40,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ForestScore:
     """How well an adversary distinguishes one class's connections from the browser's.
 
     Attributes:
@@ -90,7 +90,7 @@ class Pair:
         self.matrix = features.matrix(self.sessions)
         self.sample = self._sample(self.of)
 
-    def told(self, name: str) -> Iterator[Told]:
+    def scores(self, name: str) -> Iterator[ForestScore]:
         """Yields results for single connections, several of a server, and whole sessions."""
         for word, count in SETS.items():
             for apart, groups in (("site", self.site), ("session", self.number)):
@@ -121,16 +121,18 @@ class Pair:
         word: str,
         apart: str,
         after: int,
-    ) -> Told:
+    ) -> ForestScore:
         positives = int(sample.positive.sum())
         negatives = sample.positive.size - positives
         rate = sample.rate(scores) if negatives >= statistics.NEGATIVES else None
-        return Told(name, word, apart, after, positives, negatives, sample.area(scores), rate)
+        return ForestScore(
+            name, word, apart, after, positives, negatives, sample.area(scores), rate
+        )
 
-    def _servers(self, scores: NDArray[np.float64], name: str) -> Iterator[Told]:
+    def _servers(self, scores: NDArray[np.float64], name: str) -> Iterator[ForestScore]:
         """Yields the results for servers after several connections."""
         by_session = np.split(scores, np.flatnonzero(np.diff(self.of)) + 1)
         pool = Pool(by_session, self.ours, self.site)
         for after in AFTER[1:]:
             area = pool.area(after, self.resamples, self.seed)
-            yield Told(name, "all", "site", after, *pool.connections(), area, None)
+            yield ForestScore(name, "all", "site", after, *pool.connections(), area, None)

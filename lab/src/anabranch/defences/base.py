@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from anabranch.ragged import offsets_of
+from anabranch.jagged import offsets_of
 from anabranch.traces import OPTIONAL, WHOLE, Facts, Floats, Sizes, Traces
 from anabranch.validate import TraceError
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from anabranch import outside
+from anabranch import plugins
 from anabranch.defences.base import Defence, DefenceError
 from anabranch.defences.decoys import Decoys
 from anabranch.defences.front import Front
@@ -115,7 +115,7 @@ def family(name: str) -> Family | None:
         DefenceError: if a package provides an item that is not a defence under that name.
         OutsideError: if the package cannot be imported.
     """
-    found = None if name in FAMILIES else outside.find("defences", name)
+    found = None if name in FAMILIES else plugins.find("defences", name)
     if found is None:
         return FAMILIES.get(name)
     thing = found.thing
@@ -138,7 +138,7 @@ def parse(text: str) -> Defence:
     kind = family(name)
     if kind is None:
         known = ", ".join(
-            [*(each.syntax for each in FAMILIES.values()), *outside.names("defences")]
+            [*(each.syntax for each in FAMILIES.values()), *plugins.names("defences")]
         )
         raise DefenceError(f"the defence '{name}' is unknown; expected one of {known}")
     settings: dict[str, Any] = {}

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from anabranch import outside
+from anabranch import plugins
 from anabranch.attacks import ATTACKS, Attack, AttackError
 from anabranch.attacks.foreign import SEEDS, attack_class
 from anabranch.attacks.network import NetworkAttack
@@ -31,10 +31,10 @@ def known(name: str) -> type[Attack] | None:
     """
     if not is_foreign(name):
         if name not in ATTACKS:
-            installed = sorted(_named(each) for each in outside.names("attacks"))
+            installed = sorted(_named(each) for each in plugins.names("attacks"))
             raise SettingError(unknown("attack", name, [*ATTACKS, *ALIASES, *installed]))
         return ATTACKS[name]
-    found = outside.find("attacks", name.removeprefix(PACKAGED))
+    found = plugins.find("attacks", name.removeprefix(PACKAGED))
     return None if found is None else attack_class(found.thing, name)
 
 
@@ -57,7 +57,7 @@ def origin(name: str) -> Mapping[str, str]:
     """Returns facts that identify a third-party attack's version; empty for built-in attacks."""
     if not is_foreign(name):
         return {}
-    found = outside.find("attacks", name.removeprefix(PACKAGED))
+    found = plugins.find("attacks", name.removeprefix(PACKAGED))
     return {} if found is None else found.origin
 
 
@@ -76,12 +76,12 @@ def name_of(text: str, folder: Path = Path()) -> str:
         OutsideError: if the file or class cannot be loaded.
         AttackError: if the class is not an estimator.
     """
-    if outside.file_and_class(text) is not None:
-        name, found = outside.from_file(text, folder)
-        outside.add("attacks", name, found)
+    if plugins.file_and_class(text) is not None:
+        name, found = plugins.from_file(text, folder)
+        plugins.add("attacks", name, found)
         attack_class(found.thing, name)
         return name
-    if text not in ATTACKS and text in outside.names("attacks"):
+    if text not in ATTACKS and text in plugins.names("attacks"):
         return _named(text)
     return ALIASES.get(text, text)
 
@@ -98,7 +98,7 @@ def add(estimator: Any) -> str:
     thing = estimator if isinstance(estimator, type) else type(estimator)
     name = f"{thing.__module__}:{thing.__qualname__}"
     attack_class(estimator, name)
-    outside.add("attacks", name, outside.Found(estimator))
+    plugins.add("attacks", name, plugins.Plugin(estimator))
     return name
 
 

@@ -4,7 +4,7 @@ from anabranch.attacks import AttackError
 from anabranch.defences import DefenceError
 from anabranch.nets import MissingExtraError
 from anabranch.observers import SettingError
-from anabranch.outside import OutsideError
+from anabranch.plugins import PluginError
 from anabranch.splitting import SplitError
 from anabranch.validate import TraceError
 
@@ -13,7 +13,7 @@ ERRORS = (
     SplitError,
     AttackError,
     DefenceError,
-    OutsideError,
+    PluginError,
     TraceError,
     MissingExtraError,
 )

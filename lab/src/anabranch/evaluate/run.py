@@ -19,7 +19,7 @@ from anabranch.metrics.outcomes import Bools
 from anabranch.observers import Observer, SettingError, path_count
 from anabranch.results import Result, plain
 from anabranch.traces import Traces
-from anabranch.unfinished import Took, Unfinished
+from anabranch.unfinished import Elapsed, Unfinished
 from anabranch.validate import TraceError, labels, watched
 
 THREE_SETS = ("train", "validation", "test")
@@ -53,7 +53,7 @@ def evaluate(
     if traces.timeless and spec.attack.kind.needs_times:
         problem = f"these traces have no times, which {spec.attack.name} needs"
         raise TraceError(problem, column="time")
-    began = Took.now()
+    began = Elapsed.now()
     watched(traces)
     pages = protocol.choose_pages(traces, spec.design, spec.seed)
     labels(traces, pages.monitored)
@@ -63,7 +63,7 @@ def evaluate(
         _judge(task, number, sampler, on_epoch, unfinished) for number, task in enumerate(tasks)
     ]
     outcomes = Outcomes.concatenate([part.test for part in judged])
-    took = Took.now() - began + (unfinished.earlier() if unfinished else Took())
+    elapsed = Elapsed.now() - began + (unfinished.earlier() if unfinished else Elapsed())
     return Result(
         spec=spec,
         data=data,
@@ -78,7 +78,7 @@ def evaluate(
         | ({"outside": dict(origin(spec.attack.name))} if origin(spec.attack.name) else {}),
         metrics=plain(_measured(spec, judged, outcomes, pages)),
         outcomes=outcomes,
-        took=asdict(took),
+        elapsed=asdict(elapsed),
     )
 
 

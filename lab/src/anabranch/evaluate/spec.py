@@ -163,7 +163,7 @@ class Spec:
         if self.splitting.schedule is None and recorded is False and self.observer != Observer():
             yield "observer", "without a split every observer sees everything"
 
-    def told(self, recorded: str | None = None) -> str:
+    def describe(self, recorded: str | None = None) -> str:
         """Returns the settings in one line.
 
         Args:

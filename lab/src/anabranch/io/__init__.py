@@ -74,7 +74,7 @@ def read(path: Path | str, form: str | None = None, meaning: Meaning | None = No
     form, meaning = form or detect(path), meaning or Meaning()
     reader, _ = FORMATS[form]
     with source(path):
-        for name in meaning.said():
+        for name in meaning.names():
             if name not in _UNTOLD[form]:
                 raise TraceError(
                     f"{name}: files of the format {form} contain this themselves "

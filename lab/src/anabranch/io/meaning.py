@@ -25,6 +25,6 @@ class Meaning:
     unmonitored: int | None = None
     server: End | None = None
 
-    def said(self) -> Iterator[str]:
+    def names(self) -> Iterator[str]:
         """Yields the names of the attributes that differ from their defaults."""
         return (each.name for each in fields(self) if getattr(self, each.name) != each.default)

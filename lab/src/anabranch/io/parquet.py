@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from anabranch import __version__, validate
 from anabranch.io import draft
 from anabranch.io.meaning import Meaning
-from anabranch.ragged import offsets_of
+from anabranch.jagged import offsets_of
 from anabranch.traces import OPTIONAL, WHOLE, Facts, Traces
 from anabranch.validate import TraceError
 
@@ -298,8 +298,8 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def metadata(file: pq.ParquetFile) -> dict[bytes, bytes]:
     """Returns a file's metadata: keys and values in its Parquet footer and its Arrow schema."""
-    beside: dict[bytes, bytes] = file.metadata.metadata or {}
-    return beside | (file.schema_arrow.metadata or {})
+    file_metadata: dict[bytes, bytes] = file.metadata.metadata or {}
+    return file_metadata | (file.schema_arrow.metadata or {})
 
 
 def _facts(found: dict[bytes, bytes]) -> Facts:

@@ -186,11 +186,11 @@ def _protocol_row(
     rates = {"accuracy": "accuracy"} if world == "closed" else {
         "r_precision": "r-precision", "recall": "recall"
     }  # fmt: skip
-    for rate, said in rates.items():
+    for rate, cell in rates.items():
         yield (
             Cell(str(setting), head=True),
             Cell(attack(name)),
-            Cell(said),
+            Cell(cell),
             _estimates(honest, rate),
             _estimates(paper, rate),
             Cell(values=leaks),
@@ -305,7 +305,7 @@ def everything(collection: Collection) -> Table:
 
 
 def _listing(entry: Entry) -> tuple[Cell, ...]:
-    spec, took = entry.spec, entry.result.took
+    spec, elapsed = entry.spec, entry.result.elapsed
     main = "accuracy" if spec.design.world == "closed" else "r_precision"
     seen = "everything" if entry.observer == WHOLE else observer(entry.observer)
     return (
@@ -314,7 +314,7 @@ def _listing(entry: Entry) -> tuple[Cell, ...]:
         Cell(f"{seen}, {spec.design.world}, {spec.design.protocol}"),
         Cell(entry.design),
         Cell(values=(estimated(entry.estimate(main)),)),
-        Cell(values=(Value(duration(took["cpu_s"]), duration(took["wall_s"])),)),
+        Cell(values=(Value(duration(elapsed["cpu_s"]), duration(elapsed["wall_s"])),)),
         Cell(f"{options(entry)} → {_place(entry)}"),
     )
 

@@ -185,9 +185,9 @@ class Collection:
         )
         return "".join(parts)
 
-    def took(self, kind: str = "cpu_s") -> float:
+    def elapsed(self, kind: str = "cpu_s") -> float:
         """Returns the seconds of all results together, `cpu_s` or `wall_s`."""
-        return sum(entry.result.took[kind] for entry in self.entries)
+        return sum(entry.result.elapsed[kind] for entry in self.entries)
 
 
 def _found(place: Path) -> list[tuple[Path, Numbers]]:
@@ -254,7 +254,7 @@ def _check(result: Numbers) -> None:
     for fold in result.facts["folds"]:
         float(fold["test_samples_of_training_loads"])
         dict(fold["overhead"] or {})
-    float(result.took["cpu_s"]) + float(result.took["wall_s"])
+    float(result.elapsed["cpu_s"]) + float(result.elapsed["wall_s"])
 
 
 def _interval(estimate: dict[str, Any]) -> None:

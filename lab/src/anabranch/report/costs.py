@@ -222,16 +222,16 @@ def _defences(found: Sequence[Panel]) -> Table:
         front = panel.front()
         for point in panel.of(PADDING):
             ours = panel.best(point)
-            beside = [Cell(NONE), *(Cell("–") for _ in ("recognised", "by", *_PRICES))]
+            ours_cells = [Cell(NONE), *(Cell("–") for _ in ("recognised", "by", *_PRICES))]
             if ours is not None:
-                beside = [Cell(str(ours.setting)), *_numbers(ours)]
+                ours_cells = [Cell(str(ours.setting)), *_numbers(ours)]
             rows.append(
                 (
                     Cell(panel.name),
                     Cell(str(point.setting), head=True),
                     *_numbers(point),
                     Cell("yes" if point in front else "no"),
-                    *beside,
+                    *ours_cells,
                     Cell(panel.verdict(point)),
                 )
             )
@@ -372,8 +372,8 @@ def _numbers(point: Point) -> tuple[Cell, ...]:
 def _recognised(entry: Entry, *, whole: bool = False) -> Cell:
     """Returns a result's accuracy with its design; with `whole`, also with the attack."""
     trained = design(entry.spec, whole=False)
-    said = f"{attack(entry.attack)} · {trained}" if whole else trained
-    return Cell(values=(estimated(entry.estimate("accuracy"), said, shaded=True),))
+    words = f"{attack(entry.attack)} · {trained}" if whole else trained
+    return Cell(values=(estimated(entry.estimate("accuracy"), words, shaded=True),))
 
 
 def _prices(cost: Cost) -> list[Cell]:
@@ -398,10 +398,10 @@ def _beside(panel: Panel, defence: Point) -> str:
 
 def _judging(found: Sequence[Panel]) -> str:
     """Lists the judging attacks, once if they are the same everywhere."""
-    said = {panel.name: _said(panel.judges) for panel in found}
-    if len(set(said.values())) == 1:
-        return f"Judges: {next(iter(said.values()))}."
-    return f"Judges: {'; '.join(f'on {name} {text}' for name, text in said.items())}."
+    words = {panel.name: _said(panel.judges) for panel in found}
+    if len(set(words.values())) == 1:
+        return f"Judges: {next(iter(words.values()))}."
+    return f"Judges: {'; '.join(f'on {name} {text}' for name, text in words.items())}."
 
 
 def _said(judges: Sequence[Judge]) -> str:

@@ -60,7 +60,7 @@ class _Panel:
     lines: tuple[_Line, ...]
 
 
-def figures(collection: Collection, said: str) -> list[Figure]:
+def figures(collection: Collection, source: str) -> list[Figure]:
     """Draws Figure 6, and Figure 7 for DF and attacks with results of two settings, by protocol.
 
     In a report that is not about the paper, there is instead a panel for each setting with
@@ -68,20 +68,20 @@ def figures(collection: Collection, said: str) -> list[Figure]:
 
     Args:
         collection: the results.
-        said: the source of the numbers, shown below each figure.
+        source: the source of the numbers, shown below each figure.
     """
     drawn = []
     if not collection.paper:
-        return [_open_world(collection, each, said) for each in ("honest", "paper")
+        return [_open_world(collection, each, source) for each in ("honest", "paper")
                 if collection.select(world="open", protocol=each)]  # fmt: skip
     for protocol in ("honest", "paper"):
         if protocol == "honest" or collection.select(world="open", protocol=protocol):
-            drawn.append(_figure_6(collection, protocol, said))
-            drawn += _figures_7(collection, protocol, said)
+            drawn.append(_figure_6(collection, protocol, source))
+            drawn += _figures_7(collection, protocol, source)
     return drawn
 
 
-def _open_world(collection: Collection, protocol: str, said: str) -> Figure:
+def _open_world(collection: Collection, protocol: str, source: str) -> Figure:
     found = collection.select(world="open", protocol=protocol)
     panels = []
     for setting in sorted({each.setting for each in found}, key=lambda each: each.place):
@@ -90,7 +90,7 @@ def _open_world(collection: Collection, protocol: str, said: str) -> Figure:
                  for name in sorted(names, key=attack_place)]  # fmt: skip
         panels.append(_Panel(str(setting), tuple(lines)))
     title = "Open world: r-precision and recall by setting"
-    return _figure(collection, "figure-open-world", title, panels, protocol, said)
+    return _figure(collection, "figure-open-world", title, panels, protocol, source)
 
 
 def _entries(collection: Collection, line: _Line, protocol: str) -> list[Entry]:
@@ -109,17 +109,17 @@ def _short(entry: Entry) -> str:
     return entry.short if watched in (WHOLE, "random") else f"{entry.short}, {observer(watched)}"
 
 
-def _figure_6(collection: Collection, protocol: str, said: str) -> Figure:
+def _figure_6(collection: Collection, protocol: str, source: str) -> Figure:
     names = collection.one_path_attacks
     panels = [
         _Panel(title, tuple(_Line(attack(n), colour_of(n), n, setting) for n in names))
         for title, setting in (("every 50 packets", WR), ("every 100 ms", WR_TIME))
     ]
     title = "Figure 6: r-precision and recall, weighted random over 3 paths"
-    return _figure(collection, "figure-6", title, panels, protocol, said)
+    return _figure(collection, "figure-6", title, panels, protocol, source)
 
 
-def _figures_7(collection: Collection, protocol: str, said: str) -> list[Figure]:
+def _figures_7(collection: Collection, protocol: str, source: str) -> list[Figure]:
     panels = {
         "(a) schedules": (UNDEFENDED, *STRATEGIES),
         "(b) run lengths": (UNDEFENDED, *LENGTHS),
@@ -137,7 +137,7 @@ def _figures_7(collection: Collection, protocol: str, said: str) -> list[Figure]
             ]
             key = "figure-7" if name == "df" else f"figure-7-{name}"
             title = f"Figure 7 for {attack(name)}: r-precision and recall as settings change"
-            drawn.append(_figure(collection, key, title, lines, protocol, said))
+            drawn.append(_figure(collection, key, title, lines, protocol, source))
     return drawn
 
 
@@ -155,7 +155,12 @@ def _coloured(settings: Sequence[Setting], name: str) -> list[_Line]:
 
 
 def _figure(
-    collection: Collection, key: str, title: str, panels: Sequence[_Panel], protocol: str, said: str
+    collection: Collection,
+    key: str,
+    title: str,
+    panels: Sequence[_Panel],
+    protocol: str,
+    source: str,
 ) -> Figure:
     by_paper = protocol == "paper"
     longest = max(_lines(collection, panel, protocol) for panel in panels)
@@ -183,7 +188,7 @@ def _figure(
     )
     if by_paper:
         key, title = f"{key}-paper", f"{title}, by the paper's protocol"
-    return draw(key, title, note, said, (2 * _COLUMN, rows * row + FOOT), paint)
+    return draw(key, title, note, source, (2 * _COLUMN, rows * row + FOOT), paint)
 
 
 def _lines(collection: Collection, panel: _Panel, protocol: str) -> int:
@@ -204,9 +209,9 @@ def _as_published() -> str:
     return f"{published.name()}, as published"
 
 
-def _label(line: _Line, said: str) -> str:
+def _label(line: _Line, source: str) -> str:
     """Returns the legend's text of a line, folded to stay within the panel."""
-    return textwrap.fill(f"{line.label}: {said}", _LETTERS, subsequent_indent="   ")
+    return textwrap.fill(f"{line.label}: {source}", _LETTERS, subsequent_indent="   ")
 
 
 def _paint(axes: Axes, panel: _Panel, collection: Collection, protocol: str) -> None:

@@ -34,20 +34,20 @@ _PANEL = (2.4, 1.8, 0.55)
 """Inches of a panel of `_shares`: width, height, and the space above and below the panel."""
 
 
-def figures(collection: Collection, said: str) -> list[Figure]:
+def figures(collection: Collection, source: str) -> list[Figure]:
     """Draws the figures that have at least one result."""
     drawn = []
     if collection.select(world="closed", protocol="honest", observer=collection.rule):
-        drawn.append(_closed_world(collection, said))
+        drawn.append(_closed_world(collection, source))
     if beyond.watched_pairs(collection):
-        drawn.append(_observers(collection, said))
+        drawn.append(_observers(collection, source))
     shown = _shared_settings(collection)
     if any(entry.setting in shown for entry in beyond.shared(collection)):
-        drawn.append(_shares(collection, said))
+        drawn.append(_shares(collection, source))
     return drawn
 
 
-def _closed_world(collection: Collection, said: str) -> Figure:
+def _closed_world(collection: Collection, source: str) -> Figure:
     names = _attacks(collection.select(world="closed", protocol="honest", observer=collection.rule))
 
     def fill(axes: Axes, name: str, y: int, setting: Setting) -> bool:
@@ -65,10 +65,10 @@ def _closed_world(collection: Collection, said: str) -> Figure:
     chance = {name: _chance(collection, name) for name in names}
     chart = _Chart(names, beyond.closed_settings(collection), fill, _ROW, chance)
     title = "Closed-world accuracy by setting and attack"
-    return _dotted("figure-closed-world", title, note, said, chart)
+    return _dotted("figure-closed-world", title, note, source, chart)
 
 
-def _observers(collection: Collection, said: str) -> Figure:
+def _observers(collection: Collection, source: str) -> Figure:
     pairs = beyond.watched_pairs(collection)
     rules = beyond.watched(collection)
     looks = [(PALETTE[n % len(PALETTE)], MARKS[n % len(MARKS)]) for n in range(len(rules))]
@@ -94,7 +94,7 @@ def _observers(collection: Collection, said: str) -> Figure:
     keys = [(observer(rule), *look) for rule, look in zip(rules, looks, strict=True)]
     chart = _Chart(names, rows, fill, _TALL_ROW, keys=keys)
     title = "Closed-world accuracy by what the observer sees"
-    return _dotted("figure-observers", title, note, said, chart)
+    return _dotted("figure-observers", title, note, source, chart)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class _Chart:
     keys: Sequence[tuple[str, str, str]] = ()
 
 
-def _dotted(key: str, title: str, note: str, said: str, chart: _Chart) -> Figure:
+def _dotted(key: str, title: str, note: str, source: str, chart: _Chart) -> Figure:
     panels, top = len(chart.names), 0.6 if chart.keys else 0.3
     width = min(3.2, (_PAGE - _NAMES) / panels - _GAP)
     height = len(chart.rows) * chart.row
@@ -132,7 +132,7 @@ def _dotted(key: str, title: str, note: str, said: str, chart: _Chart) -> Figure
             _legend(drawing, chart.keys, width + _NAMES)
 
     size = (max(_NAMES + panels * (width + _GAP), 6.0), top + height + 0.5 + FOOT)
-    return draw(key, title, note, said, size, paint)
+    return draw(key, title, note, source, size, paint)
 
 
 def _panel(axes: Axes, name: str, chart: _Chart, *, named: bool) -> None:
@@ -172,7 +172,7 @@ def _shared_settings(collection: Collection) -> list[Setting]:
     return sorted(found, key=lambda each: each.place)
 
 
-def _shares(collection: Collection, said: str) -> Figure:
+def _shares(collection: Collection, source: str) -> Figure:
     """Draws a panel for each setting, one colour for each attack."""
     chosen = _shared_settings(collection)
     entries = [entry for entry in beyond.shared(collection) if entry.setting in chosen]
@@ -210,7 +210,7 @@ def _shares(collection: Collection, said: str) -> Figure:
     )
     size = (columns * (width + 0.75) + 0.1, lines * (height + between + 0.35) + 0.5 + FOOT)
     title = "Accuracy by the share that is seen"
-    return draw("figure-shares", title, note, said, size, paint)
+    return draw("figure-shares", title, note, source, size, paint)
 
 
 def _mark(name: str) -> str:

@@ -111,7 +111,7 @@ def draw(
     key: str,
     title: str,
     note: str,
-    said: str,
+    source: str,
     size: tuple[float, float],
     paint: Callable[[Drawing], None],
 ) -> Figure:
@@ -121,7 +121,7 @@ def draw(
         key: as in `Figure`.
         title: as in `Figure`.
         note: as in `Figure`.
-        said: the source of the numbers, shown at the foot, because figures are also used on their
+        source: the source of the numbers, shown at the foot, because figures are also used on their
             own.
         size: width and height in inches, including the foot.
         paint: draws the content, above `FOOT`.
@@ -129,7 +129,7 @@ def draw(
     with style():
         drawing = Drawing(figsize=size)
         paint(drawing)
-        drawing.text(0.05 / size[0], 0.06 / size[1], said, fontsize=7, color=MUTED)
+        drawing.text(0.05 / size[0], 0.06 / size[1], source, fontsize=7, color=MUTED)
         file = io.StringIO()
         metadata = {"Date": None, "Creator": None, "Title": title}
         drawing.savefig(file, format="svg", metadata=metadata)

@@ -46,9 +46,9 @@ def _row(entry: Entry) -> dict[str, Any]:
         for name, estimate in results.estimates(entry.result.metrics)
         for part, key in (("", "value"), ("_low", "low"), ("_high", "high"))
     }
-    told = {"setting": str(entry.setting), "design": entry.design}
+    labels = {"setting": str(entry.setting), "design": entry.design}
     where = {"data": entry.result.data, "file": entry.file.name}
-    return told | spec | rates | dict(entry.result.took) | where
+    return labels | spec | rates | dict(entry.result.elapsed) | where
 
 
 def latex(collection: Collection) -> str:

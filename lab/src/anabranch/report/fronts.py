@@ -32,18 +32,18 @@ _LINEAR = 0.1
 """End of the axis's linear part, in added bytes per byte; from there it is logarithmic."""
 
 
-def figures(collection: Collection, said: str) -> list[Figure]:
+def figures(collection: Collection, source: str) -> list[Figure]:
     """Draws recognition against added bytes, a panel for each data set.
 
     Args:
         collection: the results.
-        said: the source of the numbers, shown below the figure.
+        source: the source of the numbers, shown below the figure.
     """
     found = panels(collection)
-    return [_drawn(found, said)] if found else []
+    return [_drawn(found, source)] if found else []
 
 
-def _drawn(found: Sequence[Panel], said: str) -> Figure:
+def _drawn(found: Sequence[Panel], source: str) -> Figure:
     most = max(point.cost.added for panel in found for point in panel.points)
 
     def paint(drawing: Drawing) -> None:
@@ -67,7 +67,7 @@ def _drawn(found: Sequence[Panel], said: str) -> Figure:
         f"to {100 * _LINEAR:.0f} %, and logarithmic beyond."
     )
     size = (max(_LEFT + len(found) * (_WIDTH + _BETWEEN), 6.0), _TOP + _HEIGHT + 0.5 + FOOT)
-    return draw("figure-costs", "Privacy against bytes added", note, said, size, paint)
+    return draw("figure-costs", "Privacy against bytes added", note, source, size, paint)
 
 
 def _paint(axes: Axes, panel: Panel, most: float) -> None:

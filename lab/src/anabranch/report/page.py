@@ -71,11 +71,11 @@ def build(collection: Collection, command: str, note: str = "") -> Page:
         command: the command that makes this page.
         note: the user's note, such as the machine.
     """
-    said = _source_line(collection)
+    source = _source_line(collection)
     pictures = [
-        *curves.figures(collection, said),
-        *dots.figures(collection, said),
-        *fronts.figures(collection, said),
+        *curves.figures(collection, source),
+        *dots.figures(collection, source),
+        *fronts.figures(collection, source),
     ]
     return Page(
         "What the observer of one path learns",
@@ -101,7 +101,7 @@ def _sections(collection: Collection, pictures: Sequence[Figure]) -> list[Sectio
         return [each for each in pictures if each.key.startswith(begin)]
 
     third, fourth, fifth, sixth = comparison.tables(collection)
-    beside: tuple[Section, ...] = (
+    further: tuple[Section, ...] = (
         Section("figure-6-section", "Attacks, as in Table 3 and Figure 6",
                 (*summary.resolution(collection), *of("figure-6"), third)),
         Section("figure-7-section", "Settings, as in Tables 4 and 5 and Figure 7",
@@ -109,7 +109,7 @@ def _sections(collection: Collection, pictures: Sequence[Figure]) -> list[Sectio
         Section("table-6-section", "Loads that were really split, as in Table 6", (sixth,)),
     )  # fmt: skip
     if not collection.paper:
-        beside = (
+        further = (
             Section("open-section", "Open world",
                     (*summary.resolution(collection), *of("figure-open-world"),
                      beyond.open_world(collection))),
@@ -119,7 +119,7 @@ def _sections(collection: Collection, pictures: Sequence[Figure]) -> list[Sectio
         Section("reading", "How to read this", _reading()),
         Section("counter-section", "Unencrypted counter", (counter.table(collection),)),
         Section("sizes-section", "Effect of the size alone", (sizes.table(collection),)),
-        *beside,
+        *further,
         Section(
             "closed-section",
             "Every setting, every attack",
@@ -193,8 +193,8 @@ def _origin(collection: Collection, command: str, note: str) -> list[tuple[str, 
     rows.append(
         (
             "machine time",
-            f"{duration(collection.took('cpu_s'))} of processor time for {len(collection)} results "
-            f"({duration(collection.took('wall_s'))} by the clock, one at a time)",
+            f"{duration(collection.elapsed('cpu_s'))} of processor time for {len(collection)} "
+            f"results ({duration(collection.elapsed('wall_s'))} by the clock, one at a time)",
         )
     )
     rows += [("note", note)] if note else []
@@ -239,5 +239,5 @@ def _source_line(collection: Collection) -> str:
     kind = "recorded" if all(each.setting.recorded for each in collection) else "simulated"
     return (
         f"{kind} splitting of {', '.join(names)}; {len(collection)} results, "
-        f"{duration(collection.took())} of processor time; anabranch {__version__}"
+        f"{duration(collection.elapsed())} of processor time; anabranch {__version__}"
     )

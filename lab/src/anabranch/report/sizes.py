@@ -79,12 +79,12 @@ def findings(collection: Collection) -> Iterator[str]:
 def _ends(data: str, rule: str, found: list[Entry]) -> str:
     ordered = sorted(found, key=_accuracy)
     least, most = ordered[0], ordered[-1]
-    said = " ".join(
+    text = " ".join(
         f"{word}: {entry.setting}, {attack(entry.attack)}, {inline(entry.estimate('accuracy'))}."
         for word, entry in (("Lowest", least), ("Highest", most))
     )
     of = f"{plural(len(found), 'result')} of split loads"
-    return f"{data}, {observer(rule)}, {of}. {said}"
+    return f"{data}, {observer(rule)}, {of}. {text}"
 
 
 def data(collection: Collection) -> list[str]:

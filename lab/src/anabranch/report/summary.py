@@ -138,11 +138,11 @@ def _floor(collection: Collection) -> Iterator[str]:
             )
     below = [entry for entry in _undefended(collection) if entry.accuracy < FLOOR]
     if below:
-        said = "; ".join(f"{attack(entry.attack)} {_said(entry)}" for entry in below)
+        words = "; ".join(f"{attack(entry.attack)} {_said(entry)}" for entry in below)
         yield (
             "With the training of most of their results on this page, some attacks recognise less "
-            f"than {whole(FLOOR)} of undefended loads: {said}. Use the numbers of these attacks to "
-            "compare settings. With more training these attacks may recognise more."
+            f"than {whole(FLOOR)} of undefended loads: {words}. Use the numbers of these attacks "
+            "to compare settings. With more training these attacks may recognise more."
         )
 
 
@@ -198,8 +198,8 @@ def _limits(collection: Collection, name: str) -> Iterator[str]:
     parts = []
     for limit in LIMITS:
         below = [setting for setting in best if max(map(_high, found[setting])) < limit]
-        said = f"{len(below)} ({listed(list(map(str, below)), 6)})" if below else "none"
-        parts.append(f"below {whole(limit)}: {said}")
+        words = f"{len(below)} ({listed(list(map(str, below)), 6)})" if below else "none"
+        parts.append(f"below {whole(limit)}: {words}")
     reduced = sum(not entry.full for entry in best.values())
     weak = f" Measured with reduced training only: {plural(reduced, 'setting')}." if reduced else ""
     ordered = sorted(best.values(), key=lambda entry: entry.accuracy)
@@ -278,9 +278,9 @@ def _observers(collection: Collection) -> Iterator[str]:
             for entry in found
             if entry.short == common
         }
-        said = "; ".join(parts[rule] for rule in beyond.watched(collection) if rule in parts)
+        words = "; ".join(parts[rule] for rule in beyond.watched(collection) if rule in parts)
         if len(parts) > 1:
-            yield f"{attack(name)}, {setting} [{common}]: {said}."
+            yield f"{attack(name)}, {setting} [{common}]: {words}."
 
 
 def _shares(collection: Collection) -> Iterator[str]:

@@ -215,8 +215,8 @@ def _try(spec: Spec, traces: Traces, clock: Callable[[], float]) -> Trial:
         last = now
 
     evaluate(spec, traces, on_epoch=on_epoch)
-    took = clock() - began
-    return Trial(work_of(spec, traces), took, tuple(map(tuple, epochs)))
+    elapsed = clock() - began
+    return Trial(work_of(spec, traces), elapsed, tuple(map(tuple, epochs)))
 
 
 def _smaller(spec: Spec, traces: Traces) -> Iterator[Spec]:

@@ -30,7 +30,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from anabranch import io, outside, results
+from anabranch import io, plugins, results
 from anabranch.evaluate import ERRORS, Spec
 from anabranch.evaluate.attack import make, name_of
 from anabranch.evaluate.flat import SETTINGS
@@ -156,7 +156,7 @@ def _unit(settings: dict[str, Any], attacks: Mapping[str, Any], folder: Path) ->
     shared = attacks.get(ALIASES.get(attack, attack), {}) if isinstance(attack, str) else {}
     known = {"attack": name_of(attack, folder)} if isinstance(attack, str) else {}
     spec = Spec.from_dict(settings | known | {"parameters": {**shared, **own}})
-    file = outside.file_and_class(attack) if known else None
+    file = plugins.file_and_class(attack) if known else None
     from_file = None if file is None else f"{(folder / file[0]).absolute()}:{file[1]}"
     place = (folder / data).absolute()
     return Unit(name, place, form, unmonitored_y, spec, from_file, training)

@@ -40,8 +40,8 @@ def course_features(X: Sequences, moments: int, window: float) -> Floats:
     moment = np.searchsorted(ends, X.elapsed)
     duration = np.zeros(len(X))
     np.maximum.at(duration, X.owners, X.elapsed)
-    seen, _, *told = tallies(X)
-    sums = [np.cumsum(_sums(X, each, moment, moments), axis=2) for each in (seen, *told)]
+    seen, _, *classes = tallies(X)
+    sums = [np.cumsum(_sums(X, each, moment, moments), axis=2) for each in (seen, *classes)]
     flat = [course.reshape(len(X), 2 * moments) for course in sums]
     return np.column_stack([total_features(X), duration, *flat])
 

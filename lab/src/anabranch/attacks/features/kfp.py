@@ -167,9 +167,9 @@ def _counters(X: Sequences) -> Columns:
     second = np.minimum(X.elapsed, LAST_SECOND).astype(np.int64)
     columns: Columns = {}
     for side, mask in (("in", X.sizes < 0), ("out", X.sizes > 0)):
-        told, steps = counts.where(mask), increments.where(mask)
-        columns[f"counter_{side}_last"] = told.max
-        columns |= {f"counter_{side}_q{q}": told.quantile(q / 100) for q in (20, 40, 60, 80)}
+        last, steps = counts.where(mask), increments.where(mask)
+        columns[f"counter_{side}_last"] = last.max
+        columns |= {f"counter_{side}_q{q}": last.quantile(q / 100) for q in (20, 40, 60, 80)}
         columns[f"counter_{side}_step_mean"] = steps.mean
         columns[f"counter_{side}_step_max"] = steps.max
         columns[f"counter_{side}_step_std"] = steps.deviation

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from anabranch.attacks.base import Floats, Ints, Sequences
-from anabranch.ragged import keep, offsets_of
+from anabranch.jagged import keep, offsets_of
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,13 @@ import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.dummy import DummyClassifier
 
-from anabranch import io, outside, results
+from anabranch import io, plugins, results
 from anabranch.attacks import AttackError, Sequences
 from anabranch.attacks.foreign import attack_class
 from anabranch.evaluate import Spec, add_attack, evaluate
 from anabranch.evaluate.attack import make, name_of
 from anabranch.observers import SettingError
-from anabranch.outside import OutsideError
+from anabranch.plugins import PluginError
 from anabranch.report.collection import Collection
 from anabranch.splitting import Schedule, Split, SplitError
 from anabranch.sweep import read, sweep
@@ -71,17 +71,17 @@ blocks = strangers:Blocks
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Yields an installed package with an entry point of each kind."""
     folder = tmp_path / "site"
-    told = folder / "strangers-1.2.dist-info"
-    told.mkdir(parents=True)
+    metadata = folder / "strangers-1.2.dist-info"
+    metadata.mkdir(parents=True)
     (folder / "strangers.py").write_text(PACKAGE)
-    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: strangers\nVersion: 1.2\n")
-    (told / "entry_points.txt").write_text(POINTS)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: strangers\nVersion: 1.2\n")
+    (metadata / "entry_points.txt").write_text(POINTS)
     monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.setattr(outside, "_ADDED", {})
-    outside.installed.cache_clear()
+    monkeypatch.setattr(plugins, "_ADDED", {})
+    plugins.installed.cache_clear()
     yield folder
     sys.modules.pop("strangers", None)
-    outside.installed.cache_clear()
+    plugins.installed.cache_clear()
 
 
 def lab(*arguments: object, path: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -282,7 +282,7 @@ def test_what_cannot_be_had_is_one_line(
     (tmp_path / "torn.py").write_text("\ndef (")
     (tmp_path / "loud.py").write_text("1 / 0")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises((OutsideError, AttackError, SettingError)) as error:
+    with pytest.raises((PluginError, AttackError, SettingError)) as error:
         evaluate(Spec.of(attack=name_of(text)), io.read(data))
     assert problem in str(error.value)
     assert "\n" not in str(error.value)
@@ -295,7 +295,7 @@ def test_two_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
     assert name_of("one/same.py:Bursts", tmp_path) == "same.py:Bursts"
     (tmp_path / "one" / "same.py").write_text(EXAMPLE.read_text() + "\n")
     assert name_of("one/same.py:Bursts", tmp_path) == "same.py:Bursts", "a notebook changes it"
-    with pytest.raises(OutsideError, match="two different attacks have this name"):
+    with pytest.raises(PluginError, match="two different attacks have this name"):
         name_of("two/same.py:Bursts", tmp_path)
 
 

@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 def headline(result: Result) -> str:
     """Returns the main number of a result with its interval, and the processor time."""
     name = "accuracy" if result.spec.design.world == "closed" else "r_precision"
-    return (
-        f"{name.replace('_', '-')} {_percent(result.metrics[name])}, {result.took['cpu_s']:.0f} s"
-    )
+    value, seconds = _percent(result.metrics[name]), result.elapsed["cpu_s"]
+    return f"{name.replace('_', '-')} {value}, {seconds:.0f} s"
 
 
 _NUMBERS = {"accuracy": "accuracy", "recall": "recall", "r_precision": "r-precision", "f1": "F1"}
@@ -46,7 +45,7 @@ def show_several(found: Sequence[Result]) -> None:
     table = Table("attack", *(f"{_NUMBERS[name]} %" for name in shown), "time", box=None)
     for each in found:
         numbers = [_short(each.metrics[name]) for name in shown]
-        table.add_row(each.spec.attack.name, *numbers, f"{each.took['wall_s']:.0f} s")
+        table.add_row(each.spec.attack.name, *numbers, f"{each.elapsed['wall_s']:.0f} s")
     Console(width=None if sys.stdout.isatty() else 200).print(table)
     _show_pairs(found)
     if found[0].spec.design.world == "closed":
@@ -109,7 +108,7 @@ def show(result: Result) -> None:
         shares = f"{part['least_share']:.0%} to {part['greatest_share']:.0%} seen"
         estimate = part["accuracy"]
         table.add_row(f"  {shares}", _number(estimate["value"]), _interval(estimate))
-    print(f"{result.spec.told(result.facts['recorded_split'])}; {result.facts['division']}")
+    print(f"{result.spec.describe(result.facts['recorded_split'])}; {result.facts['division']}")
     Console().print(table)
     if result.spec.design.world == "closed":
         pages = result.facts["pages"]
@@ -120,7 +119,7 @@ def show(result: Result) -> None:
         "observer sees no packet",
         end="; ",
     )
-    print(f"{result.took['wall_s']:.0f} s, {result.took['cpu_s']:.0f} s of processor time")
+    print(f"{result.elapsed['wall_s']:.0f} s, {result.elapsed['cpu_s']:.0f} s of processor time")
     for fold in result.facts["folds"]:
         if fold["overhead"] is not None:
             print(_cost(fold["overhead"]))

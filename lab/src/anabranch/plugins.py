@@ -26,12 +26,12 @@ from typing import Any, Literal, TypeAlias
 Kind: TypeAlias = Literal["attacks", "defences", "schedules"]
 
 
-class OutsideError(ValueError):
+class PluginError(ValueError):
     """The named item cannot be loaded from its file or package; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Plugin:
     """A third-party attack, defence or schedule that has been loaded.
 
     Attributes:
@@ -46,26 +46,26 @@ class Found:
     path: Path | None = None
 
 
-_ADDED: dict[tuple[Kind, str], Found] = {}
+_ADDED: dict[tuple[Kind, str], Plugin] = {}
 
 
-def add(kind: Kind, name: str, found: Found) -> None:
+def add(kind: Kind, name: str, found: Plugin) -> None:
     """Registers an item in this process under a name.
 
     Raises:
-        OutsideError: if an item of another file already has the name.
+        PluginError: if an item of another file already has the name.
     """
     known = _ADDED.get((kind, name))
     if known is not None and known.path != found.path:
-        raise OutsideError(f"{name}: two different {kind} have this name")
+        raise PluginError(f"{name}: two different {kind} have this name")
     _ADDED[kind, name] = found
 
 
-def find(kind: Kind, name: str) -> Found | None:
+def find(kind: Kind, name: str) -> Plugin | None:
     """Returns the item added as `name`, or provided by a package; None if there is none.
 
     Raises:
-        OutsideError: if its package cannot be imported.
+        PluginError: if its package cannot be imported.
     """
     added = _ADDED.get((kind, name))
     if added is not None:
@@ -76,10 +76,10 @@ def find(kind: Kind, name: str) -> Found | None:
     try:
         thing = point.load()
     except Exception as error:
-        raise OutsideError(f"{name}: its package cannot be imported: {error!r}") from error
+        raise PluginError(f"{name}: its package cannot be imported: {error!r}") from error
     package = point.dist
-    told = {} if package is None else {"package": package.name, "version": package.version}
-    add(kind, name, Found(thing, told))
+    origin = {} if package is None else {"package": package.name, "version": package.version}
+    add(kind, name, Plugin(thing, origin))
     return _ADDED[kind, name]
 
 
@@ -100,7 +100,7 @@ def file_and_class(text: str) -> tuple[str, str] | None:
     return (file, name) if file.endswith(".py") and name else None
 
 
-def from_file(text: str, folder: Path = Path()) -> tuple[str, Found]:
+def from_file(text: str, folder: Path = Path()) -> tuple[str, Plugin]:
     """Loads `FILE.py:Class`.
 
     The file runs as a module of its own; it may import files next to it.
@@ -113,24 +113,24 @@ def from_file(text: str, folder: Path = Path()) -> tuple[str, Found]:
         The name for settings and results (the file without its folder), and the class.
 
     Raises:
-        OutsideError: if there is no such file or class, or running the file fails.
+        PluginError: if there is no such file or class, or running the file fails.
     """
     parts = file_and_class(text)
     if parts is None:
-        raise OutsideError(f"'{text}' does not have the form FILE.py:Class")
+        raise PluginError(f"'{text}' does not have the form FILE.py:Class")
     path = (folder / parts[0]).resolve()
     try:
         code = path.read_bytes()
     except OSError as error:
-        raise OutsideError(f"{path.name}: {error.strerror}") from error
+        raise PluginError(f"{path.name}: {error.strerror}") from error
     digest = hashlib.sha256(code).hexdigest()
     module = _module(path, code, digest)
     thing = getattr(module, parts[1], None)
     if thing is None:
         near = get_close_matches(parts[1], vars(module), 1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        raise OutsideError(f"{path.name}: has no {parts[1]}{hint}")
-    found = Found(thing, {"file": path.name, "sha256": digest}, path)
+        raise PluginError(f"{path.name}: has no {parts[1]}{hint}")
+    found = Plugin(thing, {"file": path.name, "sha256": digest}, path)
     return f"{path.name}:{parts[1]}", found
 
 
@@ -148,11 +148,11 @@ def _module(path: Path, code: bytes, digest: str) -> ModuleType:
         exec(compile(code, str(path), "exec"), vars(module))
     except Exception as error:
         del sys.modules[name]
-        raise OutsideError(f"{path.name}: {told(error, path)}") from error
+        raise PluginError(f"{path.name}: {describe(error, path)}") from error
     return module
 
 
-def told(error: BaseException, path: Path | None = None) -> str:
+def describe(error: BaseException, path: Path | None = None) -> str:
     """Formats an error of third-party code in one line: type, message and line number in `path`.
 
     Args:
