@@ -847,21 +847,20 @@ SHARED_REASONS = {
         "Settings Side State Stats"
     ),
     "an experiment's own, used in its folder and in its pages": (
-        "Cell CellDelays Claim Congestion Design Held Judged Kind Listing Mode Origin Page "
-        "Probe Programs Row Site Spread Stream Summary Town Verdict"
+        "Cell CellDelays Claim Congestion Design Kind Listing Mode Origin Page Probe Programs "
+        "Row Site Spread Stream Summary Verdict"
     ),
     "the loop's settings or news of what its core calls so": (
-        "Answer Authority Bridge Changes Entrance Names News Offer Reread Running Snapshot Why"
+        "Answer Authority Bridge Changes Entrance Names News Offer Reread Running Snapshot"
     ),
     "one word of the field for things of different layers": (
-        "Arrival Batch Change ConnId Credentials Datagram Drops Ended Ending Failure Family Fault "
-        "Fate Flow Job Lane Line Link LinkId Listed Moment Network Peer Protocol Reach "
+        "Arrival Batch Change ConnId Credentials Datagram Drops Ending Failure Family Fault "
+        "Fate Flow Job Lane Line Link LinkId Moment Network Peer Protocol "
         "Received Request Role Route RoundRobin Mark Numbers Session Silence Tap Target "
         "Transport"
     ),
-    "an error of its own module": "KeyError Refusal Refused SetupError SpecError TraceError",
+    "an error of its own module": "KeyError Refusal SetupError SpecError TraceError",
     "a file of keys: Tor's, and a tunnel's": "KeyFile",
-    "objects that a crawl keeps, and why a session keeps to one path": "Kept",
 }
 SHARED_NAMES = {name: why for why, names in SHARED_REASONS.items() for name in names.split()}
 _TYPE = re.compile(r"^pub (?:struct|enum|trait|type|union) (\w+)", re.MULTILINE)

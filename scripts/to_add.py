@@ -69,7 +69,7 @@ SCHEDULER = Stub(
         "crates/multipath/src/schedule/stub.rs": """\
 //! The first path that is usable, always.
 
-use super::{Built, Family, Scheduler, no_argument};
+use super::{BuildResult, Family, Scheduler, no_argument};
 use crate::path::usable;
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
@@ -94,7 +94,7 @@ impl Scheduler for Stub {
     }
 }
 
-fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> Built {
+fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> BuildResult {
     no_argument("stub", argument)?;
     Ok(Box::new(Stub))
 }
@@ -292,7 +292,7 @@ struct Null {
     dialled: bool,
     state: State,
     closed: bool,
-    came: Vec<u8>,
+    received: Vec<u8>,
     arrived: Vec<u8>,
     out: Vec<u8>,
 }
@@ -305,7 +305,7 @@ impl Null {
             dialled: !accepts,
             state: if accepts { State::Open } else { State::Handshaking },
             closed: false,
-            came: Vec::new(),
+            received: Vec::new(),
             arrived: Vec::new(),
             out: Vec::new(),
         };
@@ -391,14 +391,14 @@ impl Link for Null {
 
 impl StreamLink for Null {
     fn receive(&mut self, _: Time, bytes: &[u8]) -> Result<(), Fault> {
-        self.came.extend(bytes);
-        while self.state != State::Ended && self.came.len() >= HEAD {
-            let length = usize::from(u16::from_be_bytes([self.came[0], self.came[1]]));
-            if self.came.len() < HEAD + length {
+        self.received.extend(bytes);
+        while self.state != State::Ended && self.received.len() >= HEAD {
+            let length = usize::from(u16::from_be_bytes([self.received[0], self.received[1]]));
+            if self.received.len() < HEAD + length {
                 break;
             }
-            let rest = self.came.split_off(HEAD + length);
-            let record = std::mem::replace(&mut self.came, rest);
+            let rest = self.received.split_off(HEAD + length);
+            let record = std::mem::replace(&mut self.received, rest);
             if record[2..HEAD] != sum(&record[HEAD..]).to_be_bytes() {
                 self.state = State::Ended;
                 let what = "a record was changed".to_owned();
@@ -569,8 +569,8 @@ IMPAIRMENT = Stub(
             "crates/netem/src/link.rs",
             "        self.counters.entered.add(bytes);\n        let luck = self.draw();\n",
             "        if self.settings.stub {\n"
-            "            self.counter_of(Dropped::Lost).add(bytes);\n"
-            "            return Err(Dropped::Lost);\n        }\n",
+            "            self.counter_of(LinkDrop::Lost).add(bytes);\n"
+            "            return Err(LinkDrop::Lost);\n        }\n",
         ),
         (
             "crates/emulator/src/edit.rs",

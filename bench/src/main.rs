@@ -61,8 +61,8 @@ fn run(arguments: &Arguments) -> io::Result<Table> {
         let known = names.join(", ");
         return Err(io::Error::other(format!("no area '{unknown}'; there are {known}")));
     }
-    let beside = std::env::current_exe()?.parent().map(PathBuf::from).unwrap_or_default();
-    let programs = arguments.programs.clone().unwrap_or(beside);
+    let alongside = std::env::current_exe()?.parent().map(PathBuf::from).unwrap_or_default();
+    let programs = arguments.programs.clone().unwrap_or(alongside);
     let subjects = match arguments.baselines {
         true => vec![Subject::Direct, Subject::Naive],
         false => vec![Subject::Direct, Subject::Naive, Subject::Split(1), Subject::Split(3)],

@@ -55,8 +55,8 @@ fn threads_cpu(tasks: &Path) -> io::Result<u64> {
 /// Returns `utime + stime` of a line of `stat`: fields 14 and 15, counted from the end of the
 /// name, which may contain anything.
 fn stat_cpu(line: &str) -> io::Result<f64> {
-    let behind = line.rsplit_once(')').ok_or(ErrorKind::InvalidData)?.1;
-    let ticks = behind.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
+    let tail = line.rsplit_once(')').ok_or(ErrorKind::InvalidData)?.1;
+    let ticks = tail.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
     let ticks = ticks.sum::<Result<u64, _>>().map_err(|_| ErrorKind::InvalidData)?;
     Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }

@@ -29,7 +29,9 @@ use anabranch_onion::wire::link;
 use anabranch_onion::wire::message::{Answer, Begin, put_resolved, put_xon};
 use anabranch_onion::wire::resilient::{LegSwitch, Received, ResilientLink};
 use anabranch_os::packet::write as write_packet;
-use anabranch_testkit::authority::{Authority, Listed, exit_microdescriptor, unsigned_consensus};
+use anabranch_testkit::authority::{
+    Authority, TestRelay, exit_microdescriptor, unsigned_consensus,
+};
 use anabranch_testkit::onion_service;
 
 #[path = "seeds/cells.rs"]
@@ -101,7 +103,8 @@ fn sets() -> Seeds {
     let dealing = "lowrtt 1p".to_owned();
     let resilient = ResilientLink { merged: false, resumes: true, nonce, serial: 3, dealing };
     let merged = ResilientLink { merged: true, ..resilient.clone() };
-    // Three legs are launched and linked. Then both ends send on all legs, and cells are delivered.
+    // Three legs are launched and linked. Then both ends send on all legs, and cells are
+    // delivered.
     let mut legs = vec![14, 0, 14, 0, 14, 0];
     for (what, leg) in [(7, 0), (6, 0), (7, 0), (7, 1), (6, 1), (7, 1), (7, 2), (6, 2), (7, 2)] {
         legs.extend([what, leg]);
@@ -219,8 +222,8 @@ fn handshakes() -> Result<Seeds, Box<dyn Error>> {
     ])
 }
 
-/// Returns seeds of `tls_records`: suite and role, then steps of a peer with the keys. A step is an
-/// action, a length, the action's arguments, and the pieces of two deliveries.
+/// Returns seeds of `tls_records`: suite and role, then steps of a peer with the keys. A step is
+/// an action, a length, the action's arguments, and the pieces of two deliveries.
 fn records() -> Seeds {
     let step =
         |what: u8, length: u8, taken: &[u8]| [&[what, length][..], taken, &[30, 30]].concat();
@@ -327,30 +330,30 @@ fn proxy_requests() -> Seeds {
 /// Returns seeds of `onion_legs`: scripts of a client with sets. The target defines the bytes.
 fn legs() -> Seeds {
     let link = |leg: u8, received: u8| [leg, 1, 0, 0, received, 2, 0];
-    let say = |leg: u8, command: u8, times: u8, data: &[u8]| {
+    let send = |leg: u8, command: u8, times: u8, data: &[u8]| {
         let length = (data.len() as u16).to_be_bytes();
         [&[leg, 4, command, 1], &length[..], data, &[times]].concat()
     };
     let linked = [&link(0, 0)[..], &link(1, 0), &[0, 2, 1, 2]].concat();
-    let begun = [&linked[..], &say(0, 0, 0, &[]), &[0, 5, 0, 1]].concat();
-    let (data, switch) = (say(0, 1, 6, &[7; 400]), [1, 3, 4]);
-    let other = say(1, 1, 4, &[8; 400]);
+    let begun = [&linked[..], &send(0, 0, 0, &[]), &[0, 5, 0, 1]].concat();
+    let (data, switch) = (send(0, 1, 6, &[7; 400]), [1, 3, 4]);
+    let other = send(1, 1, 4, &[8; 400]);
     let bytes = [0, 6, 0, 0xff, 0xff, 0xff, 0xff];
     // Two resilient legs: they are linked and acknowledged, then the first one sends a message and
     // is lost.
     let ours = |leg: u8| [leg, 8, 0, 0, 1 + leg];
-    let told = |leg: u8, what: u8, number: u8, is_set: u8| [leg, 9, number, is_set, what];
-    let both = [&ours(0)[..], &ours(1), &told(0, 0, 0, 0), &told(1, 0, 0, 0)].concat();
+    let text_of = |leg: u8, what: u8, number: u8, is_set: u8| [leg, 9, number, is_set, what];
+    let both = [&ours(0)[..], &ours(1), &text_of(0, 0, 0, 0), &text_of(1, 0, 0, 0)].concat();
     let number = [&[0, 0, 0, 1][..], &[7; 40]].concat();
-    let gone = [&say(0, 1, 0, &number)[..], &told(1, 4, 0, 0), &told(1, 3, 1, 0)].concat();
+    let gone = [&send(0, 1, 0, &number)[..], &text_of(1, 4, 0, 0), &text_of(1, 3, 1, 0)].concat();
     vec![
         ("linked", linked.clone()),
         ("ours", [&both[..], &gone].concat()),
-        ("ours-odd", [&both[..], &told(0, 1, 3, 0), &told(0, 2, 1, 0), &[0, 7, 15]].concat()),
+        ("ours-odd", [&both[..], &text_of(0, 1, 3, 0), &text_of(0, 2, 1, 0), &[0, 7, 15]].concat()),
         ("download", [&begun[..], &bytes, &[0, 7, 9], &bytes].concat()),
         ("upload", [&begun[..], &data, &switch, &other].concat()),
         ("gap", [&begun[..], &switch, &other, &other, &other, &[0, 7, 15]].concat()),
-        ("late", [&begun[..], &data, &link(2, 1), &[2, 2], &say(2, 1, 2, &[9; 300])].concat()),
+        ("late", [&begun[..], &data, &link(2, 1), &[2, 2], &send(2, 1, 2, &[9; 300])].concat()),
     ]
 }
 
@@ -359,11 +362,11 @@ fn neighbours() -> Seeds {
     // Creates a circuit. Then each message has: circuit, kind of step, index of the command,
     // stream, early, length, repetitions, data.
     let create = [1, 4];
-    let say = |command: u8, stream: u8, early: u8, times: u8, data: &[u8]| {
+    let send = |command: u8, stream: u8, early: u8, times: u8, data: &[u8]| {
         let length = (data.len() as u16).to_be_bytes();
         [&[1, 2, command, stream, early], &length[..], &[times], data].concat()
     };
-    let begin = say(0, 1, 0, 0, b"192.0.2.1:80\0");
+    let begin = send(0, 1, 0, 0, b"192.0.2.1:80\0");
     let (connected, bytes) = ([0, 5, 0, 1], [0, 6, 0, 0xff, 0xff, 0, 9]);
     let script = |parts: &[&[u8]]| parts.concat();
     let wish = Extend {
@@ -380,18 +383,18 @@ fn neighbours() -> Seeds {
         let length = (data.len() as u16).to_be_bytes();
         [&[0, 2, command, 0, 0], &length[..], &[0], data].concat()
     };
-    let (waits, meets) = (say(16, 0, 0, 0, &[9; 20]), comes(19, &[9; 84]));
+    let (waits, meets) = (send(16, 0, 0, 0, &[9; 20]), comes(19, &[9; 84]));
     vec![
         ("rendezvous", script(&[&create, &waits, &[0, 4], &meets, &comes(14, &[7; 400])])),
         ("download", script(&[&create, &begin, &connected, &bytes, &bytes])),
-        ("upload", script(&[&create, &begin, &connected, &say(1, 1, 0, 5, &[7; 498])])),
-        ("directory", script(&[&create, &say(9, 2, 0, 0, b""), &connected, &bytes])),
-        ("resolve", script(&[&create, &say(7, 1, 0, 0, b"example.com\0"), &[0, 5, 2]])),
-        ("extend", script(&[&create, &say(10, 0, 1, 0, &wish.write())])),
-        ("sendme", script(&[&create, &say(4, 0, 0, 0, &[&[1, 0, 20][..], &[9; 20]].concat())])),
+        ("upload", script(&[&create, &begin, &connected, &send(1, 1, 0, 5, &[7; 498])])),
+        ("directory", script(&[&create, &send(9, 2, 0, 0, b""), &connected, &bytes])),
+        ("resolve", script(&[&create, &send(7, 1, 0, 0, b"example.com\0"), &[0, 5, 2]])),
+        ("extend", script(&[&create, &send(10, 0, 1, 0, &wish.write())])),
+        ("sendme", script(&[&create, &send(4, 0, 0, 0, &[&[1, 0, 20][..], &[9; 20]].concat())])),
         (
             "flood",
-            script(&[&create, &say(9, 1, 0, 0, b""), &[0, 5, 0, 0], &say(1, 1, 0, 7, &[7; 498])]),
+            script(&[&create, &send(9, 1, 0, 0, b""), &[0, 5, 0, 0], &send(1, 1, 0, 7, &[7; 498])]),
         ),
         ("raw", script(&[&[0, 0, 20], &[9; 20], &[0, 7, 15]])),
         ("cell", script(&[&[0, 1, 2, 5, 0, 20], &[1; 20], &[0, 1, 2, 4, 0, 1, 0]])),
@@ -453,7 +456,7 @@ fn documents() -> Result<Seeds, Box<dyn Error>> {
     let authorities = [Authority::generate("auth0", &mut rng)];
     let (tap, ntor, ed) = (relay.tap_public(), relay.ntor().1, relay.ed_identity());
     let microdesc = exit_microdescriptor(&tap, &ntor, &ed);
-    let listed = Listed::exit("one", relay.rsa_identity(), microdesc.clone());
+    let listed = TestRelay::exit("one", relay.rsa_identity(), microdesc.clone());
     let times = [NOW - 60, NOW + 60, NOW + 120];
     let unsigned = unsigned_consensus(&authorities, &[listed], times, "circwindow=900");
     let consensus = unsigned.clone() + &authorities[0].signature(&unsigned);
@@ -596,8 +599,8 @@ fn ip_packets() -> Result<Seeds, Box<dyn Error>> {
 /// count, kind and mark of each datagram, then whether it is truncated, whether it is empty, and
 /// its ECN bits.
 fn scripts() -> Seeds {
-    // Three paths of one port, none for handshakes, round robin, runs of 3 packets, the protocol is
-    // recognised.
+    // Three paths of one port, none for handshakes, round robin, runs of 3 packets, the protocol
+    // is recognised.
     let settings = [2, 0, 0, 0, 0, 0, 1, 7, 3, 2, 3, 0];
     // The same, but the last path is separate for handshakes.
     let apart = [2, 2, 0, 0, 0, 0, 1, 7, 3, 2, 3, 0];
@@ -655,7 +658,8 @@ fn scripts() -> Seeds {
     let flood = [no_path[..5].concat(), client(7, 6, 12).repeat(14), vec![10, 2, 0]];
     let silence: Vec<Vec<u8>> =
         (0..64).flat_map(|_| [client(7, 6, 1), wait(100), server(0, 7, 6)]).collect();
-    // The second of three paths becomes the first of two. Then a late answer for session 0 arrives.
+    // The second of three paths becomes the first of two. Then a late answer for session 0
+    // arrives.
     let late = [6, 0, 7, 0, 0, 0, 0, 0];
     let change = [&[15, 7, 1, 0, 0, 0, 0, 1, 7, 3, 2, 3, 0, 1, 2][..], &late].concat();
     let reconfigure =
@@ -972,24 +976,24 @@ fn traces(folder: &Path) -> Outcome {
     )
 }
 
-/// Returns seeds of `uploads`: documents that any relay may upload to an authority, and other texts
-/// that an authority reads.
+/// Returns seeds of `uploads`: documents that any relay may upload to an authority, and other
+/// texts that an authority reads.
 fn uploads() -> Seeds {
     const OLD: &str = "network-status-version 3\nr a\nr b\ndirectory-footer\n\
         directory-signature a b\nx\n";
     const HEAD: &str = "Tor 0.4.9.11 on Linux\nLink=4-5 Relay=2-4\n";
-    let say = |kind: u8, lines: &str| [&[kind][..], lines.as_bytes()].concat();
+    let send = |kind: u8, lines: &str| [&[kind][..], lines.as_bytes()].concat();
     let exit = "contact x\nfamily $AAAA other\naccept *:80\naccept *:443\nreject *:*\n\
         ipv6-policy accept 443\ntunnelled-dir-server";
     let odd = "Tor 0 on on\nr x y\nhibernating 1\nextra-info-digest 00\nreject *:*";
     vec![
-        ("exit", say(1, &format!("{HEAD}{exit}"))),
-        ("middle", say(1, &format!("{HEAD}reject *:*"))),
-        ("odd", say(1, odd)),
-        ("whole", say(0, &anabranch_fuzz::uploads::signed(&format!("{HEAD}reject *:*")))),
-        ("kept", say(3, &anabranch_fuzz::uploads::signed(&format!("{HEAD}reject *:*")))),
-        ("diff", say(4, &format!("{OLD}\n----\n{}", OLD.replace("r b", "r c\ns Fast")))),
-        ("keys", say(5, "-----BEGIN RSA PRIVATE KEY-----\n----\ndir-key-certificate-version 3\n")),
-        ("measured", say(2, &format!("{NOW}\nbw=77 node_id=${} nick=x\n", "AB".repeat(20)))),
+        ("exit", send(1, &format!("{HEAD}{exit}"))),
+        ("middle", send(1, &format!("{HEAD}reject *:*"))),
+        ("odd", send(1, odd)),
+        ("whole", send(0, &anabranch_fuzz::uploads::signed(&format!("{HEAD}reject *:*")))),
+        ("kept", send(3, &anabranch_fuzz::uploads::signed(&format!("{HEAD}reject *:*")))),
+        ("diff", send(4, &format!("{OLD}\n----\n{}", OLD.replace("r b", "r c\ns Fast")))),
+        ("keys", send(5, "-----BEGIN RSA PRIVATE KEY-----\n----\ndir-key-certificate-version 3\n")),
+        ("measured", send(2, &format!("{NOW}\nbw=77 node_id=${} nick=x\n", "AB".repeat(20)))),
     ]
 }

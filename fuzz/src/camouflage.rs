@@ -238,13 +238,13 @@ impl World {
         }
     }
 
-    /// Closes a connection, and notifies the ends whose bit in `told` is set.
-    fn kill(&mut self, id: ConnId, told: usize) {
+    /// Closes a connection, and notifies the ends whose bit in `ends` is set.
+    fn kill(&mut self, id: ConnId, ends: usize) {
         self.conns.remove(&id);
-        (0..2).filter(|end| told >> end & 1 == 1).for_each(|end| self.tell(end, Event::Closed(id)));
+        (0..2).filter(|end| ends >> end & 1 == 1).for_each(|end| self.feed(end, Event::Closed(id)));
     }
 
-    fn tell(&mut self, end: usize, event: Event<'_>) {
+    fn feed(&mut self, end: usize, event: Event<'_>) {
         match end {
             0 => self.client.handle(self.now, event),
             _ => self.server.handle(self.now, event),
@@ -256,8 +256,8 @@ impl World {
         let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.open) else { return };
         (conn.open, conn.room) = (true, [ROOM; 2]);
         for end in 0..2 {
-            self.tell(end, Event::Opened(id));
-            self.tell(end, Event::Room(id, ROOM));
+            self.feed(end, Event::Opened(id));
+            self.feed(end, Event::Room(id, ROOM));
         }
     }
 
@@ -274,9 +274,9 @@ impl World {
         }
         bytes.last_mut().into_iter().for_each(|last| *last ^= change);
         if !bytes.is_empty() {
-            self.tell(1 - way, Event::Bytes(id, &bytes));
+            self.feed(1 - way, Event::Bytes(id, &bytes));
         }
-        self.tell(way, Event::Room(id, room));
+        self.feed(way, Event::Room(id, room));
         if over {
             self.kill(id, 1 << (1 - way));
         }
@@ -299,14 +299,14 @@ impl World {
     fn read(&mut self) {
         let link = self.link;
         while let Some(bytes) = self.client.read(self.now) {
-            self.came(1, &bytes);
+            self.on_hidden_bytes(1, &bytes);
         }
         while let Some(bytes) = link.and_then(|link| self.server.read(self.now, link)) {
-            self.came(0, &bytes);
+            self.on_hidden_bytes(0, &bytes);
         }
     }
 
-    fn came(&mut self, way: usize, bytes: &[u8]) {
+    fn on_hidden_bytes(&mut self, way: usize, bytes: &[u8]) {
         let start = self.read[way];
         let good = bytes.iter().zip(start..).all(|(&byte, place)| byte == byte_at(way, place));
         self.read[way] += bytes.len();
@@ -318,14 +318,14 @@ impl World {
     fn stranger(&mut self, pieces: &[&[u8]]) {
         let id = ConnId(self.next_stranger);
         self.next_stranger += 1;
-        self.tell(1, Event::Opened(id));
-        self.tell(1, Event::Room(id, ROOM));
+        self.feed(1, Event::Opened(id));
+        self.feed(1, Event::Room(id, ROOM));
         for piece in pieces {
-            self.tell(1, Event::Bytes(id, piece));
+            self.feed(1, Event::Bytes(id, piece));
             self.act();
         }
         if pieces.iter().all(|piece| piece.len() % 2 == 0) {
-            self.tell(1, Event::Closed(id));
+            self.feed(1, Event::Closed(id));
         }
     }
 }
@@ -369,7 +369,7 @@ fn foreign_server(bytes: &[u8]) {
         let id = ids.get(input.below(256) % ids.len().max(1)).copied().unwrap_or(ConnId(0));
         world.open(id);
         let count = input.below(256);
-        world.tell(0, Event::Bytes(id, input.take(count)));
+        world.feed(0, Event::Bytes(id, input.take(count)));
         world.now += Duration::from_millis(u64::from(input.byte()) * 8);
         assert!(world.client.read(world.now).is_none(), "nobody else can say anything");
     }
@@ -420,7 +420,7 @@ fn step(world: &mut World, input: &mut Input<'_>) -> bool {
             let room = usize::from(input.word()) % ROOM;
             let Some(conn) = world.conns.get_mut(&id) else { return false };
             conn.room[way] = room;
-            world.tell(way, Event::Room(id, room));
+            world.feed(way, Event::Room(id, room));
         }
         12 => {
             let seen = world.seen.clone();

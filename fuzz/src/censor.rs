@@ -47,9 +47,8 @@ fn ends() -> (SocketAddr, SocketAddr) {
 fn pieces(mut script: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (length, rest) = script.split_first_chunk()?;
-        let (piece, behind) =
-            rest.split_at(usize::from(u16::from_be_bytes(*length)).min(rest.len()));
-        script = behind;
+        let (piece, tail) = rest.split_at(usize::from(u16::from_be_bytes(*length)).min(rest.len()));
+        script = tail;
         Some(piece)
     })
 }

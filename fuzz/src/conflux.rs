@@ -3,7 +3,9 @@
 
 use anabranch_multipath::Time;
 use anabranch_onion::conflux::conformance::{Pair, Side};
-use anabranch_onion::conflux::{Adaptive, Counted, Dealing, Explicit, Fate, Numbering, Runs};
+use anabranch_onion::conflux::{
+    Adaptive, CountedNumbering, ExplicitNumbering, Fate, LegScheduler, Numbering, Runs,
+};
 use anabranch_onion::wire::ancestors::{AncestorLink, DEALING};
 use anabranch_onion::wire::conflux::{ConfluxLink, put_switch, read_switch};
 use anabranch_onion::wire::message::RelayCommand;
@@ -18,8 +20,8 @@ pub fn check(input: &[u8]) {
             messages(data);
             resilient_messages(data);
         }
-        1 => play(data, || Box::new(Counted::new())),
-        2 => play(data, || Box::new(Explicit::new())),
+        1 => play(data, || Box::new(CountedNumbering::new())),
+        2 => play(data, || Box::new(ExplicitNumbering::new())),
         3 => play(data, || Box::new(Adaptive::new())),
         _ => play(data, || Box::new(Runs::new())),
     }
@@ -35,8 +37,8 @@ fn messages(data: &[u8]) {
     if let Some(link) = AncestorLink::read(data) {
         assert!(link.dealing.len() <= DEALING);
         assert!(link.write().is_some_and(|written| data.starts_with(&written)));
-        if let Some(dealing) = Dealing::read(&link.dealing, 8) {
-            assert!(Dealing::read(&dealing.to_string(), 8).is_some(), "{dealing}");
+        if let Some(dealing) = LegScheduler::read(&link.dealing, 8) {
+            assert!(LegScheduler::read(&dealing.to_string(), 8).is_some(), "{dealing}");
         }
     }
 }

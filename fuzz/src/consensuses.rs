@@ -1,7 +1,7 @@
 //! Consensus files of any origin: an accepted one is complete.
 
 use anabranch_anonymity::consensus::read;
-use anabranch_anonymity::town::entries;
+use anabranch_anonymity::population::entries;
 
 /// Checks the text of a file.
 pub fn check(bytes: &[u8]) {

@@ -61,10 +61,10 @@ pub(crate) fn any_command(input: &mut Input<'_>) -> RelayCommand {
 }
 
 /// Checks that an error in a file is one printable line with a line number of the file.
-pub(crate) fn is_well_told(error: &TomlError, text: &str) {
+pub(crate) fn check_message(error: &TomlError, text: &str) {
     let lines = 1 + text.bytes().filter(|&byte| byte == b'\n').count();
     assert!((1..=lines).contains(&error.line), "line {} of {lines}", error.line);
     assert!(!error.message.is_empty(), "a message says something");
-    let told = error.to_string();
-    assert!(!told.contains(char::is_control), "not one plain line: {told:?}");
+    let message = error.to_string();
+    assert!(!message.contains(char::is_control), "not one plain line: {message:?}");
 }

@@ -11,8 +11,8 @@ pub fn check(mut script: &[u8]) {
     let (mut fragments, mut now) = (Fragments::default(), Time::ZERO);
     while let Some((length, rest)) = script.split_first_chunk() {
         let length = usize::from(u16::from_be_bytes(*length)).min(rest.len());
-        let (packet, behind) = rest.split_at(length);
-        (script, now) = (behind, now + std::time::Duration::from_millis(10));
+        let (packet, tail) = rest.split_at(length);
+        (script, now) = (tail, now + std::time::Duration::from_millis(10));
         match read(packet) {
             Content::Datagram(datagram) => reads_back(&datagram, packet),
             Content::Fragment(fragment) => {

@@ -28,10 +28,10 @@ struct Cell {
     is_changed: bool,
 }
 
-/// One direction: cells in flight, command and number of sent cells by counter, and the counters of
-/// accepted cells.
+/// One direction: cells in flight, command and number of sent cells by counter, and the counters
+/// of accepted cells.
 #[derive(Default)]
-struct Way {
+struct DirectionState {
     cells: Vec<Cell>,
     sent: BTreeMap<u32, (Command, u32)>,
     accepted: BTreeSet<u32>,
@@ -43,7 +43,7 @@ pub fn check(bytes: &[u8]) {
     let keys: Vec<LossyKeys> = (1..=HOPS as u8).map(|hop| (&[hop; KEY_BYTES]).into()).collect();
     let mut client = LossyClient::new(&keys);
     let mut relays: Vec<LossyRelay> = keys.iter().map(LossyRelay::new).collect();
-    let mut ways = [Way::default(), Way::default()];
+    let mut ways = [DirectionState::default(), DirectionState::default()];
     let mut number = 0;
     while !input.is_empty() {
         let is_back = input.coin();
@@ -92,7 +92,7 @@ fn change(cell: &mut Cell, input: &mut Input<'_>) {
     cell.is_changed |= before != (cell.command, cell.counter, cell.body);
 }
 
-impl Way {
+impl DirectionState {
     /// Delivers a cell to its next hop.
     fn pass(
         &mut self,
@@ -122,8 +122,8 @@ impl Way {
     /// Checks a cell that the receiving end has accepted.
     fn accept(&mut self, cell: &Cell) {
         let number = cell.body[ZEROS..].first_chunk::<NUMBER>().expect("a cell is longer");
-        let said = (cell.command, u32::from_be_bytes(*number));
-        assert_eq!(self.sent.get(&cell.counter), Some(&said), "the other end did not send it");
+        let message = (cell.command, u32::from_be_bytes(*number));
+        assert_eq!(self.sent.get(&cell.counter), Some(&message), "the other end did not send it");
         assert!(cell.body[ZEROS + NUMBER..].iter().all(|&byte| byte == 0xff));
         assert!(self.accepted.insert(cell.counter), "accepted twice");
     }

@@ -1,7 +1,7 @@
 //! A relay at the end of lossy circuits, with a neighbour that sends anything in datagrams: cells
-//! that are malformed, truncated, replayed, of other circuits or not encrypted for it, and segments
-//! of TCP with any content. Nothing panics, the memory of streams is bounded, garbage closes its
-//! circuit only, and nothing is left of a closed link.
+//! that are malformed, truncated, replayed, of other circuits or not encrypted for it, and
+//! segments of TCP with any content. Nothing panics, the memory of streams is bounded, garbage
+//! closes its circuit only, and nothing is left of a closed link.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
@@ -20,7 +20,7 @@ use anabranch_onion::wire::cell::{
 };
 use anabranch_onion::wire::extend::{put_create2, read_created2};
 use anabranch_onion::wire::keys::sha256;
-use anabranch_onion::wire::link::put_beside;
+use anabranch_onion::wire::link::put_pairing;
 use anabranch_onion::wire::lossy::{put_head, put_segment};
 use anabranch_onion::wire::message::{self, EndReason, Format, Message, RelayCommand};
 use anabranch_onion::{LinkCore, LinkId, LinkInput, LinkOutput, StreamKey};
@@ -91,13 +91,13 @@ impl World {
             gone: false,
         };
         for _ in 0..3 {
-            let said = std::mem::take(&mut world.channel.outbox);
-            world.send(&said);
+            let message = std::mem::take(&mut world.channel.outbox);
+            world.send(&message);
             world.collect();
         }
         assert!(world.channel.is_open() && world.channel.takes_lossy());
         let mut cell = Vec::new();
-        put_fixed(&mut cell, 0, Command::BESIDE, &put_beside(0, &[0; 16]));
+        put_fixed(&mut cell, 0, Command::BESIDE, &put_pairing(0, &[0; 16]));
         world.send(&cell);
         for id in &IDS[..2] {
             world.create(*id);
@@ -113,9 +113,9 @@ impl World {
 
     fn create(&mut self, id: u32) {
         let (identity, onion_key) = (keys().ed_identity(), keys().ntor().1);
-        let said = extension::request(HopRequest::Lossy);
+        let reply = extension::request(HopRequest::Lossy);
         let begun =
-            ntor_v3::Client::start(&mut self.rng, identity, onion_key, &said, ntor_v3::CIRCUIT);
+            ntor_v3::Client::start(&mut self.rng, identity, onion_key, &reply, ntor_v3::CIRCUIT);
         let (client, message) = begun.expect("a sound onion key");
         self.pending.push((id, client));
         let mut cell = Vec::new();
@@ -130,7 +130,7 @@ impl World {
             3..=6 => self.segment(input),
             7 => self.again(input),
             8 => self.message(input),
-            9 => self.outside(input),
+            9 => self.answer_stream(input),
             10 => self.bytes(input),
             _ => self.now += Duration::from_millis(1 << input.below(18)),
         }
@@ -270,10 +270,10 @@ impl World {
     }
 
     /// Answers a stream's request as a destination or resolver, or fails it.
-    fn outside(&mut self, input: &mut Input<'_>) {
+    fn answer_stream(&mut self, input: &mut Input<'_>) {
         let Some(stream) = self.wanted.pop_front() else { return };
         let address = (Ipv4Addr::LOCALHOST.into(), 60);
-        let told = match input.below(4) {
+        let report = match input.below(4) {
             0 | 1 => {
                 self.open.push(stream);
                 RelayInput::Connected { stream, reached: input.coin().then_some(address) }
@@ -281,7 +281,7 @@ impl World {
             2 => RelayInput::Ended { stream, reason: EndReason(input.byte()) },
             _ => RelayInput::Refused { stream, address },
         };
-        self.relay.handle(self.now, told);
+        self.relay.handle(self.now, report);
     }
 
     /// Sends data of a destination and reads the data for it, or ends its stream.
@@ -381,8 +381,8 @@ impl World {
 /// Returns the circuit whose handshake the relay's answer completes.
 fn finish(id: u32, client: ntor_v3::Client, body: &[u8]) -> Option<Circuit> {
     let created = Body::try_from(body).ok()?;
-    let (mut keys, said) = client.finish(read_created2(&created)?).ok()?;
-    let agreed = extension::read_answer(&said, HopRequest::Lossy, 31).ok()?;
+    let (mut keys, message) = client.finish(read_created2(&created)?).ok()?;
+    let agreed = extension::read_answer(&message, HopRequest::Lossy, 31).ok()?;
     assert!(agreed.lossy, "the relay grants lossy cells");
     let Keys::Tor1(material) = keys.of(agreed) else { return None };
     let _ = keys.nonce();
@@ -403,7 +403,7 @@ mod tests {
         world.encrypted(0, put_segment(&syn));
         world.collect();
         assert_eq!(world.wanted.len(), 1, "the stream wants its destination");
-        world.outside(&mut Input::new(&[0, 1]));
+        world.answer_stream(&mut Input::new(&[0, 1]));
         world.bytes(&mut Input::new(&[0, 1, 255, 255]));
         world.collect();
         assert!(world.relay.stats().lossy.sent > 10);

@@ -58,22 +58,28 @@ fn step(world: &mut World, input: &mut Input<'_>) {
     let leg = IDS[input.below(IDS.len())];
     match input.below(12) {
         0 => world.hostile.create_leg(&mut world.relay, world.now, leg),
-        1 => say(world, leg, RelayCommand::CONFLUX_LINK, 0, &link(input)),
-        2 => say(world, leg, RelayCommand::CONFLUX_LINKED_ACK, 0, &[]),
+        1 => send_message(world, leg, RelayCommand::CONFLUX_LINK, 0, &link(input)),
+        2 => send_message(world, leg, RelayCommand::CONFLUX_LINKED_ACK, 0, &[]),
         3 => {
             let by = input.pick(&[0, 1, 2, 3, 31, 500, 1 << 20, u32::MAX]);
-            say(world, leg, RelayCommand::CONFLUX_SWITCH, 0, &put_switch(by));
+            send_message(world, leg, RelayCommand::CONFLUX_SWITCH, 0, &put_switch(by));
         }
         4 => message(world, input, leg),
-        5 => world.outside(input),
+        5 => world.answer_stream(input),
         6 => world.bytes(input),
         7 => world.now += Duration::from_millis(1 << input.below(16)),
-        8 => say(world, leg, RelayCommand::ANCESTOR_LINK, 0, &link_ours(input)),
+        8 => send_message(world, leg, RelayCommand::ANCESTOR_LINK, 0, &link_ours(input)),
         9 => of_legs(world, input, leg),
         10 => {
             let message =
                 Message { command: RelayCommand::EXTEND2, stream: 0, data: &beyond(input) };
-            world.hostile.say(&mut world.relay, world.now, leg, Command::RELAY_EARLY, message);
+            world.hostile.send_message(
+                &mut world.relay,
+                world.now,
+                leg,
+                Command::RELAY_EARLY,
+                message,
+            );
         }
         _ => {
             let command = if input.byte() == 1 { Command::RELAY_EARLY } else { Command::RELAY };
@@ -138,7 +144,7 @@ fn of_legs(world: &mut World, input: &mut Input<'_>, leg: u32) {
         3 => (RelayCommand::RESILIENT_GONE, put_gone(number).to_vec()),
         _ => (RelayCommand::RESILIENT_PROBE, Vec::new()),
     };
-    say(world, leg, command, 0, &data);
+    send_message(world, leg, command, 0, &data);
 }
 
 /// Sends a message of a stream or of the set, once or many times.
@@ -153,13 +159,13 @@ fn message(world: &mut World, input: &mut Input<'_>, leg: u32) {
         _ => input.take(length).to_vec(),
     };
     for _ in 0..1 << input.below(8) {
-        say(world, leg, command, stream, &data);
+        send_message(world, leg, command, stream, &data);
     }
 }
 
-fn say(world: &mut World, leg: u32, command: RelayCommand, stream: u16, data: &[u8]) {
+fn send_message(world: &mut World, leg: u32, command: RelayCommand, stream: u16, data: &[u8]) {
     let message = Message { command, stream, data };
-    world.hostile.say(&mut world.relay, world.now, leg, Command::RELAY, message);
+    world.hostile.send_message(&mut world.relay, world.now, leg, Command::RELAY, message);
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use anabranch_onion::crypto::Tag;
 use anabranch_onion::crypto::lossy::ZEROS;
-use anabranch_onion::handshake::extension::{HopRequest, Offered};
+use anabranch_onion::handshake::extension::{HopRequest, SupportedFeatures};
 use anabranch_onion::handshake::{extension, fast, ntor, ntor_v3};
 use anabranch_onion::wire::cell::BODY;
 use anabranch_onion::wire::crypto::CurveKeys;
@@ -101,7 +101,8 @@ fn clients(data: &[u8]) {
 }
 
 fn extensions(data: &[u8]) {
-    if let Ok((_, agreed)) = extension::answer(data, Offered { sendme_inc: Some(31), lossy: true })
+    if let Ok((_, agreed)) =
+        extension::answer(data, SupportedFeatures { sendme_inc: Some(31), lossy: true })
     {
         assert!(agreed.sendme_inc.is_none_or(|inc| inc == 31));
     }

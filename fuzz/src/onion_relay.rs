@@ -88,7 +88,7 @@ impl World {
             1 => self.cell(input),
             2 | 3 => self.message(input, id),
             4 => self.hostile.create(&mut self.relay, id),
-            5 => self.outside(input),
+            5 => self.answer_stream(input),
             6 => self.bytes(input),
             _ => self.now += Duration::from_millis(1 << input.below(16)),
         }
@@ -116,12 +116,12 @@ impl World {
         let data = input.take(length);
         for _ in 0..times {
             let message = Message { command, stream, data };
-            self.hostile.say(&mut self.relay, self.now, id, early, message);
+            self.hostile.send_message(&mut self.relay, self.now, id, early, message);
         }
     }
 
     /// Answers a stream's request as a destination or resolver, or fails it.
-    pub(crate) fn outside(&mut self, input: &mut Input<'_>) {
+    pub(crate) fn answer_stream(&mut self, input: &mut Input<'_>) {
         let Some(stream) = self.wanted.pop_front() else { return };
         self.relay.handle(
             self.now,
@@ -171,7 +171,7 @@ impl World {
                 | Output::Resolve { stream, .. }
                 | Output::Directory { stream, .. } => self.wanted.push_back(stream),
                 Output::Link(LinkOutput::FixRecords { .. }) => unreachable!("no link is unordered"),
-                Output::Link(LinkOutput::OpenBeside { .. } | LinkOutput::AdmitCircuits { .. }) => {
+                Output::Link(LinkOutput::OpenQuic { .. } | LinkOutput::AdmitCircuits { .. }) => {
                     unreachable!("nobody speaks of QUIC")
                 }
                 Output::Link(LinkOutput::Export { .. }) | Output::Stream(_) | Output::Event(_) => {}
@@ -188,7 +188,7 @@ impl World {
         assert_eq!((stats.circuits, stats.cells), (1, 0), "only the honest circuit is left");
         let drop = Message { command: RelayCommand::BEGIN_DIR, stream: 9, data: &[] };
         let before = self.wanted.len();
-        self.honest.say(&mut self.relay, self.now, IDS[0], Command::RELAY, drop);
+        self.honest.send_message(&mut self.relay, self.now, IDS[0], Command::RELAY, drop);
         self.collect();
         assert_eq!(self.wanted.len(), before + 1, "the honest neighbour is heard");
     }
@@ -210,8 +210,8 @@ impl Handshake {
             Handshake::Leg(client) => client,
         };
         let created = Body::try_from(body).ok()?;
-        let (mut keys, said) = client.finish(read_created2(&created)?).ok()?;
-        match keys.of(extension::read_answer(&said, HopRequest::CongestionControl, 31).ok()?) {
+        let (mut keys, message) = client.finish(read_created2(&created)?).ok()?;
+        match keys.of(extension::read_answer(&message, HopRequest::CongestionControl, 31).ok()?) {
             Keys::Tor1(keys) => Some(Tor1Client::new(&keys)),
             _ => None,
         }
@@ -247,8 +247,8 @@ impl Neighbour {
             gone: false,
         };
         for _ in 0..3 {
-            let said = std::mem::take(&mut neighbour.channel.outbox);
-            neighbour.send(relay, Time::ZERO, &said);
+            let message = std::mem::take(&mut neighbour.channel.outbox);
+            neighbour.send(relay, Time::ZERO, &message);
             neighbour.receive(relay, Time::ZERO);
             answer_exports(relay);
         }
@@ -272,10 +272,10 @@ impl Neighbour {
     /// Begins a circuit with congestion control, which a leg of a set has.
     pub(crate) fn create_leg(&mut self, relay: &mut Relay, now: Time, id: u32) {
         let (identity, onion_key) = (keys().ed_identity(), keys().ntor().1);
-        let said = extension::request(HopRequest::CongestionControl);
+        let reply = extension::request(HopRequest::CongestionControl);
         let rng = &mut self.rng;
         let (client, message) =
-            ntor_v3::Client::start(rng, identity, onion_key, &said, ntor_v3::CIRCUIT)
+            ntor_v3::Client::start(rng, identity, onion_key, &reply, ntor_v3::CIRCUIT)
                 .expect("a sound onion key");
         self.pending.push((id, Handshake::Leg(client)));
         let mut cell = Vec::new();
@@ -284,7 +284,7 @@ impl Neighbour {
     }
 
     /// Sends the relay a message encrypted with a circuit's keys.
-    pub(crate) fn say(
+    pub(crate) fn send_message(
         &mut self,
         relay: &mut Relay,
         now: Time,

@@ -21,9 +21,9 @@ pub fn check(input: &[u8]) {
 }
 
 /// Outcome of a dialogue: whether a stream is open, the bytes after it, and the bytes sent.
-type Heard = (Result<bool, ClientFault>, Vec<u8>, Vec<u8>);
+type DialogueOutcome = (Result<bool, ClientFault>, Vec<u8>, Vec<u8>);
 
-fn alike(says: &[u8], piece: u8, talk: impl Fn(&[u8], usize) -> Heard) {
+fn alike(says: &[u8], piece: u8, talk: impl Fn(&[u8], usize) -> DialogueOutcome) {
     let whole = talk(says, says.len().max(1));
     let cut = talk(says, usize::from(piece) + 1);
     match (&whole.0, &cut.0) {
@@ -32,9 +32,9 @@ fn alike(says: &[u8], piece: u8, talk: impl Fn(&[u8], usize) -> Heard) {
         _ => assert_eq!(whole, cut),
     }
     if let Err(fault) = &whole.0 {
-        let told = fault.to_string();
-        assert!(!told.is_empty() && !told.chars().any(char::is_control), "{told:?}");
-        assert!(!told.contains("secret"), "{told}");
+        let message = fault.to_string();
+        assert!(!message.is_empty() && !message.chars().any(char::is_control), "{message:?}");
+        assert!(!message.contains("secret"), "{message}");
     }
     if whole.0 == Ok(true) {
         assert!(says.ends_with(&whole.1), "what follows is handed on as it came");
@@ -49,7 +49,7 @@ fn far() -> Destination {
     Destination::new("far.example.net", 443).expect("a name and a port")
 }
 
-fn socks(says: &[u8], piece: usize, login: Option<Credentials>) -> Heard {
+fn socks(says: &[u8], piece: usize, login: Option<Credentials>) -> DialogueOutcome {
     let mut sent = Vec::new();
     let mut client = SocksDialogue::new(SocksRequest::Connect(far()), login, &mut sent);
     let mut open = Ok(false);
@@ -64,12 +64,12 @@ fn socks(says: &[u8], piece: usize, login: Option<Credentials>) -> Heard {
         assert!(open == Ok(true) || client.rest().len() < 262, "a reply has no more bytes");
     }
     assert_eq!(open == Ok(true), client.missing() == 0);
-    let told = sent.windows(6).any(|part| part == b"secret");
-    assert!(!told || says.starts_with(&[5, 2]), "the password went to a stranger");
+    let report = sent.windows(6).any(|part| part == b"secret");
+    assert!(!report || says.starts_with(&[5, 2]), "the password went to a stranger");
     (open, client.rest().to_vec(), sent)
 }
 
-fn http(says: &[u8], piece: usize, login: Option<&Credentials>) -> Heard {
+fn http(says: &[u8], piece: usize, login: Option<&Credentials>) -> DialogueOutcome {
     let mut sent = Vec::new();
     let client = HttpDialogue::new(&far(), login, &mut sent);
     let (mut client, mut open) = (client.expect("the login is sound"), Ok(false));

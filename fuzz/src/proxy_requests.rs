@@ -8,7 +8,7 @@ pub fn check(input: &[u8]) {
     let Some((&piece, words)) = input.split_first() else { return };
     let whole = hear(words, words.len().max(1));
     let cut = hear(words, usize::from(piece) + 1);
-    assert_eq!((&whole.outcome, &whole.said), (&cut.outcome, &cut.said));
+    assert_eq!((&whole.outcome, &whole.output), (&cut.outcome, &cut.output));
     let Ok(Some(request)) = &whole.outcome else { return };
     is_sound(request);
     assert_eq!(whole.dialogue.isolation(), cut.dialogue.isolation());
@@ -17,9 +17,9 @@ pub fn check(input: &[u8]) {
     answers(&cut.dialogue);
 }
 
-struct Heard {
+struct ProxyDialogue {
     outcome: Result<Option<ProxyRequest>, ProxyEnd>,
-    said: Vec<u8>,
+    output: Vec<u8>,
     dialogue: Dialogue,
 }
 
@@ -28,10 +28,10 @@ fn dialogue() -> Dialogue {
 }
 
 /// Passes the bytes in pieces, until a request is complete or none can follow.
-fn hear(words: &[u8], piece: usize) -> Heard {
-    let (mut dialogue, mut said, mut outcome) = (dialogue(), Vec::new(), Ok(None));
+fn hear(words: &[u8], piece: usize) -> ProxyDialogue {
+    let (mut dialogue, mut message, mut outcome) = (dialogue(), Vec::new(), Ok(None));
     for piece in words.chunks(piece) {
-        match dialogue.take(piece, &mut said) {
+        match dialogue.take(piece, &mut message) {
             Ok(None) => {}
             Ok(request) => outcome = Ok(request),
             Err(hangup) => {
@@ -40,7 +40,7 @@ fn hear(words: &[u8], piece: usize) -> Heard {
             }
         }
     }
-    Heard { outcome, said, dialogue }
+    ProxyDialogue { outcome, output: message, dialogue }
 }
 
 /// Checks that a request cannot be mistaken for something else on its way to an exit.

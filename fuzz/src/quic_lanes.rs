@@ -69,26 +69,26 @@ fn streams(mut input: Input<'_>) {
     }
     let at_once = read(make(), &[&all]);
     assert_eq!(at_once, read(make(), &pieces));
-    let (heads, came, _) = at_once;
-    assert_eq!(heads.iter().map(|head| head.length).sum::<usize>(), came.len());
-    assert!(all.starts_with(&came), "units are what came");
+    let (heads, received, _) = at_once;
+    assert_eq!(heads.iter().map(|head| head.length).sum::<usize>(), received.len());
+    assert!(all.starts_with(&received), "units are what came");
     assert!(heads.iter().all(|head| head.length <= UNITS.longest));
     assert!(heads.windows(2).all(|pair| pair[0].lane == pair[1].lane), "of one lane");
 }
 
 fn read(mut reader: UnitReader, pieces: &[&[u8]]) -> (Vec<Head>, Vec<u8>, Option<Fault>) {
-    let (mut heads, mut came) = (Vec::new(), Vec::new());
+    let (mut heads, mut received) = (Vec::new(), Vec::new());
     for mut piece in pieces.iter().copied() {
         loop {
-            match reader.next(&UNITS, &mut piece, &mut came) {
+            match reader.next(&UNITS, &mut piece, &mut received) {
                 Ok(Some(head)) => heads.push(head),
                 Ok(None) => break,
-                Err(fault) => return (heads, came, Some(fault)),
+                Err(fault) => return (heads, received, Some(fault)),
             }
         }
         assert!(piece.is_empty());
     }
-    (heads, came, None)
+    (heads, received, None)
 }
 
 /// Two ends, and the datagrams in flight between them.
@@ -98,7 +98,7 @@ struct Play {
     ids: [Option<ConnId>; 2],
     under_way: Vec<(usize, Vec<u8>)>,
     /// By lane: the number of units sent, the number received, and whether the lane has ended.
-    said: BTreeMap<u32, (u32, u32, bool)>,
+    lanes: BTreeMap<u32, (u32, u32, bool)>,
     /// Number of lossy units sent, and the numbers of those that arrived.
     lossy: (u32, BTreeSet<u32>),
 }
@@ -123,8 +123,8 @@ impl Play {
         let mut ends = [0, 1].map(|end| make(end).expect("settings hold"));
         let now = Time::from_secs(1);
         let id = ends[0].connect(now, address(1), None).expect("an address");
-        let (under_way, said, lossy) = Default::default();
-        Play { now, ends, ids: [Some(id), None], under_way, said, lossy }
+        let (under_way, message, lossy) = Default::default();
+        Play { now, ends, ids: [Some(id), None], under_way, lanes: message, lossy }
     }
 
     fn run(mut self, mut input: Input<'_>) {
@@ -144,15 +144,15 @@ impl Play {
                     self.now += Duration::from_millis(u64::from(input.byte()) * 4);
                 }
                 3 => self.under_way.truncate(input.below(4)),
-                _ => self.say(input.below(8) as u32 + 1, input.coin()),
+                _ => self.send_message(input.below(8) as u32 + 1, input.coin()),
             }
             self.look();
         }
     }
 
     /// Sends the next unit of a lane. If `ends` is true and it is not the first, it ends the lane.
-    fn say(&mut self, lane: u32, ends: bool) {
-        let (next, _, over) = self.said.entry(lane).or_insert((0, 0, false));
+    fn send_message(&mut self, lane: u32, ends: bool) {
+        let (next, _, over) = self.lanes.entry(lane).or_insert((0, 0, false));
         if *over {
             return;
         }
@@ -205,13 +205,13 @@ impl Play {
             while let Some(output) = self.ends[end].poll(self.now) {
                 let EndpointOutput::Touched(id) = output else { continue };
                 self.ids[end].get_or_insert(id);
-                let (mut came, mut lossy, mut out) = (Vec::new(), Vec::new(), Vec::new());
+                let (mut received, mut lossy, mut out) = (Vec::new(), Vec::new(), Vec::new());
                 if let Some(link) = self.ends[end].link(id) {
                     link.admit_lanes();
-                    link.read(&mut came).expect("an honest peer");
+                    link.read(&mut received).expect("an honest peer");
                     link.read_lossy(&mut lossy).expect("an honest peer");
                 }
-                self.take(end, &came);
+                self.take(end, &received);
                 self.take_lossy(&lossy);
                 while let Some(packets) = self.ends[end].transmit(self.now, id, &mut out) {
                     let stride = if packets.stride == 0 { out.len() } else { packets.stride };
@@ -221,23 +221,23 @@ impl Play {
         }
     }
 
-    fn take_lossy(&mut self, came: &[u8]) {
-        for came in came.chunks(UNIT) {
-            let number = u32::from_be_bytes(*came[5..].first_chunk().expect("a unit"));
-            assert!(number < self.lossy.0 && came == unit(0, 3, number), "nothing false");
+    fn take_lossy(&mut self, received: &[u8]) {
+        for received in received.chunks(UNIT) {
+            let number = u32::from_be_bytes(*received[5..].first_chunk().expect("a unit"));
+            assert!(number < self.lossy.0 && received == unit(0, 3, number), "nothing false");
             assert!(self.lossy.1.insert(number), "a unit that came twice");
         }
     }
 
-    fn take(&mut self, end: usize, came: &[u8]) {
+    fn take(&mut self, end: usize, received: &[u8]) {
         // The first unit, which belongs to no lane, is shorter.
-        let came = &came[came.len() % UNIT..];
-        assert!(came.is_empty() || end == 1, "the other says nothing");
-        for unit in came.chunks(UNIT) {
+        let received = &received[received.len() % UNIT..];
+        assert!(received.is_empty() || end == 1, "the other says nothing");
+        for unit in received.chunks(UNIT) {
             let lane = u32::from_be_bytes(*unit.first_chunk().expect("a unit"));
             let number = u32::from_be_bytes(*unit[5..].first_chunk().expect("a unit"));
-            let (said, next, _) = self.said.get_mut(&lane).expect("a lane that was made");
-            assert!(number == *next && number < *said, "in order, and nothing false");
+            let (message, next, _) = self.lanes.get_mut(&lane).expect("a lane that was made");
+            assert!(number == *next && number < *message, "in order, and nothing false");
             *next += 1;
         }
     }

@@ -1,9 +1,9 @@
 //! Circuits of QUIC links that move to the TLS link of the same neighbour
-//! (`docs/spec/quic-links.md`). Client and relay learn of the loss of a link at any time, and cells
-//! arrive in any order that links allow. No circuit ends, and no byte is lost, duplicated or
-//! changed. In hostile scripts, cells are also lost, duplicated and forged in both directions. Then
-//! nothing panics, buffered data is bounded, nothing is left of closed links, and another client is
-//! served meanwhile.
+//! (`docs/spec/quic-links.md`). Client and relay learn of the loss of a link at any time, and
+//! cells arrive in any order that links allow. No circuit ends, and no byte is lost, duplicated or
+//! changed. In hostile scripts, cells are also lost, duplicated and forged in both directions.
+//! Then nothing panics, buffered data is bounded, nothing is left of closed links, and another
+//! client is served meanwhile.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +18,7 @@ use anabranch_onion::relay::{Input as RelayInput, Output, Relay};
 use anabranch_onion::wire::cell::{CELL, Command, Width, head, put_fixed, put_variable};
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::sha256;
-use anabranch_onion::wire::link::{TlsLinkToken, put_beside, put_counts, put_move, read_quic};
+use anabranch_onion::wire::link::{TlsLinkToken, put_counts, put_move, put_pairing, read_quic};
 use anabranch_onion::{Event, LinkCore, LinkId, LinkInput, LinkOutput, StreamKey, StreamOutput};
 
 use crate::input::Input;
@@ -42,8 +42,8 @@ const MOST_QUIC: usize = 6;
 /// Maximum time for which an honest neighbour sends nothing.
 const SILENCE: Duration = Duration::from_secs(20);
 
-/// Checks a script of events on links and in programs. Its first byte selects whether the script is
-/// hostile.
+/// Checks a script of events on links and in programs. Its first byte selects whether the script
+/// is hostile.
 pub fn check(bytes: &[u8]) {
     let play = play(bytes);
     match play.hostile {
@@ -70,7 +70,7 @@ struct Wire {
     client: usize,
     has_lanes: bool,
     /// Cells to the client, and cells to the relay. The other arrays have the same order of ends.
-    ways: [Way; 2],
+    ways: [DirectionState; 2],
     /// Whether the core at each end has something to send.
     wants: [bool; 2],
     /// Whether the link has ended, by end.
@@ -82,14 +82,14 @@ struct Wire {
 /// Cells in flight to one end. On a QUIC link, the cells of each circuit are in order; on other
 /// links, all cells are.
 #[derive(Default)]
-struct Way {
+struct DirectionState {
     begun: bool,
     lanes: BTreeMap<u32, VecDeque<Vec<u8>>>,
     /// Number of cells of each circuit so far.
     sent: BTreeMap<u32, u32>,
 }
 
-impl Way {
+impl DirectionState {
     /// Adds whole cells; returns the token of a QUIC cell among them.
     fn push(&mut self, has_lanes: bool, mut bytes: &[u8]) -> Option<TlsLinkToken> {
         let mut token = None;
@@ -220,9 +220,9 @@ impl Play {
             8 => self.settle(),
             9 if self.hostile => self.alter(link, side, input),
             10 if self.hostile => {
-                let said = self.forge(link, side, input);
+                let message = self.forge(link, side, input);
                 let node = self.node(link, side);
-                self.tell(node, LinkInput::Bytes { link, bytes: &said });
+                self.feed(node, LinkInput::Bytes { link, bytes: &message });
             }
             11 if self.hostile && input.byte() == 1 => self.end(link, side),
             _ => self.deliver(link, side, input.byte()),
@@ -253,7 +253,7 @@ impl Play {
         }
     }
 
-    fn tell(&mut self, node: usize, input: LinkInput<'_>) {
+    fn feed(&mut self, node: usize, input: LinkInput<'_>) {
         let now = self.now;
         self.core(node).handle_link(now, input);
     }
@@ -336,7 +336,7 @@ impl Play {
         let way = &mut wire.ways[side];
         let cell = way.lane(wire.admitted[side], nth).and_then(|lane| way.pop(lane));
         if let Some(bytes) = cell {
-            self.tell(node, LinkInput::Bytes { link, bytes: &bytes });
+            self.feed(node, LinkInput::Bytes { link, bytes: &bytes });
             self.look();
         }
     }
@@ -403,14 +403,14 @@ impl Play {
         self.leave(link, 1 - side, |link| LinkInput::Closed { link });
     }
 
-    fn leave(&mut self, link: LinkId, side: usize, told: fn(LinkId) -> LinkInput<'static>) {
+    fn leave(&mut self, link: LinkId, side: usize, report: fn(LinkId) -> LinkInput<'static>) {
         let node = self.node(link, side);
         let Some(wire) = self.wires.get_mut(&link).filter(|wire| !wire.gone[side]) else { return };
         wire.gone[side] = true;
         if wire.gone == [true; 2] {
             self.wires.remove(&link);
         }
-        self.tell(node, told(link));
+        self.feed(node, report(link));
         self.look();
     }
 
@@ -431,8 +431,8 @@ impl Play {
         let made = if has_lanes { Capabilities::LANES } else { Capabilities::ORDERED };
         let start = |peer, peer_certificate, port| Start {
             peer_certificate,
-            capabilities: Capabilities { beside: true, ..made },
-            beside: QuicPreferences { port, begins: 9, unless_unordered: false },
+            capabilities: Capabilities { parallel_quic: true, ..made },
+            quic_preferences: QuicPreferences { port, begins: 9, unless_unordered: false },
             ..Start::new(self.now, NOW, IpAddr::from([192, 0, 2, peer]))
         };
         let ours = start(100, Some(sha256(CERTIFICATE)), 0);
@@ -447,8 +447,8 @@ impl Play {
             admitted: [is_tls; 2],
         };
         self.wires.insert(link, wire);
-        self.tell(node, LinkInput::Opened { link, target: Some(target), start: ours });
-        self.tell(RELAY, LinkInput::Opened { link, target: None, start: theirs });
+        self.feed(node, LinkInput::Opened { link, target: Some(target), start: ours });
+        self.feed(RELAY, LinkInput::Opened { link, target: None, start: theirs });
     }
 
     /// Executes the cores' outputs, and transfers the other client's cells.
@@ -456,12 +456,12 @@ impl Play {
         loop {
             let mut moved = false;
             while let Some(output) = self.relay.poll(self.now) {
-                self.relay_said(output);
+                self.on_relay_output(output);
                 moved = true;
             }
             for node in [CLIENT, OTHER] {
                 while let Some(output) = self.clients[node - 1].poll(self.now) {
-                    self.client_said(node, output);
+                    self.on_client_output(node, output);
                     moved = true;
                 }
             }
@@ -478,9 +478,9 @@ impl Play {
         }
     }
 
-    fn relay_said(&mut self, output: Output) {
+    fn on_relay_output(&mut self, output: Output) {
         match output {
-            Output::Link(output) => self.link_said(RELAY, output),
+            Output::Link(output) => self.on_link_output(RELAY, output),
             Output::Directory { stream, .. } => {
                 self.relay.handle(self.now, RelayInput::Connected { stream, reached: None });
                 self.served.insert(stream, Program::default());
@@ -499,10 +499,10 @@ impl Play {
         }
     }
 
-    fn client_said(&mut self, node: usize, output: ClientOutput) {
+    fn on_client_output(&mut self, node: usize, output: ClientOutput) {
         let client = &mut self.clients[node - 1];
         match output {
-            ClientOutput::Link(output) => self.link_said(node, output),
+            ClientOutput::Link(output) => self.on_link_output(node, output),
             ClientOutput::Built { circuit, .. } => {
                 self.wanted.retain(|wanted| *wanted != (node, circuit));
                 let stream = client.begin_directory(self.now, circuit).expect("a circuit");
@@ -539,22 +539,22 @@ impl Play {
         assert!(self.hostile || !is_violation, "nobody breaks the rules: {event:?}");
     }
 
-    fn link_said(&mut self, node: usize, output: LinkOutput) {
+    fn on_link_output(&mut self, node: usize, output: LinkOutput) {
         let side = usize::from(node == RELAY);
         match output {
             LinkOutput::Dial { target } if self.links < MOST_LINKS as u64 => {
                 self.connect(node, false, target);
             }
             LinkOutput::Dial { target } | LinkOutput::DialOwn { target } => {
-                self.tell(node, LinkInput::Unreachable { target });
+                self.feed(node, LinkInput::Unreachable { target });
             }
-            LinkOutput::OpenBeside { link, target, begins } => {
+            LinkOutput::OpenQuic { link, target, begins } => {
                 let may = node == CLIENT && self.links < MOST_LINKS as u64;
                 assert!(begins == Some(9) || self.hostile);
                 self.quic += 1;
                 match may && (self.hostile || self.quic <= MOST_QUIC) {
                     true => self.connect(node, true, target),
-                    false => self.tell(node, LinkInput::NoneBeside { link }),
+                    false => self.feed(node, LinkInput::QuicFailed { link }),
                 }
             }
             LinkOutput::Transmit { link } => {
@@ -568,7 +568,7 @@ impl Play {
                 self.closes(link, node);
             }
             LinkOutput::Export { link, .. } => {
-                self.tell(node, LinkInput::Exported { link, secret: SECRET });
+                self.feed(node, LinkInput::Exported { link, secret: SECRET });
             }
             LinkOutput::FixRecords { .. } => unreachable!("no link is unordered"),
         }
@@ -625,7 +625,7 @@ impl Play {
             }
             4 => {
                 let token = if input.coin() { self.token } else { [7; 16] };
-                put_fixed(&mut out, 0, Command::BESIDE, &put_beside(number, &token));
+                put_fixed(&mut out, 0, Command::BESIDE, &put_pairing(number, &token));
             }
             5 => put_fixed(&mut out, first, command, &[input.byte(); 20]),
             6 => {
@@ -671,8 +671,8 @@ impl Play {
         for ((node, circuit), (_, ours)) in &self.built {
             let named = |program: &&Program| program.named == Some(circuit.0 as u8);
             let theirs = self.served.values().find(named).copied().unwrap_or_default();
-            let came = (theirs.read, ours.read);
-            assert_eq!(came, (ours.written, theirs.written), "{node}: {circuit:?}");
+            let received = (theirs.read, ours.read);
+            assert_eq!(received, (ours.written, theirs.written), "{node}: {circuit:?}");
         }
         let waiting = [self.relay.stats().cells, self.clients[CLIENT - 1].waiting()[0] / CELL];
         assert_eq!(waiting, [0, 0], "copies are kept until it is said that they came");

@@ -4,7 +4,7 @@ use std::io::{self, Cursor, Read, Write};
 use std::net::SocketAddr;
 
 use anabranch_os::udp::Received;
-use anabranch_splitter::socks::{Credentials, Header, Opened, converse};
+use anabranch_splitter::socks::{Credentials, Header, RelayedDatagrams, converse};
 
 /// Checks an input. The first two bytes choose the pieces; the rest is the proxy's replies.
 pub fn check(bytes: &[u8]) {
@@ -54,13 +54,13 @@ fn dialogue(says: &[u8], pieces: usize, credentials: Option<&Credentials>) {
     match converse(&mut script, credentials, false) {
         Ok(relay) => assert!(relay.port() > 0),
         Err(fault) => {
-            let told = fault.to_string();
-            assert!(!told.is_empty() && !told.chars().any(char::is_control), "{told:?}");
-            assert!(!told.contains("secret"), "{told}");
+            let message = fault.to_string();
+            assert!(!message.is_empty() && !message.chars().any(char::is_control), "{message:?}");
+            assert!(!message.contains("secret"), "{message}");
         }
     }
-    let told = script.heard.windows(6).any(|part| part == b"secret");
-    assert!(!told || says.starts_with(&[5, 2]), "the password went to a stranger");
+    let message = script.heard.windows(6).any(|part| part == b"secret");
+    assert!(!message || says.starts_with(&[5, 2]), "the password went to a stranger");
 }
 
 fn run(bytes: &[u8], stride: usize) -> Received<'_> {
@@ -72,7 +72,7 @@ fn run(bytes: &[u8], stride: usize) -> Received<'_> {
 /// grows.
 fn datagrams(bytes: &[u8], stride: usize, server: SocketAddr) {
     let run = run(bytes, stride);
-    let mut opened = Opened::default();
+    let mut opened = RelayedDatagrams::default();
     opened.take(&run, server);
     let kept: Vec<&[u8]> = opened.runs(server).flat_map(|run| run.datagrams()).collect();
     assert_eq!(kept.len() as u64 + opened.unfit(), run.count() as u64);
@@ -84,7 +84,7 @@ fn datagrams(bytes: &[u8], stride: usize, server: SocketAddr) {
 fn there_and_back(bytes: &[u8], stride: usize, server: SocketAddr) {
     let header = Header::to(server);
     let wrapped = header.wrap(bytes, stride);
-    let mut opened = Opened::default();
+    let mut opened = RelayedDatagrams::default();
     opened.take(&run(&wrapped, stride.min(bytes.len()) + header.len()), server);
     assert_eq!(opened.unfit(), 0);
     let back: Vec<u8> = opened.runs(server).flat_map(|run| run.bytes.to_vec()).collect();

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use anabranch_links::{EarlyRecords, Link, State, StreamLink, Tls};
 use anabranch_multipath::Time;
-use anabranch_testkit::tls_peer::{Forger, Role, SUITE_COUNT, open_link};
+use anabranch_testkit::tls_peer::{RawTlsPeer, Role, SUITE_COUNT, open_link};
 
 use crate::input::Input;
 
@@ -19,7 +19,7 @@ const DATA: u8 = 23;
 struct Play<'a> {
     input: Input<'a>,
     link: Tls,
-    forger: Forger,
+    forger: RawTlsPeer,
     /// An honest end that reads the link's output.
     reader: Tls,
     /// Data that was sealed correctly.
@@ -47,7 +47,7 @@ pub fn check(bytes: &[u8]) {
     let mut play = Play {
         input,
         link: open_link(own, suite, Some(5)),
-        forger: Forger::new(other, suite),
+        forger: RawTlsPeer::new(other, suite),
         reader: open_link(other, suite, None),
         sealed: Vec::new(),
         arrived: Vec::new(),
@@ -68,7 +68,7 @@ impl Play<'_> {
             0 | 1 => {
                 let content = self.input.take(length);
                 let padding = self.input.below(256);
-                self.say(DATA, content, padding);
+                self.send_message(DATA, content, padding);
             }
             2 => {
                 let record = self.forger.update(length % 2 == 1);
@@ -90,13 +90,13 @@ impl Play<'_> {
             _ => self.corrupt(length),
         }
         // Each side sends data, because KeyUpdates without data in between are limited.
-        self.say(DATA, b"", 0);
+        self.send_message(DATA, b"", 0);
         self.answer();
     }
 
     /// Seals a record in order, and adds its data to `sealed`. The record's type is its last byte
     /// that is not zero, so it may be a byte of `content` if `kind` is 0.
-    fn say(&mut self, kind: u8, content: &[u8], padding: usize) {
+    fn send_message(&mut self, kind: u8, content: &[u8], padding: usize) {
         let inner = [content, &[kind]].concat();
         let end = inner.iter().rposition(|byte| *byte != 0);
         if let Some(end) = end.filter(|end| inner[*end] == DATA && !self.lost) {
@@ -110,7 +110,7 @@ impl Play<'_> {
     fn odd(&mut self, kind: u8, length: usize) {
         let content = self.input.take(length);
         self.spoilt = true;
-        self.say(kind, content, 0);
+        self.send_message(kind, content, 0);
     }
 
     /// Delivers an honest record with one byte changed: nothing after it may arrive.
@@ -134,8 +134,8 @@ impl Play<'_> {
             let faulty = self.link.receive(Time::ZERO, now).is_err();
             assert!(!faulty || self.link.state() == State::Ended, "a fault ends the link");
             assert!(!faulty || self.spoilt, "an honest peer was refused");
-            let came = self.link.read(&mut self.arrived).expect("the stream finds faults");
-            assert!(open || came == 0, "data from a link that has ended");
+            let received = self.link.read(&mut self.arrived).expect("the stream finds faults");
+            assert!(open || received == 0, "data from a link that has ended");
         }
         assert!(self.sealed.starts_with(&self.arrived), "not what was sealed");
     }
@@ -162,12 +162,12 @@ struct TappedPlay<'a> {
     input: Input<'a>,
     /// Links, the one with a tap first.
     links: [Tls; 2],
-    forger: Forger,
+    forger: RawTlsPeer,
     /// Data that the peer has sent; `head` is the length delivered in order.
     stream: Vec<u8>,
     head: usize,
     units: u32,
-    came: [BTreeSet<u32>; 2],
+    received: [BTreeSet<u32>; 2],
     /// Whether a record was sent that may end the link.
     spoilt: bool,
 }
@@ -179,9 +179,9 @@ impl<'a> TappedPlay<'a> {
             link.open_early(Time::ZERO, UNIT).expect("it is open");
             link
         });
-        let forger = Forger::new(other, suite);
-        let (stream, came) = Default::default();
-        TappedPlay { input, links, forger, stream, head: 0, units: 0, came, spoilt: false }
+        let forger = RawTlsPeer::new(other, suite);
+        let (stream, received) = Default::default();
+        TappedPlay { input, links, forger, stream, head: 0, units: 0, received, spoilt: false }
     }
 
     fn run(mut self) {
@@ -191,7 +191,7 @@ impl<'a> TappedPlay<'a> {
         }
         self.deliver(usize::MAX);
         self.look();
-        let [tapped, twin] = &self.came;
+        let [tapped, twin] = &self.received;
         assert!(tapped.is_superset(twin), "earliness has cost a unit");
         if !self.spoilt {
             assert_eq!(self.links[0].state(), State::Open, "an honest peer was refused");
@@ -279,7 +279,7 @@ impl<'a> TappedPlay<'a> {
             (link.state(), wire)
         });
         assert_eq!(tapped, twin);
-        for (link, came) in self.links.iter_mut().zip(&mut self.came) {
+        for (link, received) in self.links.iter_mut().zip(&mut self.received) {
             let mut plain = Vec::new();
             link.read(&mut plain).expect("the stream finds faults");
             assert!(plain.len().is_multiple_of(UNIT), "units come whole");
@@ -287,7 +287,7 @@ impl<'a> TappedPlay<'a> {
                 let number = u32::from_be_bytes([unit[0], unit[1], unit[2], unit[3]]);
                 assert!(number < self.units, "a unit that nobody sent");
                 assert!(unit[4..].iter().all(|byte| *byte == number as u8), "a changed unit");
-                assert!(came.insert(number), "a unit came twice");
+                assert!(received.insert(number), "a unit came twice");
             }
         }
     }

@@ -3,7 +3,7 @@
 use anabranch_os::toml_keys::{self, Section};
 use serde::Deserialize;
 
-use crate::input::is_well_told;
+use crate::input::check_message;
 
 /// Tables as in `anabranch split --config`: the top level, an array of tables, and tables with
 /// names that the user chooses.
@@ -49,7 +49,7 @@ pub fn check(bytes: &[u8]) {
     match toml_keys::read::<Settings>(text, "fuzz.toml", KEYS) {
         Ok(_) => assert!(keys.is_ok(), "a file is read though {keys:?}"),
         Err(error) => {
-            is_well_told(&error, text);
+            check_message(&error, text);
             let known = !error.message.starts_with("unknown field");
             assert!(
                 keys.is_err() || known,
@@ -58,6 +58,6 @@ pub fn check(bytes: &[u8]) {
         }
     }
     if let Err(error) = keys {
-        is_well_told(&error, text);
+        check_message(&error, text);
     }
 }

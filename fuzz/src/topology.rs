@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use anabranch_emulator::{Cable, Expect, Program, Topology};
 
-use crate::input::is_well_told;
+use crate::input::check_message;
 
 /// Checks that an accepted topology is consistent, and that an error is one plain line.
 pub fn check(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     match Topology::parse(text, "fuzz.toml") {
         Ok(topology) => is_sound(&topology),
-        Err(error) => is_well_told(&error, text),
+        Err(error) => check_message(&error, text),
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anabranch_multipath::seed::{Stream, stream};
 use anabranch_multipath::{PathId, Time};
 use anabranch_tunnel::keys::KeyPair;
-use anabranch_tunnel::{ClientId, Far, Near, PacketKind};
+use anabranch_tunnel::{ClientId, FarSide, NearEnd, PacketKind};
 
 use crate::input::Input;
 
@@ -29,8 +29,8 @@ pub fn check(bytes: &[u8]) {
 
 struct Ends {
     now: Time,
-    near: Near<Stream>,
-    far: Far<Stream>,
+    near: NearEnd<Stream>,
+    far: FarSide<Stream>,
     client: ClientId,
 }
 
@@ -42,10 +42,10 @@ fn address() -> SocketAddr {
 fn ends() -> Ends {
     let pair = |entity| KeyPair::generate(&mut stream(1, entity, "keys"));
     let (own, theirs) = (pair(1), pair(2));
-    let mut far = Far::new(theirs.clone(), &[(own.public, [9; 32])], &[], stream(1, 3, "far"));
-    let near = Near::new(own, (theirs.public, [9; 32]), "a", PATHS, &[], stream(1, 4, "near"));
+    let mut far = FarSide::new(theirs.clone(), &[(own.public, [9; 32])], &[], stream(1, 3, "far"));
+    let near = NearEnd::new(own, (theirs.public, [9; 32]), "a", PATHS, &[], stream(1, 4, "near"));
     let (mut near, now, mut packet) = (near.expect("sound"), Time::from_secs(1), Vec::new());
-    near.say(now, 1, &mut packet).expect("a handshake");
+    near.poll_transmit(now, 1, &mut packet).expect("a handshake");
     let PacketKind::Handshake(answer, Some(accepted)) = far.receive(now, address().into(), &packet)
     else {
         panic!("the client is known")
@@ -90,7 +90,7 @@ fn client(bytes: &[u8]) {
             let view = ends.far.view(ends.now, ends.client, path);
             assert!(view.leg.size < 1 << 40, "{view:?}");
         }
-        while ends.far.say(ends.now, ends.client, &mut out).is_some() {}
+        while ends.far.poll_transmit(ends.now, ends.client, &mut out).is_some() {}
         let Some(session) = ends.far.session(ends.client) else { return };
         while session.poll(ends.now).is_some() {}
         let waits = session.next_timeout().is_none_or(|due| due > ends.now);

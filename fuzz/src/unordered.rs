@@ -144,7 +144,7 @@ struct Play<'a> {
     stream: Vec<u8>,
     head: usize,
     sent: u32,
-    came: BTreeSet<u32>,
+    received: BTreeSet<u32>,
 }
 
 impl<'a> Play<'a> {
@@ -155,8 +155,8 @@ impl<'a> Play<'a> {
         sender.send_fixed(UNIT).expect("it is open");
         receiver.send_fixed(UNIT).expect("it is open");
         receiver.open_early(Time::ZERO, UNIT).expect("it is open");
-        let (stream, came) = Default::default();
-        Play { input, sender, receiver, stream, head: 0, sent: 0, came }
+        let (stream, received) = Default::default();
+        Play { input, sender, receiver, stream, head: 0, sent: 0, received }
     }
 
     fn run(mut self) {
@@ -166,7 +166,7 @@ impl<'a> Play<'a> {
         }
         self.deliver(usize::MAX);
         self.read();
-        assert!(self.came.iter().copied().eq(0..self.sent), "a unit is missing");
+        assert!(self.received.iter().copied().eq(0..self.sent), "a unit is missing");
         assert_eq!(self.receiver.state(), State::Open);
     }
 
@@ -234,7 +234,7 @@ impl<'a> Play<'a> {
             let number = u32::from_be_bytes([unit[0], unit[1], unit[2], unit[3]]);
             assert!(number < self.sent, "a unit that nobody sent");
             assert!(unit[4..].iter().all(|byte| *byte == number as u8), "a changed unit");
-            assert!(self.came.insert(number), "a unit came twice");
+            assert!(self.received.insert(number), "a unit came twice");
         }
     }
 }

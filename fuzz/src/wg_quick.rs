@@ -10,9 +10,9 @@ pub fn check(bytes: &[u8]) {
         Ok(file) => {
             assert_eq!(file.to_string(), text, "a file is kept as it is");
             change(text, &file);
-            _ = file.peer(None).map_err(|error| is_well_told(&error, text));
+            _ = file.peer(None).map_err(|error| check_message(&error, text));
         }
-        Err(error) => is_well_told(&error, text),
+        Err(error) => check_message(&error, text),
     }
 }
 
@@ -56,11 +56,11 @@ fn only_these(before: &str, after: &str, changes: &[Change]) {
 
 /// Checks that an error is one printable line, with a line number of the file, and without values
 /// of keys.
-fn is_well_told(error: &ConfError, text: &str) {
+fn check_message(error: &ConfError, text: &str) {
     let lines = 1 + text.bytes().filter(|&byte| byte == b'\n').count();
     assert!(error.line.is_none_or(|line| (1..=lines).contains(&line)), "{error}");
-    let told = error.to_string();
-    assert!(!told.contains(char::is_control), "not one plain line: {told:?}");
+    let message = error.to_string();
+    assert!(!message.contains(char::is_control), "not one plain line: {message:?}");
     let secret = |line: &str| {
         let (key, value) = line.split_once('=')?;
         let key = key.trim().to_ascii_lowercase();
@@ -69,6 +69,6 @@ fn is_well_told(error: &ConfError, text: &str) {
     // A secret that also occurs elsewhere, for example as a public key, may be shown from there.
     let once = |secret: &String| secret.len() >= 40 && text.matches(secret.as_str()).count() == 1;
     for secret in text.lines().filter_map(secret).filter(once) {
-        assert!(!told.contains(&secret), "a secret is told: {told:?}");
+        assert!(!message.contains(&secret), "a secret is told: {message:?}");
     }
 }

@@ -1,5 +1,5 @@
-//! Guards of very many clients in one process, as in a simulation: memory of a client, and CPU time
-//! of a client for a simulated day.
+//! Guards of very many clients in one process, as in a simulation: memory of a client, and CPU
+//! time of a client for a simulated day.
 
 use std::io;
 use std::time::Instant;
@@ -31,12 +31,12 @@ struct Arguments {
 }
 
 /// A network of `count` guards with equal weights, whose numbers begin with `first`.
-struct Town {
+struct GuardNetwork {
     first: u32,
     count: u32,
 }
 
-impl Listing<u32> for Town {
+impl Listing<u32> for GuardNetwork {
     fn count(&self) -> usize {
         self.count as usize
     }
@@ -66,7 +66,7 @@ fn main() -> io::Result<()> {
     let mut used = vec![0u32; (relays + relays * days as u32) as usize];
     for day in 0..days {
         let now = BEGIN + day * DAY;
-        let town = Town { first: relays / 100 * day as u32, count: relays };
+        let town = GuardNetwork { first: relays / 100 * day as u32, count: relays };
         for guards in &mut all {
             guards.renew(now, (now, true), &params, &town, &mut rng);
             for key in 0..CIRCUITS {
@@ -79,12 +79,12 @@ fn main() -> io::Result<()> {
             }
         }
     }
-    let took = begun.elapsed();
+    let elapsed = begun.elapsed();
     let grown = Usage::of(std::process::id())?.rss - before;
-    let each = took.as_secs_f64() * 1e6 / (clients * days) as f64;
+    let each = elapsed.as_secs_f64() * 1e6 / (clients * days) as f64;
     println!(
         "{clients} clients, {days} days, {CIRCUITS} circuits a day: {:.1} s, {each:.1} us for a day of one; {:.0} MB, {} bytes each",
-        took.as_secs_f64(),
+        elapsed.as_secs_f64(),
         grown as f64 / 1e6,
         grown / clients,
     );

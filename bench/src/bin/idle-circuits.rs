@@ -74,9 +74,14 @@ fn measure(circuits: u32, wish: HopRequest) -> io::Result<(Relay, f64)> {
     let before = Usage::of(std::process::id())?.rss;
     let mut rng = seed::stream(1, 2, "idle circuits");
     for number in 0..circuits {
-        let said = extension::request(wish);
-        let start =
-            ntor_v3::Client::start(&mut rng, identity.ed25519, onion_key, &said, ntor_v3::CIRCUIT);
+        let message = extension::request(wish);
+        let start = ntor_v3::Client::start(
+            &mut rng,
+            identity.ed25519,
+            onion_key,
+            &message,
+            ntor_v3::CIRCUIT,
+        );
         let (_, handshake) = start.ok_or(ErrorKind::InvalidData)?;
         let mut cell = Vec::with_capacity(CELL);
         let body = put_create2(Kind::NTOR_V3, &handshake);

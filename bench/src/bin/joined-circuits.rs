@@ -92,7 +92,7 @@ impl Bench {
         let relay = Relay::new(config, Role::Client, Role::Client, own);
         let mut bench = Bench { relay, rng, layers: Vec::new() };
         for (shard, link) in (1..).zip(LINKS) {
-            bench.tell(LinkInput::Sibling { link, first: false, shard });
+            bench.feed(LinkInput::Sibling { link, first: false, shard });
             let (client, create) = fast::Client::start(&mut bench.rng);
             let reply = bench.cell(link, ID, Command::CREATE_FAST, &create);
             let keys = client.finish(&reply[HEADER..]).map_err(io::Error::other)?;
@@ -110,8 +110,8 @@ impl Bench {
             ed25519: Some([4; 32]),
         };
         let wish = Extend { target: target.clone(), kind: Kind::NTOR, handshake: vec![5; 84] };
-        self.say(0, Command::RELAY_EARLY, RelayCommand::EXTEND2, &wish.write());
-        self.tell(LinkInput::Elsewhere { target, link: LINKS[1] });
+        self.send_message(0, Command::RELAY_EARLY, RelayCommand::EXTEND2, &wish.write());
+        self.feed(LinkInput::Elsewhere { target, link: LINKS[1] });
         let asked = self.fetch();
         let id = u32::from_be_bytes(*asked[1].first_chunk().expect("it goes on"));
         self.cell(LINKS[1], id, Command::CREATED2, &put_created2(&[6; 64]));
@@ -120,12 +120,17 @@ impl Bench {
 
     /// Joins both circuits; returns the link on which cells are to arrive.
     fn join(&mut self) -> usize {
-        self.say(0, Command::RELAY, RelayCommand::ESTABLISH_RENDEZVOUS, &COOKIE);
-        self.say(1, Command::RELAY, RelayCommand::RENDEZVOUS1, &[&COOKIE[..], &[1; 64]].concat());
+        self.send_message(0, Command::RELAY, RelayCommand::ESTABLISH_RENDEZVOUS, &COOKIE);
+        self.send_message(
+            1,
+            Command::RELAY,
+            RelayCommand::RENDEZVOUS1,
+            &[&COOKIE[..], &[1; 64]].concat(),
+        );
         1
     }
 
-    fn say(&mut self, circuit: usize, command: Command, what: RelayCommand, data: &[u8]) {
+    fn send_message(&mut self, circuit: usize, command: Command, what: RelayCommand, data: &[u8]) {
         let mut body: Body = [0; BODY];
         let message = Message { command: what, stream: 0, data };
         message::write(Format::V0, &mut body, message, &mut self.rng);
@@ -142,11 +147,11 @@ impl Bench {
     }
 
     fn give(&mut self, link: LinkId, bytes: &[u8]) -> [Vec<u8>; 2] {
-        self.tell(LinkInput::Bytes { link, bytes });
+        self.feed(LinkInput::Bytes { link, bytes });
         self.fetch()
     }
 
-    fn tell(&mut self, input: LinkInput<'_>) {
+    fn feed(&mut self, input: LinkInput<'_>) {
         self.relay.handle_link(Time::ZERO, input);
     }
 

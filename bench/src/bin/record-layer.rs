@@ -58,7 +58,7 @@ impl Library {
     fn seal(&mut self, plain: &[u8], wire: &mut Vec<u8>) -> io::Result<()> {
         self.connection.writer().write_all(plain)?;
         while self.connection.wants_write() {
-            self.connection.write_tls(&mut Appended(wire))?;
+            self.connection.write_tls(&mut AppendWriter(wire))?;
         }
         Ok(())
     }
@@ -115,9 +115,9 @@ impl ServerCertVerifier for Anyone {
     }
 }
 
-struct Appended<'a>(&'a mut Vec<u8>);
+struct AppendWriter<'a>(&'a mut Vec<u8>);
 
-impl Write for Appended<'_> {
+impl Write for AppendWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.extend_from_slice(bytes);
         Ok(bytes.len())

@@ -1,7 +1,7 @@
 //! CPU time of the operations that every middle relay needs: one layer of AES-CTR on each cell,
 //! AES-GCM on each record twice, and receiving and sending over TCP. No relay on this machine can
-//! take less than their sum. Alternatives are measured too: the layers of Counter Galois Onion, and
-//! those of lossy cells.
+//! take less than their sum. Alternatives are measured too: the layers of Counter Galois Onion,
+//! and those of lossy cells.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -48,11 +48,11 @@ const PARTS: [(&str, bool, Part); 12] = [
     ("AES-CTR", true, layers),
     ("AES-CTR by the library's counter mode", false, library),
     ("CGO, a relay passes on", false, passed_on),
-    ("CGO, a relay speaks", false, spoken),
-    ("CGO, a client hears (with what the relay spoke)", false, heard),
+    ("CGO, a relay speaks", false, encrypt_as_client),
+    ("CGO, a client hears (with what the relay spoke)", false, relay_to_client),
     ("lossy cells, a relay passes on", false, lossy_passed_on),
     ("lossy cells, a relay speaks", false, lossy_spoken),
-    ("lossy cells, a client hears (with what the relay spoke)", false, lossy_heard),
+    ("lossy cells, a client hears (with what the relay spoke)", false, lossy_relay_to_client),
     ("AES-GCM twice, records of 16 KiB", true, |cells| records(cells, RECORD)),
     ("AES-GCM twice, records of 4 KiB", false, |cells| records(cells, RECORD / 4)),
     ("AES-GCM twice, a record for each cell", false, |cells| records(cells, CELL)),
@@ -117,7 +117,7 @@ fn passed_on(cells: usize) -> io::Result<f64> {
 }
 
 /// Encrypts `cells` cells that the relay originates. CGO updates the keys with each.
-fn spoken(cells: usize) -> io::Result<f64> {
+fn encrypt_as_client(cells: usize) -> io::Result<f64> {
     let mut layer = CgoRelay::new(&[1; cgo::KEY_BYTES]);
     let mut body = [0; BODY];
     Ok(timed(|| {
@@ -128,7 +128,7 @@ fn spoken(cells: usize) -> io::Result<f64> {
 }
 
 /// Encrypts `cells` cells at their relay, and decrypts them at the client.
-fn heard(cells: usize) -> io::Result<f64> {
+fn relay_to_client(cells: usize) -> io::Result<f64> {
     let seed = [1; cgo::KEY_BYTES];
     let (mut relay, mut client) = (CgoRelay::new(&seed), CgoClient::new(&seed));
     let mut body = [0; BODY];
@@ -174,19 +174,19 @@ fn lossy_spoken(cells: usize) -> io::Result<f64> {
 }
 
 /// Encrypts `cells` lossy cells at their relay, and decrypts them at the client.
-fn lossy_heard(cells: usize) -> io::Result<f64> {
+fn lossy_relay_to_client(cells: usize) -> io::Result<f64> {
     let keys = lossy_keys();
     let (mut relay, mut client) = (LossyRelay::new(&keys), LossyClient::new(&[keys]));
     let mut body = [0; BODY];
-    let mut heard = 0;
+    let mut received = 0;
     let ms = timed(|| {
         for _ in 0..cells {
             let counter = relay.originate(Command::RELAY, &mut body).unwrap_or(0);
             let cell = (Command::RELAY, counter);
-            heard += usize::from(client.inward(cell, std::hint::black_box(&mut body)).is_ok());
+            received += usize::from(client.inward(cell, std::hint::black_box(&mut body)).is_ok());
         }
     });
-    if heard == cells { Ok(ms) } else { Err(io::Error::other("a client dropped a lossy cell")) }
+    if received == cells { Ok(ms) } else { Err(io::Error::other("a client dropped a lossy cell")) }
 }
 
 /// Opens and seals the records of `length` bytes that `cells` cells fill.

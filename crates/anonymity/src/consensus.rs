@@ -19,7 +19,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use anabranch_onion::directory::civil::from_utc;
 use anabranch_onion::directory::network::Network;
-use anabranch_onion::wire::netdoc::{Consensus, Flags, RelayStatus, Speaks, parse_microdescs};
+use anabranch_onion::wire::netdoc::{
+    Consensus, Flags, RelayStatus, Subprotocols, parse_microdescs,
+};
 use anabranch_onion::wire::text::{hex, twenty};
 use base64ct::{Base64Unpadded, Encoding};
 
@@ -65,7 +67,7 @@ impl std::error::Error for NoConsensus {}
 
 /// A consensus, and whether its file contains exit policies and families.
 #[derive(Clone, Debug)]
-pub struct Listed {
+pub struct ListedConsensus {
     /// The network of the relays in the consensus. Each relay has a microdescriptor made from the
     /// file.
     pub network: Network,
@@ -108,7 +110,7 @@ struct Header {
 ///
 /// # Errors
 /// The bytes are no consensus, are incomplete, or are compressed.
-pub fn decode(bytes: &[u8]) -> Result<Listed, NoConsensus> {
+pub fn decode(bytes: &[u8]) -> Result<ListedConsensus, NoConsensus> {
     if bytes.len() as u64 > LONGEST {
         return Err(whole(&format!(
             "the file is longer than {} MiB, so it is not a consensus: choose another file",
@@ -128,7 +130,7 @@ pub fn decode(bytes: &[u8]) -> Result<Listed, NoConsensus> {
 ///
 /// # Errors
 /// The text is no consensus, or is incomplete.
-pub fn read(text: &str) -> Result<Listed, NoConsensus> {
+pub fn read(text: &str) -> Result<ListedConsensus, NoConsensus> {
     if !text.ends_with('\n') {
         return Err(whole(
             "the file ends within a line: if it is a consensus, its end is missing; download it \
@@ -288,8 +290,8 @@ fn values(text: &str) -> Option<BTreeMap<String, i32>> {
 fn table(text: &str, before: usize) -> Result<(Header, Vec<Row>), NoConsensus> {
     let (mut header, mut rows, mut is_table) = (Header::default(), Vec::new(), false);
     for (line, text) in (before + 1..).zip(text.lines()) {
-        if let Some(said) = text.strip_prefix("# ") {
-            let (keyword, rest) = said.split_once(' ').unwrap_or((said, ""));
+        if let Some(message) = text.strip_prefix("# ") {
+            let (keyword, rest) = message.split_once(' ').unwrap_or((message, ""));
             header.take(keyword, rest).ok_or_else(|| bad(line, keyword))?;
         } else if text.starts_with("#fp\t") {
             is_table = true;
@@ -344,7 +346,7 @@ fn table_row(text: &str) -> Option<Row> {
     })
 }
 
-fn listed(header: Header, mut rows: Vec<Row>) -> Result<Listed, NoConsensus> {
+fn listed(header: Header, mut rows: Vec<Row>) -> Result<ListedConsensus, NoConsensus> {
     rows.sort_by_key(|row| row.id);
     if rows.windows(2).any(|pair| pair[0].id == pair[1].id) {
         return Err(whole(
@@ -378,7 +380,7 @@ fn listed(header: Header, mut rows: Vec<Row>) -> Result<Listed, NoConsensus> {
     microdescs.into_iter().for_each(|microdesc| {
         network.learn(microdesc);
     });
-    Ok(Listed { network, has_policies, has_families })
+    Ok(ListedConsensus { network, has_policies, has_families })
 }
 
 /// Returns a microdescriptor of the relay in `row`, with the fields that path selection needs. Its
@@ -410,7 +412,7 @@ fn status(row: Row, microdesc: [u8; 32]) -> RelayStatus {
         addresses: row.address.into_iter().collect(),
         flags: row.flags,
         bandwidth: row.weight,
-        speaks: Speaks::default(),
+        subprotocols: Subprotocols::default(),
     }
 }
 
@@ -493,7 +495,7 @@ mod tests {
         };
         let ns = read(&of("", "FF26jNpQfRpYdz65WYv+O9pFPtY ", "p accept 80\n")).unwrap();
         let microdesc = read(&of(" microdesc", "", "m AAAA\n")).unwrap();
-        let only = |listed: &Listed| {
+        let only = |listed: &ListedConsensus| {
             let status = listed.network.consensus().relays[0].clone();
             RelayStatus { microdesc: [0; 32], ..status }
         };

@@ -13,7 +13,7 @@ use anabranch_onion::guards::{GuardParams, Guards};
 use serde::{Deserialize, Serialize};
 
 use crate::figures::Band;
-use crate::town::{Moment, Town};
+use crate::population::{Moment, Population};
 use crate::{BadSetting, MOST_LEGS, Workers, count, enough_guards};
 
 /// Simulated time at which the clients start, in seconds since 1970. Its value does not affect the
@@ -134,8 +134,8 @@ fn own(
     settings: &FingerprintSettings,
     draw: u64,
 ) -> Vec<Set> {
-    let town = Town::still(weights);
-    let moment = Moment { town: &town, now: NOW };
+    let population = Population::still(weights);
+    let moment = Moment { population: &population, now: NOW };
     let seed = settings.seed.wrapping_add(draw);
     let work = |piece: usize| {
         let clients = piece * PIECE..((piece + 1) * PIECE).min(settings.clients);
@@ -157,9 +157,9 @@ fn set(guards: &[u32], in_use: usize) -> Set {
     set
 }
 
-/// Divides the guards at random into fixed sets, each with `of` guards. Draws one of these sets for
-/// each client, and returns the number of each client's set. If guards remain, they form no set of
-/// their own, and their weight is added to the last set.
+/// Divides the guards at random into fixed sets, each with `of` guards. Draws one of these sets
+/// for each client, and returns the number of each client's set. If guards remain, they form no
+/// set of their own, and their weight is added to the last set.
 fn fixed(weights: &[u64], settings: &FingerprintSettings, of: usize, draw: u64) -> Vec<Set> {
     let mut rng = stream(settings.seed.wrapping_add(draw), 0, "fixed guard sets");
     let mut guards: Vec<usize> = (0..weights.len()).collect();

@@ -10,8 +10,8 @@
 //! 3. [`paths`] computes the probability that a stream over `m` circuits is compromised: by a
 //!    formula, and by simulated circuits.
 //! 4. [`year`] computes the share of clients that are compromised within a year, with one, two or
-//!    three guards. [`town`] is the population of relays over that year, in which relays join and
-//!    leave.
+//!    three guards. [`population`] is the population of relays over that year, in which relays
+//!    join and leave.
 //! 5. [`fingerprints`] counts the clients that share a set of `m` guards.
 //! 6. [`figures`] computes means and intervals over the random draws.
 //!
@@ -23,7 +23,7 @@ pub mod figures;
 pub mod fingerprints;
 pub mod hostile;
 pub mod paths;
-pub mod town;
+pub mod population;
 mod workers;
 pub mod year;
 

@@ -1,12 +1,12 @@
 //! The probability that a stream over several circuits is compromised ("Analysis of Multi-path
-//! Onion Routing", section 6.1). The adversary holds a share of the entry weight and a share of the
-//! exit weight. The adversary links a client to a stream if it runs the stream's exit and one of
-//! its entries.
+//! Onion Routing", section 6.1). The adversary holds a share of the entry weight and a share of
+//! the exit weight. The adversary links a client to a stream if it runs the stream's exit and one
+//! of its entries.
 //!
-//! The formulas treat relays as independent. A stream has `m` circuits, and the adversary holds the
-//! share `f_g` of the entry weight and the share `f_x` of the exit weight. The exit and at least
-//! one entry are hostile with probability `f_x (1 - (1 - f_g)^m)`. The exit and all entries are
-//! hostile with probability `f_x f_g^m`.
+//! The formulas treat relays as independent. A stream has `m` circuits, and the adversary holds
+//! the share `f_g` of the entry weight and the share `f_x` of the exit weight. The exit and at
+//! least one entry are hostile with probability `f_x (1 - (1 - f_g)^m)`. The exit and all entries
+//! are hostile with probability `f_x f_g^m`.
 //!
 //! Simulated circuits follow the client's rules: guards from the guard sample, weights, families,
 //! /16 networks, exit policies, and no relay in two circuits of a stream.
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::figures::Share;
 use crate::hostile::{Spread, held, take};
-use crate::town::{Moment, Town, entries};
+use crate::population::{Moment, Population, entries};
 use crate::{BadSetting, MOST_LEGS, Workers, count, enough_guards, share};
 
 /// Simulated time at which the clients start, in seconds since 1970. Its value does not affect the
@@ -230,7 +230,7 @@ struct Clients<'a> {
     network: &'a Network,
     settings: &'a PathSettings,
     guards: Vec<([u8; 20], u64)>,
-    town: Town,
+    population: Population,
     target: Target,
 }
 
@@ -254,7 +254,7 @@ impl<'a> Clients<'a> {
             )));
         }
         let weights: Vec<u64> = guards.iter().map(|(_, weight)| *weight).collect();
-        Ok(Clients { network, settings, guards, town: Town::still(&weights), target })
+        Ok(Clients { network, settings, guards, population: Population::still(&weights), target })
     }
 
     fn adversary(&self, draw: u64) -> Adversary {
@@ -332,8 +332,8 @@ impl<'a> Clients<'a> {
             hops.push(middle.ok()?.status.rsa_identity);
         }
         let taken = RelayRestrictions { exclude: hops.clone(), ..RelayRestrictions::default() };
-        let beside: Vec<[u8; 20]> = hops[..legs].iter().copied().chain([exit]).collect();
-        let merge = self.network.choose(Position::Middle, &beside, &taken, rng).ok()?;
+        let chosen: Vec<[u8; 20]> = hops[..legs].iter().copied().chain([exit]).collect();
+        let merge = self.network.choose(Position::Middle, &chosen, &taken, rng).ok()?;
         let merge = is_theirs(&merge.status.rsa_identity);
         Some(Circuit { entries, exit: is_theirs(&exit), merge })
     }
@@ -346,7 +346,7 @@ impl<'a> Clients<'a> {
         rng: &mut Stream,
     ) -> Option<Vec<[u8; 20]>> {
         let mut guards = Guards::restore(Vec::new());
-        let moment = Moment { town: &self.town, now: NOW };
+        let moment = Moment { population: &self.population, now: NOW };
         guards.renew(NOW, (NOW, true), params, &moment, rng);
         let name = |guard: u32| self.guards[guard as usize].0;
         let avoid = |guard: u32| !self.network.agree(&name(guard), exit);

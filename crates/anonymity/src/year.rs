@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::figures::Band;
 use crate::hostile::{Spread, take};
-use crate::town::{DAY, Moment, Town};
+use crate::population::{DAY, Moment, Population};
 use crate::{BadSetting, MOST_LEGS, Workers, count, enough_guards, share};
 
 /// Simulated time at which the clients start, in seconds. It is late enough that earlier times are
@@ -94,7 +94,7 @@ impl Default for YearSettings {
 /// Shares of clients that are compromised on one day of the simulated year, and shares of clients
 /// that were compromised at some time until that day.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Compromised {
+pub struct CompromisedShares {
     /// Share of clients that had a hostile entry at some time until that day.
     pub any_ever: Band,
     /// Share of clients that had at least `m` hostile entries at the same time, at some time until
@@ -118,7 +118,7 @@ pub struct YearRow {
     /// Number of different guards that a client used in the year: the mean over clients.
     pub guards: f64,
     /// Shares of compromised clients on each counted day.
-    pub at: Vec<Compromised>,
+    pub at: Vec<CompromisedShares>,
 }
 
 /// A part of the simulation: ranges of client numbers and of numbers of random adversaries.
@@ -141,7 +141,7 @@ pub struct DrawTally {
     /// so on.
     pub guards: [u64; MOST],
     /// Numbers of compromised clients, by day and number of circuits per stream. Each element has
-    /// four counts, in the order of the fields of [`Compromised`].
+    /// four counts, in the order of the fields of [`CompromisedShares`].
     pub compromised: Vec<[[u64; 4]; MOST]>,
 }
 
@@ -199,7 +199,7 @@ impl DrawTally {
     }
 
     /// Returns the share of clients that are compromised on the counted day with index `day`.
-    /// `kind` is the index of the definition, in the order of the fields of [`Compromised`].
+    /// `kind` is the index of the definition, in the order of the fields of [`CompromisedShares`].
     /// `legs` is an index: 0 stands for one circuit per stream.
     fn share(&self, legs: usize, day: usize, kind: usize) -> f64 {
         self.compromised[day][legs][kind] as f64 / self.clients.max(1) as f64
@@ -277,11 +277,11 @@ impl YearSettings {
 fn bands(
     tallies: &[DrawTally],
     value: impl Fn(&DrawTally, usize, usize) -> f64,
-) -> Vec<Compromised> {
+) -> Vec<CompromisedShares> {
     let band = |day, kind| Band::of(tallies.iter().map(|tally| value(tally, day, kind)).collect());
     let days = tallies.iter().map(|tally| tally.compromised.len()).min().unwrap_or(0);
     (0..days)
-        .map(|day| Compromised {
+        .map(|day| CompromisedShares {
             any_ever: band(day, 0),
             all_ever: band(day, 1),
             any_now: band(day, 2),
@@ -293,7 +293,7 @@ fn bands(
 /// A population of relays and, for each random adversary, the places (positions in the population)
 /// whose relays are hostile.
 struct World {
-    town: Town,
+    population: Population,
     /// Number of the first random adversary of this population. The seeds of the clients depend on
     /// this number.
     number: usize,
@@ -310,12 +310,12 @@ fn worlds(weights: &[u64], settings: &YearSettings, draws: &Range<usize>) -> Vec
             let labels = draws.clone().map(labels);
             match settings.is_shared() {
                 true => {
-                    let town = town(weights, settings, &[], 0);
-                    vec![World { town, number: 0, draws: labels.collect() }]
+                    let population = world_population(weights, settings, &[], 0);
+                    vec![World { population, number: 0, draws: labels.collect() }]
                 }
                 false => labels
                     .map(|(draw, hostile)| World {
-                        town: town(weights, settings, &hostile, draw),
+                        population: world_population(weights, settings, &hostile, draw),
                         number: draw,
                         draws: vec![(draw, hostile)],
                     })
@@ -331,7 +331,7 @@ fn worlds(weights: &[u64], settings: &YearSettings, draws: &Range<usize>) -> Vec
             let hostile: Vec<bool> = (0..all.len()).map(|place| place >= weights.len()).collect();
             let periods = if settings.hostile_churn { &[][..] } else { &hostile };
             let world = |draw| World {
-                town: town(&all, settings, periods, draw),
+                population: world_population(&all, settings, periods, draw),
                 number: draw,
                 draws: vec![(draw, hostile.clone())],
             };
@@ -340,13 +340,18 @@ fn worlds(weights: &[u64], settings: &YearSettings, draws: &Range<usize>) -> Vec
     }
 }
 
-fn town(weights: &[u64], settings: &YearSettings, periods: &[bool], draw: usize) -> Town {
+fn world_population(
+    weights: &[u64],
+    settings: &YearSettings,
+    periods: &[bool],
+    draw: usize,
+) -> Population {
     match settings.churn {
-        None => Town::still(weights),
+        None => Population::still(weights),
         Some(mean) => {
             let days = BEGIN / DAY + settings.last_day();
             let mut rng = stream(settings.seed, draw as u64, "churn");
-            Town::churning(weights, (mean, days), periods, &mut rng)
+            Population::churning(weights, (mean, days), periods, &mut rng)
         }
     }
 }
@@ -385,11 +390,17 @@ fn population(
         let params = params.for_legs(legs);
         for client in clients.clone() {
             let mut rng = stream(seed, client as u64, "a year");
-            live(&world.town, &params, settings.last_day(), &mut rng, &mut periods);
+            live(&world.population, &params, settings.last_day(), &mut rng, &mut periods);
             let used = used(&periods);
             for ((_, hostile), tally) in world.draws.iter().zip(&mut tallies) {
                 tally.guards[legs - 1] += used;
-                judge(&periods, legs, settings, |relay| hostile[world.town.place(relay)], tally);
+                judge(
+                    &periods,
+                    legs,
+                    settings,
+                    |relay| hostile[world.population.place(relay)],
+                    tally,
+                );
             }
         }
     }
@@ -406,7 +417,7 @@ struct EntryPeriod {
 /// Simulates a client from one event of its guards (a guard expires or leaves) to the next. Stores
 /// the client's entries in `periods` each time they change.
 fn live(
-    town: &Town,
+    population: &Population,
     params: &GuardParams,
     days: u64,
     rng: &mut Stream,
@@ -416,7 +427,7 @@ fn live(
     let mut guards = Guards::restore(Vec::new());
     let (mut now, end) = (BEGIN, BEGIN + days * DAY);
     while now <= end {
-        let moment = Moment { town, now };
+        let moment = Moment { population, now };
         guards.renew(now, (now, true), params, &moment, rng);
         let mut entries = [NOBODY; MOST_LEGS];
         let current = guards.primary().iter().take(params.primary_to_use);
@@ -426,7 +437,7 @@ fn live(
             periods.push(EntryPeriod { since: now, entries });
         }
         let listed = guards.kept().filter(|kept| kept.listed);
-        let gone = listed.map(|kept| town.gone(kept.id)).min();
+        let gone = listed.map(|kept| population.gone(kept.id)).min();
         let over = guards.next_over();
         now = gone.into_iter().chain(over).min().unwrap_or(u64::MAX).max(now + 1);
     }
@@ -496,9 +507,9 @@ mod tests {
     }
 
     /// The expected values are from an implementation of the same model with steps of a day. A
-    /// client used 5.9, 11.7 and 17.4 guards in the year. The shares .468, .713 and .850 of clients
-    /// met a hostile guard. The shares .093 and .013 had two and three hostile guards at the same
-    /// time. The formula 1 - .9^(guards used) fits the shares with any hostile guard.
+    /// client used 5.9, 11.7 and 17.4 guards in the year. The shares .468, .713 and .850 of
+    /// clients met a hostile guard. The shares .093 and .013 had two and three hostile guards at
+    /// the same time. The formula 1 - .9^(guards used) fits the shares with any hostile guard.
     #[test]
     fn a_year_comes_to_the_figures_of_daily_steps() {
         let rows = run(&small(Adversary::Adds(100)));

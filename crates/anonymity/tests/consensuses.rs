@@ -4,16 +4,16 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use anabranch_anonymity::Workers;
-use anabranch_anonymity::consensus::{Listed, read};
+use anabranch_anonymity::consensus::{ListedConsensus, read};
 use anabranch_anonymity::paths::{PathSettings, paths};
-use anabranch_anonymity::town::entries;
+use anabranch_anonymity::population::entries;
 use anabranch_os::threads::share_out;
 
 const TWO: Workers = Workers { threads: 2, run: share_out };
 
 /// Returns a table of 600 relays of similar weights. A third are guards, a third are exits to the
-/// web, and every tenth exit also allows mail. With `kin`, there are 20 families of 30 relays, each
-/// in one /16 network.
+/// web, and every tenth exit also allows mail. With `kin`, there are 20 families of 30 relays,
+/// each in one /16 network.
 fn table(kin: bool) -> String {
     let id = |place: usize| format!("{:040X}", 1 + place * 0x0123_4567_89AB);
     let weights = "Wgg=10000 Wgd=0 Wee=10000 Wed=10000 Wmm=10000 Wmg=0 Wme=0 Wmd=0";
@@ -49,7 +49,7 @@ fn table(kin: bool) -> String {
     text
 }
 
-fn network(kin: bool) -> Listed {
+fn network(kin: bool) -> ListedConsensus {
     read(&table(kin)).unwrap()
 }
 

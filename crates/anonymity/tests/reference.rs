@@ -1,6 +1,6 @@
-//! Comparison with the results of an independent implementation of the same rules, with the weights
-//! of the same consensuses. That implementation simulated a year in steps of a day, with 4,000
-//! clients and ten draws of the adversary.
+//! Comparison with the results of an independent implementation of the same rules, with the
+//! weights of the same consensuses. That implementation simulated a year in steps of a day, with
+//! 4,000 clients and ten draws of the adversary.
 //!
 //! The weights, without names, are from two days of the public network. The simulation of a year
 //! and of fingerprints depends on nothing else. Where the settings are the same, the results agree
@@ -64,15 +64,15 @@ fn a_year_of_entries_taken_over_by_lot_comes_to_the_reference() {
         ([0.151, 0.151, 0.371, 0.594], [0.061, 0.061, 0.169, 0.302]),
     ];
     for (row, (any, all)) in rows.iter().zip(expected) {
-        let of = |at: fn(&anabranch_anonymity::year::Compromised) -> f64| -> Vec<f64> {
+        let of = |at: fn(&anabranch_anonymity::year::CompromisedShares) -> f64| -> Vec<f64> {
             row.at.iter().map(at).collect()
         };
         near(&of(|at| at.any_ever.mean), &any, &format!("any of {:?}", row.legs));
         near(&of(|at| at.all_ever.mean), &all, &format!("all of {:?}", row.legs));
     }
     for (row, guards) in rows.iter().zip([5.9, 11.7, 17.4]) {
-        // The reference has steps of a day, so it sees each change half a day late. A guard is used
-        // for 61 days on average.
+        // The reference has steps of a day, so it sees each change half a day late. A guard is
+        // used for 61 days on average.
         assert!((row.guards / guards - 1.0).abs() < 0.02, "{} guards", row.guards);
     }
 }

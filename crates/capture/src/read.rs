@@ -213,10 +213,10 @@ thread_local! {
 fn keep_quiet_while_decoding() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let told = take_hook();
+        let report = take_hook();
         set_hook(Box::new(move |about| {
             if !DECODING.get() {
-                told(about);
+                report(about);
             }
         }));
     });
@@ -572,8 +572,8 @@ mod tests {
         let trace = Trace::open(&folder.join("client.parquet")).unwrap();
         assert_eq!((trace.facts().unit, trace.facts().paths.len()), (SizeUnit::Cell, 8));
         assert_eq!(trace.facts().started().as_deref(), Some("2026-11-25 11:05:38 UTC"));
-        // The expected values are from the client's own counters: the bytes that leg 0 received and
-        // sent.
+        // The expected values are from the client's own counters: the bytes that leg 0 received
+        // and sent.
         let mut leg = [0, 0];
         trace
             .for_each(|row| {

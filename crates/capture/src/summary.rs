@@ -205,10 +205,10 @@ impl SessionTotals {
         if row.path < 0 {
             return self.push_whole(row);
         }
-        let came = self.current.of(row).replace(row.path) != Some(row.path);
-        self.paths.entry(row.path).or_default().of(row).add(row, came);
+        let switched = self.current.of(row).replace(row.path) != Some(row.path);
+        self.paths.entry(row.path).or_default().of(row).add(row, switched);
         if !self.unsplit {
-            self.whole.of(row).add(row, came);
+            self.whole.of(row).add(row, switched);
         }
     }
 
@@ -287,14 +287,14 @@ struct Burst {
 }
 
 impl Tally {
-    /// Adds a row. `came` is whether the session switched to this path with this row. If so, a new
-    /// burst begins.
-    fn add(&mut self, row: &Row<'_>, came: bool) {
+    /// Adds a row. `switched` is whether the session switched to this path with this row. If so, a
+    /// new burst begins.
+    fn add(&mut self, row: &Row<'_>, switched: bool) {
         self.packets += 1;
         self.bytes += u64::from(row.size.unsigned_abs());
         let gap = self.latest.replace(row.time).map_or(0.0, |latest| row.time - latest);
         self.longest_gap = self.longest_gap.max(gap);
-        if came {
+        if switched {
             self.settle();
         }
         let fresh = Burst { packets: 0, first: row.time, last: row.time };

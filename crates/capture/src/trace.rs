@@ -169,8 +169,8 @@ impl TraceTap {
         Ok(TraceTap { writer, labels, paths, streams, latest: 0.0 })
     }
 
-    /// Returns a row with the columns that all datagrams of the batch share: all except `label` and
-    /// `size`.
+    /// Returns a row with the columns that all datagrams of the batch share: all except `label`
+    /// and `size`.
     fn row(&self, seen: &ObservedBatch<'_>) -> io::Result<Row<'static>> {
         let RowLabels { monitored, run, .. } = self.labels;
         let time = seen.time.secs_f64();
@@ -759,10 +759,10 @@ mod tests {
         }
         let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
         let output = alone.args([NAME, "--nocapture"]).env(ALONE, "1").output().unwrap();
-        let (said, failed) = (output.stdout, output.stderr);
-        let said = String::from_utf8_lossy(&said);
-        println!("{said}");
+        let (message, failed) = (output.stdout, output.stderr);
+        let message = String::from_utf8_lossy(&message);
+        println!("{message}");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&failed));
-        assert!(said.contains("1 passed"));
+        assert!(message.contains("1 passed"));
     }
 }

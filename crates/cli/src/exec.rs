@@ -4,7 +4,7 @@ use std::env;
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
 
-use anabranch_splitter::steer::{self, Place, RunAs};
+use anabranch_splitter::steer::{self, MountPoint, RunAs};
 
 use crate::failure::Failure;
 use crate::sudo;
@@ -63,7 +63,7 @@ impl ExecArgs {
         let (program, arguments) =
             self.command.split_first().expect("clap requires at least one word of the command");
         let error = steer::launch(&self.name, program, arguments, user.as_ref());
-        let place = steer::place(&self.name).unwrap_or(Place::Here);
+        let place = steer::place(&self.name).unwrap_or(MountPoint::Here);
         Err(Failure::misuse(why(&error, place, &self.name, &program.to_string_lossy())))
     }
 }
@@ -76,8 +76,8 @@ fn unknown(name: &str, names: &[String]) -> String {
     format!("there is no network namespace '{name}': {there}")
 }
 
-fn why(error: &io::Error, place: Place, name: &str, program: &str) -> String {
-    let denied = error.kind() == ErrorKind::PermissionDenied || place == Place::Nowhere;
+fn why(error: &io::Error, place: MountPoint, name: &str, program: &str) -> String {
+    let denied = error.kind() == ErrorKind::PermissionDenied || place == MountPoint::Nowhere;
     if denied && !rustix::process::geteuid().is_root() {
         return format!(
             "only root can enter the network namespace '{name}': run {}",
@@ -85,19 +85,19 @@ fn why(error: &io::Error, place: Place, name: &str, program: &str) -> String {
         );
     }
     match place {
-        Place::MountsOf(process) => format!(
+        MountPoint::MountsOf(process) => format!(
             "the network namespace '{name}' exists only inside another mount namespace, where it \
              was created (for example by 'ip netns exec'): run 'sudo nsenter --target {process} \
              --mount anabranch exec {name} {program}'"
         ),
-        Place::Nowhere => format!(
+        MountPoint::Nowhere => format!(
             "the network namespace '{name}' has ended, and only its name is left: remove the name \
              with 'sudo ip netns delete {name}', and start the splitter again"
         ),
-        Place::Here if error.kind() == ErrorKind::NotFound => {
+        MountPoint::Here if error.kind() == ErrorKind::NotFound => {
             format!("there is no program '{program}': install it, or give its path")
         }
-        Place::Here => {
+        MountPoint::Here => {
             format!("cannot start '{program}' in the network namespace '{name}': {error}")
         }
     }
@@ -110,13 +110,14 @@ mod tests {
     #[test]
     fn a_name_that_no_namespace_has_is_told_with_those_there_are() {
         let there = ["browse".to_owned(), "work".to_owned()];
-        let told = "there is no network namespace 'b': choose one of browse, work";
-        assert_eq!(unknown("b", &there), told);
+        let message = "there is no network namespace 'b': choose one of browse, work";
+        assert_eq!(unknown("b", &there), message);
         assert!(unknown("b", &[]).contains("--netns b "));
         let missing = io::Error::from(ErrorKind::NotFound);
-        let gone = why(&missing, Place::Here, "browse", "firefx");
+        let gone = why(&missing, MountPoint::Here, "browse", "firefx");
         assert_eq!(gone, "there is no program 'firefx': install it, or give its path");
-        let elsewhere = why(&io::Error::from_raw_os_error(22), Place::MountsOf(17), "b", "bash");
+        let elsewhere =
+            why(&io::Error::from_raw_os_error(22), MountPoint::MountsOf(17), "b", "bash");
         let cure = "run 'sudo nsenter --target 17 --mount anabranch exec b bash'";
         assert!(elsewhere.ends_with(cure), "{elsewhere}");
     }

@@ -73,26 +73,26 @@ fn in_users_words(message: &str) -> String {
 /// Returns clap's message about an unknown command, with a suggestion: the command that the user
 /// probably meant. After `help`, clap itself suggests no command.
 fn unknown_command(error: &clap::Error) -> String {
-    let told = one_line(&error.render().to_string());
+    let message = one_line(&error.render().to_string());
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else {
-        return told;
+        return message;
     };
-    if told.contains("tip:") {
-        return told;
+    if message.contains("tip:") {
+        return message;
     }
     let commands = Cli::command();
     let names = commands.get_subcommands().filter(|command| !command.is_hide_set());
-    told.clone() + &hint(word, names.map(clap::Command::get_name))
+    message.clone() + &hint(word, names.map(clap::Command::get_name))
 }
 
 /// Names the flags that conflict with each other. If a flag excludes all others, clap names only
 /// that flag. The other flags are then read from the command line.
 fn conflict(error: &clap::Error) -> String {
-    let told = one_line(&error.render().to_string());
+    let message = one_line(&error.render().to_string());
     if error.get(ContextKind::PriorArg).is_some_and(|prior| *prior != ContextValue::None) {
-        return told;
+        return message;
     }
-    let alone = told.split('\'').nth(1).unwrap_or_default().to_owned();
+    let alone = message.split('\'').nth(1).unwrap_or_default().to_owned();
     let bare = alone.split(' ').next().unwrap_or_default().to_owned();
     let flags = std::env::args().skip(2).filter(|word| word.starts_with('-'));
     let flags = flags.map(|word| word.split('=').next().unwrap_or_default().to_owned());
@@ -103,7 +103,7 @@ fn conflict(error: &clap::Error) -> String {
         }
     }
     match others.is_empty() {
-        true => told,
+        true => message,
         false => {
             format!("'{alone}' cannot be combined with other options: remove {}", others.join(", "))
         }
@@ -156,8 +156,8 @@ mod tests {
 
     #[test]
     fn ranges_are_shown_as_they_are_written() {
-        let told = "invalid value '0' for '--legs <N>': 0 is not in 1..=8";
-        assert_eq!(in_users_words(told), "invalid value '0' for '--legs <N>': write 1 to 8");
+        let message = "invalid value '0' for '--legs <N>': 0 is not in 1..=8";
+        assert_eq!(in_users_words(message), "invalid value '0' for '--legs <N>': write 1 to 8");
         assert_eq!(in_users_words("what is not in a..=b"), "what is not in a..=b");
     }
 }

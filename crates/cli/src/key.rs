@@ -41,8 +41,8 @@ EXIT CODES
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(crate) struct KeyArgs {
-    /// Read this key file, or create it if it does not exist. If SPLITTER is given too, FILE is the
-    /// new key file of the far end ('anabranch merge').
+    /// Read this key file, or create it if it does not exist. If SPLITTER is given too, FILE is
+    /// the new key file of the far end ('anabranch merge').
     #[arg(value_name = "FILE", required_unless_present = "psk")]
     file: Option<PathBuf>,
 
@@ -51,11 +51,11 @@ pub(crate) struct KeyArgs {
     #[arg(value_name = "SPLITTER", conflicts_with = "peer")]
     other: Option<PathBuf>,
 
-    /// Add the public key of the other end (the splitter or the far end) to FILE (repeatable). NAME
-    /// is a name of your choice. PUBLIC is the public key that 'anabranch key' printed at the other
-    /// end.
+    /// Add the public key of the other end (the splitter or the far end) to FILE (repeatable).
+    /// NAME is a name of your choice. PUBLIC is the public key that 'anabranch key' printed at the
+    /// other end.
     #[arg(long, value_name = "NAME=PUBLIC")]
-    peer: Vec<Named>,
+    peer: Vec<NamedKey>,
 
     /// Print a new random secret (psk) that the splitter and its far end can share, then exit.
     #[arg(long, exclusive = true)]
@@ -64,15 +64,15 @@ pub(crate) struct KeyArgs {
 
 /// Name and public key of the other end: a splitter or a far end.
 #[derive(Clone, Debug)]
-struct Named {
+struct NamedKey {
     name: String,
     public: PublicKey,
 }
 
-impl FromStr for Named {
+impl FromStr for NamedKey {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Named, String> {
+    fn from_str(text: &str) -> Result<NamedKey, String> {
         let wrong = || {
             "write NAME=PUBLIC; PUBLIC has the 44 characters that 'anabranch key' printed at the \
              other end"
@@ -81,7 +81,7 @@ impl FromStr for Named {
         let (name, public) = text.split_once('=').ok_or_else(wrong)?;
         check_name(name)?;
         let public = KeyFile::public_of(public).ok_or_else(wrong)?;
-        Ok(Named { name: name.to_owned(), public })
+        Ok(NamedKey { name: name.to_owned(), public })
     }
 }
 
@@ -154,13 +154,13 @@ fn name_of(path: &Path) -> String {
 
 /// Reads the key file of this end, or creates it if it is missing. Returns the public key of this
 /// end.
-fn own(path: &Path, peers: &[Named]) -> Result<PublicKey, Failure> {
+fn own(path: &Path, peers: &[NamedKey]) -> Result<PublicKey, Failure> {
     let new = !path.exists();
     let mut file = match new {
         true => KeyFile::of(KeyPair::generate(&mut generator().map_err(Failure::trouble)?)),
         false => KeyFile::read(path).map_err(Failure::misuse)?,
     };
-    for Named { name, public } in peers {
+    for NamedKey { name, public } in peers {
         let known = file.peers.iter().any(|peer| peer.name == *name || peer.public == *public);
         if known || *public == file.own.public {
             return Err(Failure::misuse(format!(
@@ -206,7 +206,7 @@ mod tests {
         let folder = tempfile::TempDir::new().unwrap();
         let (one, two) = (folder.path().join("a.key"), folder.path().join("b.key"));
         let public = own(&one, &[]).unwrap();
-        let named = Named { name: "b".into(), public: own(&two, &[]).unwrap() };
+        let named = NamedKey { name: "b".into(), public: own(&two, &[]).unwrap() };
         assert_eq!(own(&one, std::slice::from_ref(&named)).unwrap(), public);
         assert_eq!(KeyFile::read(&one).unwrap().peers[0].public, named.public);
         assert!(own(&one, &[named]).unwrap_err().to_string().contains("already"));
@@ -216,11 +216,11 @@ mod tests {
     #[test]
     fn a_peer_is_a_name_and_a_whole_key() {
         let key = secret_text(&[5; 32]);
-        assert_eq!(format!("home={key}").parse::<Named>().unwrap().public, PublicKey([5; 32]));
+        assert_eq!(format!("home={key}").parse::<NamedKey>().unwrap().public, PublicKey([5; 32]));
         for text in
             ["home", &*format!("={key}"), &*format!("a b={key}"), &*format!("a={}", &key[1..])]
         {
-            assert!(text.parse::<Named>().is_err(), "{text}");
+            assert!(text.parse::<NamedKey>().is_err(), "{text}");
         }
     }
 }

@@ -26,14 +26,16 @@ fn value(arg: Arg) -> Arg {
     let kind = arg.get_value_parser().type_id();
     let readers: [(TypeId, fn() -> ValueParser); 6] = [
         (TypeId::of::<u64>(), || {
-            Whole::<u64>::parser("a whole number from 0 to 18446744073709551615")
+            FromStrParser::<u64>::parser("a whole number from 0 to 18446744073709551615")
         }),
-        (TypeId::of::<usize>(), || Whole::<usize>::parser("a whole number, 0 or more")),
-        (TypeId::of::<NonZeroUsize>(), || Whole::<NonZeroUsize>::parser("1 or more")),
+        (TypeId::of::<usize>(), || FromStrParser::<usize>::parser("a whole number, 0 or more")),
+        (TypeId::of::<NonZeroUsize>(), || FromStrParser::<NonZeroUsize>::parser("1 or more")),
         (TypeId::of::<SocketAddr>(), || ValueParser::from(address)),
-        (TypeId::of::<IpAddr>(), || Whole::<IpAddr>::parser("an address, such as 192.0.2.7")),
+        (TypeId::of::<IpAddr>(), || {
+            FromStrParser::<IpAddr>::parser("an address, such as 192.0.2.7")
+        }),
         (TypeId::of::<Ipv4Addr>(), || {
-            Whole::<Ipv4Addr>::parser("an IPv4 address, such as 192.0.2.7")
+            FromStrParser::<Ipv4Addr>::parser("an IPv4 address, such as 192.0.2.7")
         }),
     ];
     match readers.into_iter().find(|(reads, _)| kind == *reads) {
@@ -44,18 +46,18 @@ fn value(arg: Arg) -> Arg {
 
 /// Parser that uses the `FromStr` of `T`. Its error message shows `form`.
 #[derive(Clone, Debug)]
-struct Whole<T> {
+struct FromStrParser<T> {
     form: &'static str,
     read: fn(&str) -> Option<T>,
 }
 
-impl<T: FromStr + Clone + Send + Sync + 'static> Whole<T> {
+impl<T: FromStr + Clone + Send + Sync + 'static> FromStrParser<T> {
     fn parser(form: &'static str) -> ValueParser {
-        ValueParser::new(Whole::<T> { form, read: |text| text.parse().ok() })
+        ValueParser::new(FromStrParser::<T> { form, read: |text| text.parse().ok() })
     }
 }
 
-impl<T: Clone + Send + Sync + 'static> TypedValueParser for Whole<T> {
+impl<T: Clone + Send + Sync + 'static> TypedValueParser for FromStrParser<T> {
     type Value = T;
 
     fn parse_ref(
@@ -117,11 +119,11 @@ mod tests {
                 if error.kind() != ErrorKind::ValueValidation {
                     continue;
                 }
-                let told = crate::failure::Failure::from(error).to_string();
+                let message = crate::failure::Failure::from(error).to_string();
                 // Names of values may end in dots: `<BYTES,...>`.
-                let told = told.replace(&given, "").replace("...", "");
-                let bad = raw.iter().find(|raw| told.to_lowercase().contains(**raw));
-                assert_eq!(bad, None, "{words:?} {given}: {told}");
+                let message = message.replace(&given, "").replace("...", "");
+                let bad = raw.iter().find(|raw| message.to_lowercase().contains(**raw));
+                assert_eq!(bad, None, "{words:?} {given}: {message}");
             }
         }
     }

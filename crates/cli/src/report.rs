@@ -51,8 +51,8 @@ impl ReportArgs {
     /// Writes the page, or prints the tables.
     ///
     /// # Errors
-    /// Misuse (exit code 2): the page cannot be written, or the file is not a trace, for the reason
-    /// in the message. Trouble (exit code 1): writing to standard output fails.
+    /// Misuse (exit code 2): the page cannot be written, or the file is not a trace, for the
+    /// reason in the message. Trouble (exit code 1): writing to standard output fails.
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let refuse = |e| Failure::misuse(format!("{}: {e}", self.trace.display()));
         let trace = Trace::open(&self.trace).map_err(|error| {
@@ -106,8 +106,8 @@ impl ReportArgs {
         if self.output.is_none() && (self.text || self.json) {
             return Ok(None);
         }
-        let beside = || self.trace.with_extension("html");
-        let target = self.output.clone().unwrap_or_else(beside);
+        let default_target = || self.trace.with_extension("html");
+        let target = self.output.clone().unwrap_or_else(default_target);
         if target == Path::new("-") {
             if self.text || self.json {
                 return Err(Failure::misuse(
@@ -192,8 +192,8 @@ mod tests {
     use super::*;
     use anabranch_capture::{Row, TraceFacts, TraceWriter};
 
-    /// Writes a trace of `sessions` sessions. Each session has one packet, which is larger than the
-    /// packet of the previous session.
+    /// Writes a trace of `sessions` sessions. Each session has one packet, which is larger than
+    /// the packet of the previous session.
     fn trace(sessions: i32) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.parquet");
@@ -212,9 +212,9 @@ mod tests {
     }
 
     fn refusal(args: &ReportArgs) -> String {
-        let told = format!("{:?}", args.run().unwrap_err());
-        assert!(told.contains("code: 2"), "{told}");
-        told
+        let message = format!("{:?}", args.run().unwrap_err());
+        assert!(message.contains("code: 2"), "{message}");
+        message
     }
 
     fn names(folder: &tempfile::TempDir) -> Vec<String> {

@@ -62,14 +62,14 @@ impl StatusArgs {
             )));
         }
         let runs = runs.into_iter();
-        let told: Vec<String> =
+        let fields: Vec<String> =
             runs.map(|run| if self.json { run.to_string() } else { words(&run, now()) }).collect();
-        let text = match (told.is_empty(), self.json) {
+        let text = match (fields.is_empty(), self.json) {
             (true, true) => return Ok(()),
             (true, false) => "no anabranch programs of this user are running (root sees the \
                               programs of all users)"
                 .to_owned(),
-            (false, _) => told.join("\n"),
+            (false, _) => fields.join("\n"),
         };
         writeln!(out, "{text}").or_else(|error| match error.kind() {
             io::ErrorKind::BrokenPipe => Ok(()),
@@ -107,7 +107,7 @@ pub(crate) fn now() -> f64 {
 /// The published status of this running program, which `anabranch status` shows.
 pub(crate) struct PublishedStatus {
     socket: StatusSocket,
-    told: Map<String, Value>,
+    fields: Map<String, Value>,
 }
 
 impl PublishedStatus {
@@ -120,22 +120,22 @@ impl PublishedStatus {
         file: Option<&Path>,
     ) -> Option<PublishedStatus> {
         let socket = StatusSocket::open(kind).ok().flatten()?;
-        let mut told = Map::new();
-        told.insert("kind".to_owned(), json!(kind));
-        told.insert("pid".to_owned(), json!(std::process::id()));
-        told.insert("version".to_owned(), json!(env!("CARGO_PKG_VERSION")));
-        told.insert("started".to_owned(), json!(now()));
+        let mut fields = Map::new();
+        fields.insert("kind".to_owned(), json!(kind));
+        fields.insert("pid".to_owned(), json!(std::process::id()));
+        fields.insert("version".to_owned(), json!(env!("CARGO_PKG_VERSION")));
+        fields.insert("started".to_owned(), json!(now()));
         let file = file.map(|file| std::path::absolute(file).unwrap_or_else(|_| file.to_owned()));
-        told.insert("name".to_owned(), json!(name));
-        told.insert("file".to_owned(), json!(file));
-        let mut run_status = PublishedStatus { socket, told };
+        fields.insert("name".to_owned(), json!(name));
+        fields.insert("file".to_owned(), json!(file));
+        let mut run_status = PublishedStatus { socket, fields };
         run_status.post();
         Some(run_status)
     }
 
     /// Sets the value `name` of the status, and publishes the status.
     pub(crate) fn set(&mut self, name: &str, value: Value) {
-        self.told.insert(name.to_owned(), value);
+        self.fields.insert(name.to_owned(), value);
         self.post();
     }
 
@@ -151,8 +151,8 @@ impl PublishedStatus {
     }
 
     fn post(&mut self) {
-        let text =
-            serde_json::to_string(&self.told).expect("the keys are strings, so JSON can hold them");
+        let text = serde_json::to_string(&self.fields)
+            .expect("the keys are strings, so JSON can hold them");
         self.socket.post(text);
     }
 }

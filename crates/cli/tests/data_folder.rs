@@ -35,8 +35,8 @@ fn a_second_process_on_a_folder_is_refused_in_one_line_and_a_killed_one_holds_no
         first.next("listening");
         let (status, error) = start(words, &data).ended();
         assert_eq!(status.code(), Some(2), "{error}");
-        let told = format!("another process {} uses this folder", first.child.id());
-        assert!(error.contains(&told) && error.lines().count() == 1, "{error}");
+        let message = format!("another process {} uses this folder", first.child.id());
+        assert!(error.contains(&message) && error.lines().count() == 1, "{error}");
         first.signal("-KILL");
         first.ended();
         start(words, &data).next("listening");
@@ -51,8 +51,11 @@ fn a_folder_that_others_could_look_into_is_closed_to_them_and_that_is_said() {
         fs::create_dir(&data).unwrap();
         fs::set_permissions(&data, Permissions::from_mode(0o755)).unwrap();
         let mut program = start(words, &data);
-        let told = program.next("trouble")["what"].as_str().unwrap().to_owned();
-        assert!(told.contains("(mode 755)") && told.contains("its mode is 700 now"), "{told}");
+        let report = program.next("trouble")["what"].as_str().unwrap().to_owned();
+        assert!(
+            report.contains("(mode 755)") && report.contains("its mode is 700 now"),
+            "{report}"
+        );
         program.next("listening");
         assert_eq!(fs::metadata(&data).unwrap().permissions().mode() & 0o777, 0o700);
     }

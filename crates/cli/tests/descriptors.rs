@@ -16,8 +16,9 @@ use std::time::{Duration, Instant};
 use ports::free_ports;
 use program::{NOBODY, PATIENCE, Program};
 
-/// Maximum number of files that the relay may have open. It is below 100, the number of connections
-/// from one address that may have an open handshake, so that this limit is reached first.
+/// Maximum number of files that the relay may have open. It is below 100, the number of
+/// connections from one address that may have an open handshake, so that this limit is reached
+/// first.
 const FILES: u32 = 96;
 /// Number of connections that are opened to the relay at the same time.
 const NEWCOMERS: u8 = 150;
@@ -67,9 +68,9 @@ fn a_relay_without_file_descriptors_says_so_counts_whom_it_turns_away_and_goes_o
     relay.next("listening");
     let newcomers: Vec<_> = (0..NEWCOMERS).map(|_| connection(port)).collect();
     let ran_out = "out of file descriptors: ";
-    let told = relay.find("note", |told| told["what"].as_str().unwrap().starts_with(ran_out));
-    let told = told["what"].as_str().unwrap().to_owned();
-    assert!(told.contains(&format!("may have {FILES} open files: raise the limit")), "{told}");
+    let report = relay.find("note", |report| report["what"].as_str().unwrap().starts_with(ran_out));
+    let report = report["what"].as_str().unwrap().to_owned();
+    assert!(report.contains(&format!("may have {FILES} open files: raise the limit")), "{report}");
     let turned_away = || newcomers.iter().filter(|one| is_closed(one)).count();
     let before = turned_away();
     assert!(before > 0 && before < usize::from(NEWCOMERS), "{before} were closed");
@@ -114,13 +115,13 @@ fn a_client_whose_proxy_is_open_to_others_warns_and_one_on_loopback_does_not() {
         let words = ["client", "--json", "--authority", NOBODY, "--listen", at, "--data"];
         let mut client = Program::start(&[&words[..], &[data.to_str().unwrap()]].concat());
         let mut warned = false;
-        let listening = client.until("listening", |told| {
-            let what = told["what"].as_str().unwrap_or_default();
+        let listening = client.until("listening", |report| {
+            let what = report["what"].as_str().unwrap_or_default();
             warned |= what.starts_with("--listen 0.0.0.0:") && what.contains("in your name");
         });
         assert_eq!(warned, warns, "{at}");
-        let told = listening["addresses"][0].as_str().unwrap();
-        assert!(told.starts_with(at.trim_end_matches('0')), "{told}");
+        let report = listening["addresses"][0].as_str().unwrap();
+        assert!(report.starts_with(at.trim_end_matches('0')), "{report}");
     }
 }
 
@@ -144,23 +145,23 @@ fn a_relay_on_a_private_address_warns_that_it_extends_to_nobody() {
         let mut relay = Program::start(&[&words.concat()[..], &data].concat());
         let start = format!("this relay's address {address} is private");
         let mut warned = false;
-        let mut look = |told: &serde_json::Value| {
-            let what = told["what"].as_str().unwrap_or_default();
+        let mut look = |report: &serde_json::Value| {
+            let what = report["what"].as_str().unwrap_or_default();
             warned |= what.starts_with(&start) && what.ends_with("add --allow-private");
         };
         // The warning follows the event `listening`. The events that SIGTERM causes follow the
         // warning.
         relay.until("listening", &mut look);
         relay.signal("-TERM");
-        let is_stopping = |told: &serde_json::Value| {
-            told["what"].as_str().is_some_and(|what| what.starts_with("stopping: "))
+        let is_stopping = |report: &serde_json::Value| {
+            report["what"].as_str().is_some_and(|what| what.starts_with("stopping: "))
         };
         loop {
-            let told = relay.next("note");
-            if is_stopping(&told) {
+            let report = relay.next("note");
+            if is_stopping(&report) {
                 break;
             }
-            look(&told);
+            look(&report);
         }
         assert_eq!(warned, warns, "{address} {more:?}");
         assert!(relay.ended().0.success());

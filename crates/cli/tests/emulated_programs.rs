@@ -39,9 +39,9 @@ impl Stage {
     /// requirement.
     fn new(programs: &str) -> Option<Stage> {
         let check = anabranch().args(["emulate", "check"]).output().unwrap();
-        let told = String::from_utf8(check.stdout).unwrap();
-        if !check.status.success() || !told.contains("ok       PID namespaces") {
-            eprintln!("skipped:\n{told}");
+        let report = String::from_utf8(check.stdout).unwrap();
+        if !check.status.success() || !report.contains("ok       PID namespaces") {
+            eprintln!("skipped:\n{report}");
             return None;
         }
         let folder = tempfile::tempdir().unwrap();
@@ -53,8 +53,8 @@ impl Stage {
         self.folder.path().join(name)
     }
 
-    /// Returns a command that runs the emulator in the folder, with this topology and the arguments
-    /// `args`.
+    /// Returns a command that runs the emulator in the folder, with this topology and the
+    /// arguments `args`.
     fn emulator(&self, args: &[&str]) -> Command {
         let mut command = anabranch();
         command.args(["emulate", "t.toml"]).args(args).current_dir(self.folder.path());
@@ -290,17 +290,17 @@ fn marker(what: &str) -> String {
 
 /// A user namespace in which the kernel counts the namespaces. The count does not depend on the
 /// rest of the machine.
-struct Ration {
+struct NamespaceCounter {
     holder: Child,
 }
 
-impl Ration {
+impl NamespaceCounter {
     /// Creates a user namespace without namespaces in it. Returns `None` if this machine allows no
     /// user namespaces.
-    fn new() -> Option<Ration> {
+    fn new() -> Option<NamespaceCounter> {
         let mut unshare = Command::new("unshare");
         unshare.args(["--user", "--map-root-user", "sleep", "600"]).stderr(Stdio::null());
-        let mut ration = Ration { holder: unshare.spawn().ok()? };
+        let mut ration = NamespaceCounter { holder: unshare.spawn().ok()? };
         let start = Instant::now();
         // The user namespace exists a moment after its process.
         while !ration.is_whole() {
@@ -330,15 +330,15 @@ impl Ration {
     }
 }
 
-impl Drop for Ration {
+impl Drop for NamespaceCounter {
     fn drop(&mut self) {
         let _ = self.holder.kill();
         let _ = self.holder.wait();
     }
 }
 
-/// Runs an emulation that is not killed. Returns the times at which the network is up, at which its
-/// program ends, and at which everything has ended.
+/// Runs an emulation that is not killed. Returns the times at which the network is up, at which
+/// its program ends, and at which everything has ended.
 fn milestones(mut emulator: Child) -> [Duration; 3] {
     let start = Instant::now();
     let mut lines = BufReader::new(emulator.stdout.take().unwrap()).lines().map(Result::unwrap);
@@ -365,7 +365,9 @@ fn killed_at_any_moment_it_leaves_no_namespace_no_process_and_no_interface() {
     let Some(stage) = Stage::new(&programs) else { return };
     let text = fs::read_to_string(stage.path("t.toml")).unwrap().replace("p0", &link);
     fs::write(stage.path("t.toml"), text).unwrap();
-    let Some(ration) = Ration::new() else { return eprintln!("skipped: no user namespaces here") };
+    let Some(ration) = NamespaceCounter::new() else {
+        return eprintln!("skipped: no user namespaces here");
+    };
     let marker = marker("killed");
     let spawn = || {
         let mut emulator = ration.enter(env!("CARGO_BIN_EXE_anabranch"));
@@ -400,7 +402,9 @@ fn killed_at_any_moment_it_leaves_no_namespace_no_process_and_no_interface() {
 
 #[test]
 fn the_count_of_what_is_left_can_fail() {
-    let Some(ration) = Ration::new() else { return eprintln!("skipped: no user namespaces here") };
+    let Some(ration) = NamespaceCounter::new() else {
+        return eprintln!("skipped: no user namespaces here");
+    };
     let mut leak = ration.enter("unshare").args(["--net", "sleep", "600"]).spawn().unwrap();
     eventually("a namespace is missing", || !ration.is_whole());
     leak.kill().unwrap();

@@ -1,9 +1,9 @@
 //! Tests of `anabranch exec`: which of the machine's name resolvers a program inside a namespace
 //! can reach, compared with `ip netns exec`.
 //!
-//! Each test runs in its own mount namespace. If libnss_resolve is not installed, it is searched in
-//! the folder `ANABRANCH_NSS_RESOLVE`. The environment variable `ANABRANCH_NSCD` names the program
-//! nscd.
+//! Each test runs in its own mount namespace. If libnss_resolve is not installed, it is searched
+//! in the folder `ANABRANCH_NSS_RESOLVE`. The environment variable `ANABRANCH_NSCD` names the
+//! program nscd.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -61,9 +61,9 @@ fn inside(launcher: &str, script: &str, sockets: &Path) -> Option<Output> {
         Ok(output) => output,
         Err(error) => return skipped(&format!("no unshare: {error}")),
     };
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    match told.contains("Operation not permitted") || told.contains("not found") {
-        true => skipped(&told),
+    let report = String::from_utf8_lossy(&output.stderr).into_owned();
+    match report.contains("Operation not permitted") || report.contains("not found") {
+        true => skipped(&report),
         false => Some(output),
     }
 }
@@ -83,11 +83,11 @@ fn the_machines_resolvers_are_out_of_reach_and_the_namespaces_own_files_are_ther
                   ip -o link | wc -l; exit 7";
     let Some(output) = inside(EXEC, script, folder.path()) else { return };
     let text = String::from_utf8(output.stdout).unwrap();
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(7), "{told}");
+    let report = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(7), "{report}");
     let wanted = "nameserver 192.0.2.53\n/run/dbus:\n\n/run/nscd:\n1\n";
-    assert_eq!(text, wanted, "{told}");
-    assert!(told.contains("Read-only file system"), "{told}");
+    assert_eq!(text, wanted, "{report}");
+    assert!(report.contains("Read-only file system"), "{report}");
     // Without the covers, the program reaches all resolvers. This shows that the test can fail.
     let output = inside(IP, script, folder.path()).unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -110,8 +110,8 @@ fn a_user_keeps_home_and_groups_and_loses_roots_rights() {
     assert_eq!(lines[3], String::from_utf8(groups.stdout).unwrap().trim());
 }
 
-/// The real library asks systemd-resolved through a Unix socket. The test counts the connections to
-/// that socket.
+/// The real library asks systemd-resolved through a Unix socket. The test counts the connections
+/// to that socket.
 #[test]
 fn nss_resolve_reaches_the_machines_resolved_from_ip_netns_exec_alone() {
     let Some(library) = library() else {
@@ -199,14 +199,14 @@ ip netns delete inner
 "$PROGRAM" exec --user root inner"#;
     let Some(output) = inside(&format!("{WITHIN}\n{tries}"), "true", folder.path()) else { return };
     let text = String::from_utf8(output.stdout).unwrap();
-    let told = String::from_utf8(output.stderr).unwrap();
+    let report = String::from_utf8(output.stderr).unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!((lines[0], &lines[2..]), ("exit 2", &["1", "exit 2"][..]), "{text}{told}");
+    assert_eq!((lines[0], &lines[2..]), ("exit 2", &["1", "exit 2"][..]), "{text}{report}");
     let inside = "anabranch: the network namespace 'inner' exists only inside another mount";
     assert!(lines[1].starts_with(inside), "{text}");
     let ended = "anabranch: the network namespace 'inner' has ended";
     let unknown = "there is no network namespace 'inner'";
-    assert!(told.contains(ended) && told.contains(unknown), "{told}");
+    assert!(report.contains(ended) && report.contains(unknown), "{report}");
 }
 
 fn library() -> Option<PathBuf> {
@@ -223,16 +223,16 @@ fn what_cannot_be_started_is_told_in_a_line() {
         assert_eq!(output.status.code(), Some(2));
         String::from_utf8(output.stderr).unwrap()
     };
-    let told = run(&["exec", "no-such-namespace", "true"]);
+    let report = run(&["exec", "no-such-namespace", "true"]);
     let unknown = "anabranch: there is no network namespace 'no-such-namespace'";
-    assert!(told.starts_with(unknown), "{told}");
+    assert!(report.starts_with(unknown), "{report}");
     let folder = TempDir::new().unwrap();
     let Some(output) = inside(r#""$PROGRAM" exec t no-such-program"#, "", folder.path()) else {
         return;
     };
-    let told = String::from_utf8(output.stderr).unwrap();
+    let report = String::from_utf8(output.stderr).unwrap();
     assert_eq!(
-        told,
+        report,
         "anabranch: there is no program 'no-such-program': install it, or give its path\n"
     );
 }

@@ -1,6 +1,6 @@
 //! Tests of `anabranch split --key` and `anabranch merge` over paths with delays and losses. They
-//! check which datagrams arrive, in which order and on which path, and what strangers and observers
-//! learn.
+//! check which datagrams arrive, in which order and on which path, and what strangers and
+//! observers learn.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -172,9 +172,9 @@ impl World {
         count: u32,
         fault: impl Fn(&[u32], bool) -> Option<String>,
     ) {
-        let mut told = Vec::new();
+        let mut reports = Vec::new();
         for _ in 0..10 {
-            let awake = Awake::watch();
+            let awake = LatenessProbe::watch();
             let ways = self.exchange(client, count);
             let stopped = awake.longest_stop();
             for numbers in &ways {
@@ -190,9 +190,9 @@ impl World {
                 stopped >= STOPPED,
                 "up, back: {faults:?}; the machine stopped for {stopped:?}"
             );
-            told.push((faults, stopped));
+            reports.push((faults, stopped));
         }
-        panic!("the machine stopped in every exchange: {told:?}");
+        panic!("the machine stopped in every exchange: {reports:?}");
     }
 
     /// Ends the splitter and the far end. Returns their summaries.
@@ -253,13 +253,13 @@ fn late(numbers: &[u32], most: usize) -> Option<String> {
 const STOPPED: Duration = Duration::from_millis(10);
 
 /// A thread that sleeps for a millisecond at a time, and measures how late it wakes.
-struct Awake {
+struct LatenessProbe {
     over: Arc<AtomicBool>,
     thread: thread::JoinHandle<Duration>,
 }
 
-impl Awake {
-    fn watch() -> Awake {
+impl LatenessProbe {
+    fn watch() -> LatenessProbe {
         const NAP: Duration = Duration::from_millis(1);
         let over = Arc::new(AtomicBool::new(false));
         let until = Arc::clone(&over);
@@ -272,7 +272,7 @@ impl Awake {
             }
             longest
         });
-        Awake { over, thread }
+        LatenessProbe { over, thread }
     }
 
     fn longest_stop(self) -> Duration {
@@ -310,8 +310,9 @@ fn what_is_lost_on_a_path_is_lost_and_the_rest_is_in_order() {
         let least = [1.0 - loss, (1.0 - loss) * (1.0 - loss)]
             .map(|share: f64| 3000.0 * share - 5.0 * (3000.0 * share * (1.0 - share)).sqrt());
         world.exchange_awake(&bound(), 3000, |numbers, is_back| {
-            let (came, least) = (numbers.len() as f64, least[usize::from(is_back)]);
-            late(numbers, 30).or((came < least).then(|| format!("{came} of {least:.0} came")))
+            let (received, least) = (numbers.len() as f64, least[usize::from(is_back)]);
+            late(numbers, 30)
+                .or((received < least).then(|| format!("{received} of {least:.0} came")))
         });
     }
 }
@@ -551,8 +552,8 @@ fn a_key_that_the_far_end_does_not_know_gets_no_answer_and_the_user_one_line() {
     let [_, wrong] = keys(folder.path());
     let between = Between::start(world.far_at.parse().unwrap(), unequal());
     let mut near = start_near(between.at, &wrong, &[]);
-    let told = near.find("far_end", |event| event["state"] == "unanswered");
-    let text = told["text"].as_str().unwrap();
+    let report = near.find("far_end", |event| event["state"] == "unanswered");
+    let text = report["text"].as_str().unwrap();
     assert!(
         text.contains(&format!("no answer from {} for 10 s: check key, port", between.at)),
         "{text}"
@@ -585,7 +586,7 @@ fn decoys_go_both_ways_within_their_budget_and_no_program_sees_one() {
     let carried = |paths: &Value, name: &str| {
         paths.as_array().unwrap().iter().map(|path| number(path, name)).sum::<u64>()
     };
-    for (sent, came, carried) in [
+    for (sent, received, carried) in [
         ((ours, "up"), (theirs, "in"), carried(&near["paths"], "up_bytes")),
         ((theirs, "out"), (ours, "down"), carried(&far["clients"][0]["paths"], "out_bytes")),
     ] {
@@ -594,8 +595,8 @@ fn decoys_go_both_ways_within_their_budget_and_no_program_sees_one() {
         assert!(packets > 50, "{sent:?}");
         assert!(5 * bytes <= carried && 20 * bytes >= carried, "{bytes} of {carried}");
         // The last packets may be in flight when both programs are stopped.
-        assert!(count(came, "packets") + 100 >= packets, "{sent:?} {came:?}");
-        assert!(count(came, "bytes") <= bytes);
+        assert!(count(received, "packets") + 100 >= packets, "{sent:?} {received:?}");
+        assert!(count(received, "bytes") <= bytes);
     }
 }
 
@@ -779,8 +780,11 @@ fn clients_and_servers_come_and_go_while_it_runs() {
     // Invalid settings change nothing.
     fs::write(&file, "listen = 7").unwrap();
     far.signal("-HUP");
-    let told = far.next("warning")["text"].as_str().unwrap().to_owned();
-    assert!(told.contains("far.toml:1") && told.ends_with("the current settings stay"), "{told}");
+    let report = far.next("warning")["text"].as_str().unwrap().to_owned();
+    assert!(
+        report.contains("far.toml:1") && report.ends_with("the current settings stay"),
+        "{report}"
+    );
     passes();
     // Removing a key ends the session of that key.
     write(format!("['one={one}', 'two={two}']"));
@@ -800,18 +804,18 @@ fn near_peer(file: &str) -> String {
 }
 
 /// A program whose output is written to a file, as lines or as JSON.
-struct Logged {
+struct LoggingProgram {
     child: Child,
     file: PathBuf,
 }
 
-impl Logged {
-    fn start(file: PathBuf, arguments: &[&str]) -> Logged {
+impl LoggingProgram {
+    fn start(file: PathBuf, arguments: &[&str]) -> LoggingProgram {
         let out = fs::File::create(&file).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
         command.args(arguments).stdin(Stdio::null());
         command.stdout(out.try_clone().unwrap()).stderr(out);
-        Logged { child: command.spawn().unwrap(), file }
+        LoggingProgram { child: command.spawn().unwrap(), file }
     }
 
     /// Waits until the output contains `words`.
@@ -832,7 +836,7 @@ impl Logged {
     }
 }
 
-impl Drop for Logged {
+impl Drop for LoggingProgram {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -860,12 +864,12 @@ fn no_key_and_no_byte_of_a_datagram_is_in_any_log() {
         let [far_port, near_port] = [bound(), bound()].map(|s| s.local_addr().unwrap().to_string());
         let format = if json { "--json" } else { "--verbose" };
         let merge = ["merge", format, "--listen", &far_port, "--to", &to, "--key", &far_key];
-        let far = Logged::start(file("far.log"), &merge);
+        let far = LoggingProgram::start(file("far.log"), &merge);
         far.says("listening");
         let split =
             ["split", format, "--listen", &near_port, "--to", &far_port, "--key", &home_key];
         let paths: Vec<&str> = PATHS.iter().flat_map(|path| ["--path", *path]).collect();
-        let near = Logged::start(file("near.log"), &[&split[..], &paths].concat());
+        let near = LoggingProgram::start(file("near.log"), &[&split[..], &paths].concat());
         near.says("listening");
         let client = bound();
         let mut buffer = [0; 2_000];
@@ -875,14 +879,14 @@ fn no_key_and_no_byte_of_a_datagram_is_in_any_log() {
             server.send_to(&buffer[..length], from).unwrap();
             assert_eq!(client.recv(&mut buffer).unwrap(), INSIDE.len() * 20);
         }
-        let said = [near.end(), far.end()].concat();
-        assert!(said.lines().count() > 4, "{said}");
+        let message = [near.end(), far.end()].concat();
+        assert!(message.lines().count() > 4, "{message}");
         let hidden = [secrets(&far_key), secrets(&home_key)].concat();
         assert!(hidden.len() >= 4, "two private keys and the secret of both, twice");
         let hex: String = INSIDE.bytes().map(|byte| format!("{byte:02x}")).collect();
         let inside = [INSIDE.to_owned(), hex, "d2hhdC1ub2JvZHktbWF5LXJlYWQ".to_owned()];
         for word in hidden.iter().chain(&inside) {
-            assert!(!said.contains(word.as_str()), "{word} in {said}");
+            assert!(!message.contains(word.as_str()), "{word} in {message}");
         }
     }
 }

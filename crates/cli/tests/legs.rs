@@ -159,15 +159,15 @@ fn agree(design: &str) -> Value {
     client.download(DOWNLOAD);
     let set = client.still();
     assert_eq!(set["set"], first["set"], "the same carried both");
-    let (number, told) = (set["set"].as_u64().unwrap(), by_leg(&set));
-    assert!(told.values().all(|[received, _]| *received >= LEAST), "{set}");
+    let (number, report) = (set["set"].as_u64().unwrap(), by_leg(&set));
+    assert!(report.values().all(|[received, _]| *received >= LEAST), "{set}");
     assert!(
         set["reordered"] == 0 && set["reordered_most"].as_u64() <= set["reorder_limit"].as_u64()
     );
     let guards = [0, 1].map(|leg| &set["legs"][leg]["relays"][0]["fingerprint"]);
     assert_ne!(guards[0], guards[1], "each leg has a guard of its own");
     let page = client.scrape();
-    for (leg, [received, sent]) in &told {
+    for (leg, [received, sent]) in &report {
         for (way, bytes) in [("received", received), ("sent", sent)] {
             let labels = format!("{{set=\"{number}\",leg=\"{leg}\",direction=\"{way}\"}}");
             let line = format!("anabranch_client_leg_bytes_total{labels} {bytes}");
@@ -179,9 +179,9 @@ fn agree(design: &str) -> Value {
     }
     assert!(!set.to_string().contains("nonce"), "{set}");
     client.program.signal("-TERM");
-    let (status, said) = client.program.ended();
-    assert!(status.success(), "{said}");
-    assert_eq!(by_path(&client.trace, number), told);
+    let (status, message) = client.program.ended();
+    assert!(status.success(), "{message}");
+    assert_eq!(by_path(&client.trace, number), report);
     let entries = fs::read_dir(client.folder.path()).unwrap();
     let parts = entries
         .filter(|entry| entry.as_ref().unwrap().file_name().to_str().unwrap().ends_with(".part"));
@@ -199,9 +199,9 @@ fn what_a_client_is_not_to_do_is_refused() {
         let words =
             ["client", "--json", "--authority", program::NOBODY, "--data", data.to_str().unwrap()];
         let mut client = Program::start(&[&words[..], options].concat());
-        let (status, said) = client.ended();
-        assert_eq!(status.code(), Some(2), "{said}");
-        said
+        let (status, message) = client.ended();
+        assert_eq!(status.code(), Some(2), "{message}");
+        message
     };
     assert!(refused(&["--trace", &trace]).contains("add --replace to replace it"));
     assert!(

@@ -76,9 +76,9 @@ fn a_scrape_says_what_the_events_say() {
             (format!("path_bytes_total{{path=\"{name}\",direction=\"down\"}}"), "down_bytes"),
             (format!("path_switches_total{{path=\"{name}\"}}"), "switches"),
         ] {
-            let told: f64 = path[member].as_f64().unwrap();
-            assert!(told > 0.0, "{member}");
-            assert_eq!(page[&format!("anabranch_{series}")], told, "{series}");
+            let report: f64 = path[member].as_f64().unwrap();
+            assert!(report > 0.0, "{member}");
+            assert_eq!(page[&format!("anabranch_{series}")], report, "{series}");
         }
         let rtt = page[&format!("anabranch_path_rtt_seconds{{path=\"{name}\"}}")];
         assert!((rtt * 1e3 - path["rtt_ms"].as_f64().unwrap()).abs() < 1e-9);
@@ -162,13 +162,13 @@ fn prometheus_own_checker_agrees(page: &str, whose: &str) {
     };
     promtool.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
     let output = promtool.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.is_empty(), "{whose}: {said}\n{page}");
+    let message = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && message.is_empty(), "{whose}: {message}\n{page}");
 }
 
 /// Asserts that a page follows OpenMetrics 1.0. The page ends with an end mark. Each family is
-/// described once, and its samples follow without interruption and have names of its type. A family
-/// has a unit exactly if its name ends in a unit.
+/// described once, and its samples follow without interruption and have names of its type. A
+/// family has a unit exactly if its name ends in a unit.
 fn is_open(page: &str, whose: &str) {
     let body = page.strip_suffix("# EOF\n").unwrap_or_else(|| panic!("{whose}: no end: {page}"));
     let (mut known, mut family, mut kind, mut unit) = (BTreeSet::new(), "", "", "");

@@ -149,7 +149,7 @@ fn check_counts_the_header_and_opens_nothing() {
 }
 
 /// Starts a splitter with one direct path and one path through `proxy`.
-fn beside(proxy: &Socks, login: &str) -> Running {
+fn split_by_proxy(proxy: &Socks, login: &str) -> Running {
     let path = format!("prx=socks5:{login}{}", proxy.at);
     Running::with("127.0.0.1", &["a=addr:127.0.0.2", &path], &["--json"])
 }
@@ -185,7 +185,7 @@ fn client() -> UdpSocket {
 #[test]
 fn datagrams_of_all_sizes_pass_by_the_proxy_and_are_counted_without_its_header() {
     let proxy = Socks::start(Manner::Login);
-    let mut running = beside(&proxy, "anna:secret@");
+    let mut running = split_by_proxy(&proxy, "anna:secret@");
     let to = listen(&mut running);
     let sizes = [1, 0, 1200, 1472, 3, 60_000, 0, 9];
     let seen = exchange(&running, &client(), &to, &sizes);
@@ -234,7 +234,7 @@ fn each_session_has_an_association_of_its_own() {
 #[test]
 fn fragments_and_strangers_behind_the_proxy_are_dropped_and_counted() {
     let proxy = Socks::start(Manner::Noisy);
-    let mut running = beside(&proxy, "");
+    let mut running = split_by_proxy(&proxy, "");
     let to = listen(&mut running);
     exchange(&running, &client(), &to, &[100; 20]);
     running.interrupt();
@@ -258,7 +258,7 @@ fn wait_for(running: &mut Running, state: &str) -> Value {
 #[test]
 fn the_death_of_a_proxy_is_its_paths_and_its_return_brings_the_path_back() {
     let proxy = Socks::start(Manner::Login);
-    let mut running = beside(&proxy, "anna:secret@");
+    let mut running = split_by_proxy(&proxy, "anna:secret@");
     let (to, client) = (listen(&mut running), client());
     exchange(&running, &client, &to, &[100; 4]);
     let at = proxy.at;
@@ -298,7 +298,7 @@ fn with_its_only_proxy_dead_nothing_leaves_by_another_way() {
 #[test]
 fn a_proxy_that_grants_few_associations_serves_those_and_no_other_session() {
     let proxy = Socks::start(Manner::Few(1));
-    let mut running = beside(&proxy, "");
+    let mut running = split_by_proxy(&proxy, "");
     let to = listen(&mut running);
     let (first, second) = (client(), client());
     let by_proxy = |seen: &[SocketAddr]| {

@@ -1,5 +1,5 @@
-//! Tests of `anabranch pt` without tor. Programs reach a server through both ends, and each mistake
-//! is reported in one line.
+//! Tests of `anabranch pt` without tor. Programs reach a server through both ends, and each
+//! mistake is reported in one line.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -33,9 +33,9 @@ fn said_and_heard(port: u16, words: &[u8]) -> Vec<u8> {
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket.write_all(words).unwrap();
     socket.shutdown(Shutdown::Write).unwrap();
-    let mut came = Vec::new();
-    socket.read_to_end(&mut came).unwrap();
-    came
+    let mut received = Vec::new();
+    socket.read_to_end(&mut received).unwrap();
+    received
 }
 
 #[test]
@@ -97,9 +97,9 @@ fn a_site_is_made_covers_by_which_a_program_reaches_a_server() {
         .args(["pt", "crawl", "/nowhere", "--out", &covers, "--browser", "/nowhere"])
         .output()
         .unwrap();
-    let said = String::from_utf8(again.stderr).unwrap();
-    assert_eq!(again.status.code(), Some(1), "{said}");
-    assert!(said.contains("already exists") && said.lines().count() == 1, "{said}");
+    let output = String::from_utf8(again.stderr).unwrap();
+    assert_eq!(again.status.code(), Some(1), "{output}");
+    assert!(output.contains("already exists") && output.lines().count() == 1, "{output}");
 }
 
 #[test]
@@ -163,8 +163,8 @@ fn mistakes_are_told_in_a_line() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
         command.arg("pt").args(&words).current_dir(folder.path());
         let output = command.env_remove("TOR_PT_MANAGED_TRANSPORT_VER").output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
-        assert!(said.contains(wanted) && said.lines().count() == 1, "{words:?}: {said}");
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {message}");
+        assert!(message.contains(wanted) && message.lines().count() == 1, "{words:?}: {message}");
     }
 }

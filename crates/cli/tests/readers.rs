@@ -17,8 +17,8 @@ use running::{PATIENCE, Running};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-/// Starts an echo server that runs as long as this process, because the start of a program may take
-/// any time.
+/// Starts an echo server that runs as long as this process, because the start of a program may
+/// take any time.
 fn echo(server: &UdpSocket) {
     let server = server.try_clone().unwrap();
     server.set_read_timeout(None).unwrap();
@@ -102,9 +102,9 @@ fn terminal() -> (File, File) {
 }
 
 /// A splitter on a terminal. It is killed at the end of its test.
-struct Shown(Child);
+struct TerminalSplitter(Child);
 
-impl Shown {
+impl TerminalSplitter {
     fn ends_well(&mut self) {
         let deadline = Instant::now() + Duration::from_secs(10);
         while self.0.try_wait().unwrap().is_none() {
@@ -115,7 +115,7 @@ impl Shown {
     }
 }
 
-impl Drop for Shown {
+impl Drop for TerminalSplitter {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -147,7 +147,7 @@ fn free_address() -> SocketAddr {
     UdpSocket::bind(SocketAddr::from((host, 0))).unwrap().local_addr().unwrap()
 }
 
-fn on_terminal(terminal: &File, listen: SocketAddr, server: SocketAddr) -> Shown {
+fn on_terminal(terminal: &File, listen: SocketAddr, server: SocketAddr) -> TerminalSplitter {
     let stdio = || Stdio::from(terminal.try_clone().unwrap());
     let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
     command
@@ -160,7 +160,7 @@ fn on_terminal(terminal: &File, listen: SocketAddr, server: SocketAddr) -> Shown
         .stdin(stdio())
         .stdout(stdio())
         .stderr(stdio());
-    Shown(command.spawn().unwrap())
+    TerminalSplitter(command.spawn().unwrap())
 }
 
 /// Reports the position of the cursor, as a terminal does. Then reads until the view's column
@@ -194,8 +194,8 @@ fn warnings_that_nobody_reads_are_no_reason_to_stop() {
     works_unread("", &["--max-sessions", "1"]);
 }
 
-/// Checks that one client is served while others arrive. There is room for one session only, so the
-/// others cause warnings.
+/// Checks that one client is served while others arrive. There is room for one session only, so
+/// the others cause warnings.
 fn works_unread(redirections: &str, options: &[&str]) {
     let splitter = free_address();
     let mut running = Running::redirected(redirections, splitter, options);
@@ -218,10 +218,10 @@ fn works_unread(redirections: &str, options: &[&str]) {
     }
     running.interrupt();
     assert_eq!(running.child.wait().unwrap().code(), Some(0), "{redirections}");
-    let mut told = String::new();
-    errors.map(|mut errors| errors.read_to_string(&mut told).unwrap());
-    assert!(!told.contains("panicked"), "{redirections}: {told}");
-    let failures = told.matches("writing to standard output failed").count();
+    let mut report = String::new();
+    errors.map(|mut errors| errors.read_to_string(&mut report).unwrap());
+    assert!(!report.contains("panicked"), "{redirections}: {report}");
+    let failures = report.matches("writing to standard output failed").count();
     let failing = redirections.starts_with(['>', '1']) && options != ["--quiet"];
-    assert_eq!(failures, usize::from(failing), "{redirections}: {told}");
+    assert_eq!(failures, usize::from(failing), "{redirections}: {report}");
 }

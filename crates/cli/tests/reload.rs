@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// A splitter in front of a server, its configuration file, and a client.
-struct Scene {
+struct ReloadWorld {
     folder: TempDir,
     running: Running,
     client: UdpSocket,
@@ -32,13 +32,13 @@ fn settings(server: &UdpSocket, more: &str, paths: &str) -> String {
     format!("to = '{to}'\nschedule = 'round-robin'\nevery = '1p'\njson = true\n{more}\n{paths}")
 }
 
-impl Scene {
+impl ReloadWorld {
     /// Starts a splitter with the paths a and b.
-    fn new() -> Scene {
-        Scene::with("")
+    fn new() -> ReloadWorld {
+        ReloadWorld::with("")
     }
 
-    fn with(more: &str) -> Scene {
+    fn with(more: &str) -> ReloadWorld {
         let folder = TempDir::new().unwrap();
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
         let file = folder.path().join("split.toml");
@@ -48,7 +48,7 @@ impl Scene {
         let listen = running.next("listening")["listen"].as_str().unwrap().to_owned();
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();
-        Scene { folder, running, client, listen }
+        ReloadWorld { folder, running, client, listen }
     }
 
     fn file(&self) -> PathBuf {
@@ -80,7 +80,7 @@ fn names(about: &Value) -> Vec<&str> {
 
 #[test]
 fn a_session_goes_on_under_new_paths_and_a_path_that_stays_keeps_its_port() {
-    let mut scene = Scene::new();
+    let mut scene = ReloadWorld::new();
     let before = scene.seen(10);
     assert_eq!(before.len(), 2);
     scene.reload("", "a-c");
@@ -103,8 +103,8 @@ fn proxies_come_stay_and_go() {
     let (one, two) = (Socks::start(Manner::Open), Socks::start(Manner::Open));
     let through =
         |name: &str, proxy: &Socks| format!("[[path]]\nname = '{name}'\nsocks5 = '{}'\n", proxy.at);
-    let mut scene = Scene::new();
-    let adopt = |scene: &mut Scene, paths: &str, proxies: &str| {
+    let mut scene = ReloadWorld::new();
+    let adopt = |scene: &mut ReloadWorld, paths: &str, proxies: &str| {
         let text = settings(&scene.running.server, "", paths) + proxies;
         fs::write(scene.file(), text).unwrap();
         scene.running.signal("-HUP");
@@ -125,7 +125,7 @@ fn proxies_come_stay_and_go() {
 
 #[test]
 fn a_schedule_changes_and_the_seed_that_was_drawn_stays() {
-    let mut scene = Scene::new();
+    let mut scene = ReloadWorld::new();
     scene.reload("", "ab");
     let drawn = scene.running.next("reloaded")["seed"].clone();
     scene.reload("seed = 99\nhandshake = 'b'", "ab");
@@ -138,7 +138,7 @@ fn a_schedule_changes_and_the_seed_that_was_drawn_stays() {
 
 #[test]
 fn a_mistake_in_the_file_is_told_with_its_line_and_changes_nothing() {
-    let mut scene = Scene::new();
+    let mut scene = ReloadWorld::new();
     let before = scene.seen(4);
     let file = scene.file().display().to_string();
     scene.reload("evry = '1p'", "a");
@@ -167,7 +167,7 @@ fn a_mistake_in_the_file_is_told_with_its_line_and_changes_nothing() {
 fn what_holds_for_a_whole_run_is_not_changed() {
     let folder = TempDir::new().unwrap();
     let more = format!("trace = '{}'", folder.path().join("run.parquet").display());
-    let mut scene = Scene::with(&more);
+    let mut scene = ReloadWorld::with(&more);
     for (change, name) in [("fwmark = 7", "fwmark"), ("trace = '/tmp/other.parquet'", "trace")] {
         scene.reload(change, "ab");
         let text = scene.refused();

@@ -45,8 +45,8 @@ fn a_stranger_gets_silence_and_hurts_no_session() {
     thread::sleep(Duration::from_secs(1));
     for (stranger, says) in strangers.iter_mut().zip(says) {
         stranger.set_nonblocking(true).unwrap();
-        let heard = stranger.read(&mut [0; 64]).map_err(|error| error.kind());
-        assert_eq!(heard, Err(ErrorKind::WouldBlock), "{says:?}");
+        let received = stranger.read(&mut [0; 64]).map_err(|error| error.kind());
+        assert_eq!(received, Err(ErrorKind::WouldBlock), "{says:?}");
     }
     near.passes(300);
     far.program.find("stats", |stats| {
@@ -148,16 +148,16 @@ fn hostile(says: &'static [u8], again: &'static [u8]) -> SocketAddr {
     thread::spawn(move || {
         for mut client in listener.incoming().map_while(Result::ok) {
             thread::spawn(move || {
-                let mut heard = [0; 1_024];
+                let mut received = [0; 1_024];
                 // A server that is no far end may not wait for the client.
                 let _ = client.set_read_timeout(Some(Duration::from_millis(500)));
-                let _ = client.read(&mut heard);
+                let _ = client.read(&mut received);
                 let _ = client.write_all(says);
                 while !again.is_empty() && client.write_all(&again.repeat(64)).is_ok() {
                     thread::sleep(Duration::from_millis(20));
                 }
                 let _ = client.shutdown(Shutdown::Write);
-                while client.read(&mut heard).is_ok_and(|length| length > 0) {}
+                while client.read(&mut received).is_ok_and(|length| length > 0) {}
             });
         }
     });
@@ -209,42 +209,42 @@ fn each_hostile_server_is_one_line_with_its_paths_name_and_another_path_goes_on(
     all.extend(paths.iter().map(String::as_str));
     let begun = Instant::now();
     let mut near = far.near_with(&all, &["--same-egress"]);
-    let mut told: Vec<String> = Vec::new();
+    let mut inbox: Vec<String> = Vec::new();
     let mut state = Value::Null;
     while state != "up" {
         let mut keep = |event: &Value| {
             if event["event"] == "warning" {
-                told.push(event["text"].as_str().unwrap().to_owned());
+                inbox.push(event["text"].as_str().unwrap().to_owned());
             }
         };
         state = near.program.until("far_end", &mut keep)["state"].clone();
     }
     // This time suffices for a round trip and a retry, if the machine does not delay this program.
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
-    while told.len() < cases.len() {
-        told.push(near.program.next("warning")["text"].as_str().unwrap().to_owned());
+    while inbox.len() < cases.len() {
+        inbox.push(near.program.next("warning")["text"].as_str().unwrap().to_owned());
     }
     near.passes_at_last();
     for (n, (kind, _, _, words)) in named {
         let word = kind.split(':').next().unwrap();
         let start = format!("path 'bad-{n}' ({word}): ");
-        let of: Vec<_> = told.iter().filter(|text| text.starts_with(&start)).collect();
-        assert!(of.len() == 1 && of[0].contains(words), "{start}{words}: {told:#?}");
+        let of: Vec<_> = inbox.iter().filter(|text| text.starts_with(&start)).collect();
+        assert!(of.len() == 1 && of[0].contains(words), "{start}{words}: {inbox:#?}");
     }
-    assert!(!told.iter().any(|text| text.contains("secret") || text.contains(char::is_control)));
+    assert!(!inbox.iter().any(|text| text.contains("secret") || text.contains(char::is_control)));
     assert!(peak_kib(&near.program) < 100 << 10, "{} KiB", peak_kib(&near.program));
     let summary = near.end();
     assert_eq!(summary["sessions"], 1, "{summary}");
 }
 
 /// A relay to the far end. While it is shut, it does not forward the far end's answers.
-struct Valve {
+struct PausableRelay {
     at: SocketAddr,
     is_shut: Arc<AtomicBool>,
 }
 
-impl Valve {
-    fn start(to: SocketAddr) -> Valve {
+impl PausableRelay {
+    fn start(to: SocketAddr) -> PausableRelay {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
         let is_shut: Arc<AtomicBool> = Arc::default();
@@ -268,7 +268,7 @@ impl Valve {
                 });
             }
         });
-        Valve { at, is_shut }
+        PausableRelay { at, is_shut }
     }
 }
 
@@ -277,7 +277,7 @@ impl Valve {
 #[test]
 fn a_client_that_does_not_read_costs_no_memory_and_no_session() {
     let mut far = Far::start();
-    let valve = Valve::start(far.tcp);
+    let valve = PausableRelay::start(far.tcp);
     let mut near = far.near(&["u=addr:127.0.0.2", &format!("v=tcp:{}", valve.at)]);
     near.is_up();
     near.all_work();
@@ -314,7 +314,7 @@ fn a_client_that_does_not_read_costs_no_memory_and_no_session() {
 #[test]
 fn a_stream_that_stalls_does_not_hold_up_what_comes_by_another_path() {
     let far = Far::start();
-    let valve = Valve::start(far.tcp);
+    let valve = PausableRelay::start(far.tcp);
     let mut near = far.near(&["u=addr:127.0.0.2", &format!("v=tcp:{}", valve.at)]);
     near.is_up();
     near.all_work();
@@ -329,8 +329,8 @@ fn a_stream_that_stalls_does_not_hold_up_what_comes_by_another_path() {
         datagram[..4].copy_from_slice(&number.to_be_bytes());
         near.client.send_to(&datagram, near.listen).unwrap();
         sent.push(Instant::now());
-        let came = near.take(&mut room).filter(|number| *number >= first);
-        delays.extend(came.map(|number| sent[(number - first) as usize].elapsed()));
+        let received = near.take(&mut room).filter(|number| *number >= first);
+        delays.extend(received.map(|number| sent[(number - first) as usize].elapsed()));
     }
     near.sent += 600;
     let longest = delays.iter().max().unwrap();
@@ -342,8 +342,8 @@ fn a_stream_that_stalls_does_not_hold_up_what_comes_by_another_path() {
     assert_eq!(near.end()["sessions"], 1);
 }
 
-/// Two relays to the far end. While they are crossed, each one forwards its client's packets on the
-/// other one's stream.
+/// Two relays to the far end. While they are crossed, each one forwards its client's packets on
+/// the other one's stream.
 struct Crossing {
     at: [SocketAddr; 2],
     is_crossed: Arc<AtomicBool>,

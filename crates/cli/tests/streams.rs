@@ -82,8 +82,8 @@ fn at_idle_a_stream_takes_hardly_longer_than_datagrams() {
     ];
     for kind in kinds {
         let stream = fastest(&kind);
-        let told = format!("{kind}: {stream:?}, by datagrams {datagrams:?}");
-        assert!(stream < datagrams + Duration::from_millis(1), "{told}");
+        let message = format!("{kind}: {stream:?}, by datagrams {datagrams:?}");
+        assert!(stream < datagrams + Duration::from_millis(1), "{message}");
     }
 }
 
@@ -209,9 +209,9 @@ fn a_path_in_tls_needs_a_certificate_to_compare_with() {
     let key = far.folder.path().join("home.key").display().to_string();
     let output =
         anabranch(&[&fixed[..], &["--key", &key, "--path", "a=tls:127.0.0.1:443"]].concat());
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{told}");
-    assert!(told.contains("--tls-fingerprint") && told.contains("--tls-ca"), "{told}");
+    let report = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{report}");
+    assert!(report.contains("--tls-fingerprint") && report.contains("--tls-ca"), "{report}");
 }
 
 /// Starts a web server that answers with the request line.
@@ -249,22 +249,22 @@ fn strangers_see_the_web_server_behind_and_clients_do_not() {
         let mut stranger = TcpStream::connect(at).unwrap();
         stranger.set_read_timeout(Some(PATIENCE)).unwrap();
         stranger.write_all(says).unwrap();
-        let mut heard = Vec::new();
-        let _ = stranger.read_to_end(&mut heard);
-        String::from_utf8_lossy(&heard).into_owned()
+        let mut received = Vec::new();
+        let _ = stranger.read_to_end(&mut received);
+        String::from_utf8_lossy(&received).into_owned()
     };
     for at in [far.tcp, far.tls] {
-        let heard = ask(at, b"GET /page HTTP/1.1\r\nHost: a\r\n\r\n");
-        assert!(heard.ends_with("GET /page HTTP/1.1"), "{heard}");
+        let received = ask(at, b"GET /page HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(received.ends_with("GET /page HTTP/1.1"), "{received}");
     }
     // The bytes of a client are sent again. The far end accepts each packet only once.
     let replayed = recorder.recorded();
     assert!(replayed.len() > 100, "{}", replayed.len());
-    let heard = ask(far.tcp, &replayed);
-    assert!(heard.starts_with("HTTP/1.1 200 OK"), "{heard}");
+    let received = ask(far.tcp, &replayed);
+    assert!(received.starts_with("HTTP/1.1 200 OK"), "{received}");
     // The far end waits five seconds for the rest of an incomplete packet.
-    let heard = ask(far.tcp, b"\0\x40hello");
-    assert!(heard.starts_with("HTTP/1.1 200 OK"), "{heard}");
+    let received = ask(far.tcp, b"\0\x40hello");
+    assert!(received.starts_with("HTTP/1.1 200 OK"), "{received}");
     far.program.find("stats", |stats| stats["streams"]["handed"] == 4);
     near.passes(300);
     assert_eq!(far.program.find("stats", |_| true)["streams"]["bound"], 2);
@@ -434,10 +434,10 @@ fn captures_hold_the_bytes_that_passed_a_stream() {
 fn without_a_far_end_a_stream_is_refused_with_what_to_do() {
     let fixed = ["split", "--check", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9"];
     let output = anabranch(&[&fixed[..], &["--path", "a=tcp:"]].concat());
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{told}");
-    assert!(told.contains("path 'a' is a TCP connection, which needs a far end"), "{told}");
-    assert!(told.contains("--listen-tcp"), "{told}");
+    let report = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{report}");
+    assert!(report.contains("path 'a' is a TCP connection, which needs a far end"), "{report}");
+    assert!(report.contains("--listen-tcp"), "{report}");
 }
 
 #[test]
@@ -452,10 +452,10 @@ fn streams_through_one_interface_are_one_path_unless_proxies_set_them_apart() {
     let same = check(&["a=addr:127.0.0.2,tcp:", "b=addr:127.0.0.2"]);
     assert_eq!(same.status.code(), Some(2), "{same:?}");
     let apart = check(&["a=onion:2", "b=http:127.0.0.1:3128", "c=tcp:"]);
-    let told = String::from_utf8(apart.stdout.clone()).unwrap();
+    let report = String::from_utf8(apart.stdout.clone()).unwrap();
     assert!(apart.status.success(), "{apart:?}");
-    assert!(told.contains("a-1") && told.contains("a-2"), "{told}");
-    assert!(!told.contains(":stream@"), "no password shows: {told}");
+    assert!(report.contains("a-1") && report.contains("a-2"), "{report}");
+    assert!(!report.contains(":stream@"), "no password shows: {report}");
 }
 
 /// A path becomes a stream, another stream, and datagrams again. The session continues.
@@ -523,13 +523,13 @@ fn a_file_names_streams_by_their_own_keys() {
     );
     fs::write(Path::new(&file), &text).unwrap();
     let output = anabranch(&["split", "--check", &file]);
-    let told = String::from_utf8(output.stdout.clone()).unwrap();
+    let report = String::from_utf8(output.stdout.clone()).unwrap();
     assert!(output.status.success(), "{output:?}");
     for words in ["tcp:127.0.0.1:443", "http:anna:...@127.0.0.1:3128", "c-2", "ssh:anna@relay"] {
-        assert!(told.contains(words), "{words} in {told}");
+        assert!(report.contains(words), "{words} in {report}");
     }
     fs::write(Path::new(&file), text.replace("address = '127.0.0.2'", "ports = 4")).unwrap();
     let output = anabranch(&["split", "--check", &file]);
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert!(told.contains("cannot have 'ports'"), "{told}");
+    let report = String::from_utf8(output.stderr).unwrap();
+    assert!(report.contains("cannot have 'ports'"), "{report}");
 }

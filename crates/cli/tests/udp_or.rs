@@ -62,10 +62,10 @@ fn exchange(socks: SocketAddr, up: usize, down: usize) {
     let port = server.local_addr().unwrap().port();
     let serving = thread::spawn(move || {
         let (mut program, _) = server.accept().unwrap();
-        let mut came = vec![0; up];
-        program.read_exact(&mut came).unwrap();
+        let mut received = vec![0; up];
+        program.read_exact(&mut received).unwrap();
         program.write_all(&file(down)).unwrap();
-        came
+        received
     });
     let (mut stream, code) = connect(socks, port);
     assert_eq!(code, 0, "the stream is open");
@@ -157,10 +157,10 @@ fn files_arrive_whole_over_several_circuits_by_each_schedule() {
 fn an_unsound_mix_names_the_layer_that_lacks_something() {
     let design = ["--design", "mudp-or", "--schedule", "eta", "--udp-or-congestion", "cubic"];
     let words = ["client", "--listen", "127.0.0.1:0", "--authority", program::NOBODY];
-    let (status, said) = Program::start(&[&words[..], &design].concat()).ended();
-    assert_eq!(status.code(), Some(2), "{said}");
-    assert!(said.contains("cubic has one window for all circuits"), "{said}");
-    assert!(said.contains("--udp-or-congestion bbr"), "{said}");
+    let (status, message) = Program::start(&[&words[..], &design].concat()).ended();
+    assert_eq!(status.code(), Some(2), "{message}");
+    assert!(message.contains("cubic has one window for all circuits"), "{message}");
+    assert!(message.contains("--udp-or-congestion bbr"), "{message}");
 }
 
 #[test]
@@ -174,8 +174,9 @@ fn a_network_without_such_relays_is_named_and_programs_are_refused() {
     let mut client = Program::start(&[&words[..], &more].concat());
     let listening = client.next("listening");
     let socks: SocketAddr = listening["addresses"][0].as_str().unwrap().parse().unwrap();
-    let told = |object: &Value| object["what"].as_str().is_some_and(|text| text.contains("UDP-OR"));
-    let trouble = client.find("trouble", told);
+    let text_of =
+        |object: &Value| object["what"].as_str().is_some_and(|text| text.contains("UDP-OR"));
+    let trouble = client.find("trouble", text_of);
     assert!(trouble["what"].as_str().unwrap().contains("--udp-or"), "{trouble}");
     assert_ne!(connect(socks, 9).1, 0, "the program is refused");
 }
@@ -202,7 +203,7 @@ fn a_relay_counts_its_lossy_circuits_and_says_what_it_lacks() {
     assert!(text.contains("anabranch_relay_lossy_garbage_total 0"), "{text}");
     drop(relay);
     let mut relay = Program::start(&[&usual[..], &["--udp-or", "--link", "tls"]].concat());
-    let (status, said) = relay.ended();
-    assert_eq!(status.code(), Some(2), "{said}");
-    assert!(said.contains("--udp-or needs QUIC: add quic to --link"), "{said}");
+    let (status, message) = relay.ended();
+    assert_eq!(status.code(), Some(2), "{message}");
+    assert!(message.contains("--udp-or needs QUIC: add quic to --link"), "{message}");
 }

@@ -113,7 +113,7 @@ impl Core {
         let mut unsplit = self.unsplit.clone();
         let alive = self.sessions.values().filter(|session| session.is_unsplit());
         let far_end = self.common.config.far_end;
-        alive.for_each(|session| unsplit.add(session.origin.id, session.why_kept(far_end)));
+        alive.for_each(|session| unsplit.add(session.origin.id, session.stay_reason(far_end)));
         Snapshot {
             paths,
             removed: self.removed,
@@ -254,8 +254,8 @@ impl Core {
         let id = SessionId(self.next_session);
         self.next_session += 1;
         let others = self.sessions.values().filter(|other| other.origin.ends.1 == server);
-        let heard_before = others.filter_map(|other| other.last_heard()).max();
-        let origin = Origin { id, ends, local, chain, heard_before };
+        let last_answer_before = others.filter_map(|other| other.last_heard()).max();
+        let origin = Origin { id, ends, local, chain, last_answer_before };
         self.sessions.insert(id, Box::new(Session::new(origin, now, &self.common.config)));
         self.clients.insert(ends, id);
         self.unanswered.push_back(id);
@@ -304,8 +304,8 @@ impl Core {
         }
         self.next_eviction = now + EVICTION_PAUSE;
         let (&id, idlest) =
-            self.sessions.iter().min_by_key(|(_, session)| session.client_heard())?;
-        if now.since(idlest.client_heard()) < EVICTABLE {
+            self.sessions.iter().min_by_key(|(_, session)| session.last_client_datagram())?;
+        if now.since(idlest.last_client_datagram()) < EVICTABLE {
             return None;
         }
         self.close(id, CloseReason::Evicted);
@@ -325,7 +325,7 @@ impl Core {
         }
         self.common.no_path += session.waiting() as u64;
         if session.is_unsplit() {
-            self.unsplit.add(id, session.why_kept(self.common.config.far_end));
+            self.unsplit.add(id, session.stay_reason(self.common.config.far_end));
         }
         self.common.outputs.push_back(Output::Close { session: id });
         self.common.outputs.push_back(Output::Event(Event::Closed { session: id, reason }));
@@ -354,7 +354,7 @@ impl Core {
     fn on_timeout(&mut self, now: Time, id: SessionId) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         session.armed = None;
-        if now.since(session.client_heard()) >= self.common.config.idle {
+        if now.since(session.last_client_datagram()) >= self.common.config.idle {
             self.close(id, CloseReason::Idle);
             return;
         }
@@ -470,8 +470,8 @@ fn check(config: &Config) -> Result<(), SpecError> {
     config.schedule.build(config.scheduled(), seed::stream(config.seed, 0, "trial")).map(drop)
 }
 
-/// Returns whether `old` and `new` agree in all settings that affect the schedule's random choices.
-/// If so, sessions keep the choices that they have already drawn.
+/// Returns whether `old` and `new` agree in all settings that affect the schedule's random
+/// choices. If so, sessions keep the choices that they have already drawn.
 fn draws_alike(old: &Config, new: &Config, numbers: &Renumbering) -> bool {
     let drawn = |config: &Config| {
         (config.schedule.to_string(), config.every, config.redraw, config.seed, config.scheduled())

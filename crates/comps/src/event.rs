@@ -65,8 +65,9 @@ pub enum Event {
         /// Length of the silence.
         waited: Duration,
     },
-    /// The session uses fewer four-tuples than its paths and ports allow, because a QUIC connection
-    /// may use only a limited number ([`Config::quic_tuples`](crate::Config::quic_tuples)).
+    /// The session uses fewer four-tuples than its paths and ports allow, because a QUIC
+    /// connection may use only a limited number
+    /// ([`Config::quic_tuples`](crate::Config::quic_tuples)).
     TuplesCut {
         /// The session.
         session: SessionId,
@@ -99,7 +100,7 @@ pub enum Event {
         /// The path on which the session stays.
         path: PathId,
         /// The reason.
-        why: Kept,
+        why: StayReason,
     },
     /// The schedule can no longer choose a path, either for one session or for all.
     Down {
@@ -156,7 +157,7 @@ pub enum Event {
 
 /// The reason why a session stays on one path, or was never split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum StayReason {
     /// The session has had only one run (the consecutive datagrams between two choices of a path).
     Short,
     /// The handshake of a QUIC connection is not confirmed.

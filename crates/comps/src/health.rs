@@ -52,7 +52,7 @@ pub(crate) struct Activity {
 pub(crate) struct Health {
     rtt: RttFilter,
     sent: Option<Time>,
-    heard: Option<Time>,
+    last_arrival: Option<Time>,
     /// Number of answers on this path since it was last down.
     answers: u32,
     silence: Option<Silence>,
@@ -80,8 +80,8 @@ impl Health {
     }
 
     /// Returns when a datagram of the server last arrived on this path.
-    pub(crate) fn heard(&self) -> Option<Time> {
-        self.heard
+    pub(crate) fn last_arrival(&self) -> Option<Time> {
+        self.last_arrival
     }
 
     /// Returns whether the session avoids this path because it is down.
@@ -133,7 +133,7 @@ impl Health {
     /// down and is now up again.
     pub(crate) fn on_heard(&mut self, now: Time) -> bool {
         self.rtt.on_heard(now);
-        self.heard = Some(now);
+        self.last_arrival = Some(now);
         self.silence = None;
         self.doubted = None;
         self.answers = self.answers.saturating_add(1);
@@ -145,7 +145,7 @@ impl Health {
     }
 
     /// Returns the reason to report when the path is taken out of use because it is silent.
-    pub(crate) fn why_silent(&self) -> DownReason {
+    pub(crate) fn silence_reason(&self) -> DownReason {
         match self.answers {
             1..=FEW => DownReason::DataUnanswered,
             _ => DownReason::Silent,
@@ -187,7 +187,7 @@ impl Health {
     /// server was active, and no answer has ever arrived on it. A new suspicion begins at `now`.
     pub(crate) fn doubt(&mut self, now: Time) -> Option<Time> {
         let used = self.silence.filter(|silence| silence.server_was_active)?.used;
-        (used >= DOUBT && self.heard.is_none()).then(|| *self.doubted.get_or_insert(now))
+        (used >= DOUBT && self.last_arrival.is_none()).then(|| *self.doubted.get_or_insert(now))
     }
 
     /// Returns whether datagrams of this path are also sent on another path, on which answers

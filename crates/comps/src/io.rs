@@ -140,7 +140,7 @@ pub enum Output {
         local: Option<IpAddr>,
         /// The batch that was held to restore the order; `None` for the batch that the core has
         /// just handled.
-        held: Option<Held>,
+        held: Option<HeldDatagrams>,
     },
     /// Find the server's address for a new session, and report it with [`Input::Resolved`].
     Resolve {
@@ -161,7 +161,7 @@ pub enum Output {
 /// Datagrams to a client that were held until earlier datagrams had arrived
 /// ([`Config::in_order`](crate::Config::in_order)).
 #[derive(Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldDatagrams {
     /// The datagrams, stored one after the other.
     pub bytes: Box<[u8]>,
     /// Length in bytes of each datagram; the last one may be shorter.

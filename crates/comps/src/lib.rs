@@ -42,8 +42,8 @@ mod waiting;
 pub use batch::Batch;
 pub use config::{Config, EVERY, FAR_END_EVERY, FAR_END_SCHEDULE, Guess, SCHEDULE};
 pub use core::Core;
-pub use event::{CloseReason, DownReason, Event, Kept, SessionId};
-pub use io::{Failure, Held, Input, Output, Payload};
+pub use event::{CloseReason, DownReason, Event, SessionId, StayReason};
+pub use io::{Failure, HeldDatagrams, Input, Output, Payload};
 pub use protocol::Protocol;
 pub use renumber::Renumbering;
 pub use stats::{

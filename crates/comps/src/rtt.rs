@@ -37,7 +37,7 @@ const AGREE: u32 = 2;
 #[derive(Debug, Default)]
 pub(crate) struct RttFilter {
     sent: Option<Time>,
-    heard: Option<Time>,
+    last_arrival: Option<Time>,
     asked: Option<Time>,
     window_began: Time,
     now: Option<Duration>,
@@ -63,7 +63,7 @@ impl RttFilter {
 
     /// Records a datagram of the server that arrived on this path.
     pub(crate) fn on_heard(&mut self, now: Time) {
-        self.heard = Some(now);
+        self.last_arrival = Some(now);
         let Some(asked) = self.asked.take() else { return };
         let sample = now.since(asked);
         if sample <= LATEST {
@@ -101,13 +101,13 @@ impl RttFilter {
         let Some(sent) = self.sent else { return true };
         let left = now.since(sent);
         if left > LATEST {
-            return self.heard.is_none_or(|heard| now.since(heard) >= LEAST);
+            return self.last_arrival.is_none_or(|last_arrival| now.since(last_arrival) >= LEAST);
         }
         let rtt = self.lowest();
-        let heard = self.heard.filter(|heard| *heard >= sent);
-        heard.is_some_and(|heard| {
+        let last_arrival = self.last_arrival.filter(|last_arrival| *last_arrival >= sent);
+        last_arrival.is_some_and(|last_arrival| {
             left >= rtt.map_or(UNKNOWN, |rtt| rtt * 2).max(LEAST)
-                && now.since(heard) >= rtt.unwrap_or(UNKNOWN).max(LEAST)
+                && now.since(last_arrival) >= rtt.unwrap_or(UNKNOWN).max(LEAST)
         })
     }
 

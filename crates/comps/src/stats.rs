@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-use crate::{Kept, SessionId};
+use crate::{SessionId, StayReason};
 
 /// Traffic in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -117,14 +117,14 @@ pub struct Unsplit {
     /// Number of sessions that were never split.
     pub sessions: u64,
     /// The first sessions that were never split, each with the reason; at most [`Unsplit::NAMED`].
-    pub first: Vec<(SessionId, Kept)>,
+    pub first: Vec<(SessionId, StayReason)>,
 }
 
 impl Unsplit {
     /// Maximum number of sessions in [`Unsplit::first`].
     pub const NAMED: usize = 10;
 
-    pub(crate) fn add(&mut self, session: SessionId, why: Kept) {
+    pub(crate) fn add(&mut self, session: SessionId, why: StayReason) {
         self.sessions += 1;
         if self.first.len() < Unsplit::NAMED {
             self.first.push((session, why));

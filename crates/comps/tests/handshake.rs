@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anabranch_comps::{Config, Event, Protocol};
 use anabranch_multipath::{PathId, Time};
-use world::{Follower, Seen, Server, World, client, config, link, lossy, numbered};
+use world::{Follower, SeenAddress, Server, World, client, config, link, lossy, numbered};
 
 const MS: Duration = Duration::from_millis(1);
 const CLIENT: &[u8] = b"client__";
@@ -53,7 +53,12 @@ impl Default for QuicServer {
 const CONFIRMED: u8 = 1;
 
 impl Server for QuicServer {
-    fn hear(&mut self, now: Time, from: Seen, datagram: &[u8]) -> Vec<(Seen, Vec<u8>)> {
+    fn receive(
+        &mut self,
+        now: Time,
+        from: SeenAddress,
+        datagram: &[u8],
+    ) -> Vec<(SeenAddress, Vec<u8>)> {
         let kind = is_long(datagram).then(|| datagram[0] >> 4 & 3);
         match kind {
             Some(INITIAL) => vec![
@@ -82,9 +87,9 @@ fn connect(world: &mut World<QuicServer>, end: Time) {
 fn connect_by(world: &mut World<QuicServer>, id: &[u8], end: Time) {
     let mut tick = 0u64;
     while world.now < end {
-        let heard = world.returned.get(&client(0));
+        let received = world.returned.get(&client(0));
         let has = |wanted: &dyn Fn(&[u8]) -> bool| {
-            heard.is_some_and(|all| all.iter().any(|(_, d)| wanted(d)))
+            received.is_some_and(|all| all.iter().any(|(_, d)| wanted(d)))
         };
         let has_flight = has(&|datagram| is_long(datagram));
         let is_confirmed = has(&|d| !is_long(d) && d.ends_with(&[CONFIRMED; 30]));
@@ -202,10 +207,10 @@ fn a_connection_uses_no_more_four_tuples_than_allowed_and_says_so() {
 fn where_the_handshake_path_is_broken_the_handshake_waits_and_leaves_by_no_other() {
     let mut world = World::new(with_handshake_path(), QuicServer::default());
     let broken = Some(anabranch_comps::DownReason::Interface);
-    world.tell(anabranch_comps::Input::Path { path: PathId(3), broken });
+    world.feed(anabranch_comps::Input::Path { path: PathId(3), broken });
     connect(&mut world, Time::from_millis(500));
     assert!(world.sent.is_empty());
-    world.tell(anabranch_comps::Input::Path { path: PathId(3), broken: None });
+    world.feed(anabranch_comps::Input::Path { path: PathId(3), broken: None });
     assert!(!world.sent.is_empty() && world.sent.iter().all(|sent| sent.path == PathId(3)));
 }
 
@@ -276,7 +281,7 @@ fn a_last_flight_that_still_waits_confirms_nothing() {
     world.run_until(Time::from_millis(20));
     world.answer((session, tuple), long(INITIAL, CLIENT, SERVER));
     world.run_until(Time::from_millis(40));
-    world.tell(anabranch_comps::Input::Path {
+    world.feed(anabranch_comps::Input::Path {
         path: PathId(3),
         broken: Some(anabranch_comps::DownReason::Interface),
     });

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anabranch_comps::{Config, DownReason, Event, Failure, Input, SessionId, TupleId};
 use anabranch_multipath::{PathId, Time};
 use anabranch_netem::LinkSettings;
-use world::{DELAY, Follower, Mute, Seen, Server, World, client, config, link, numbered};
+use world::{DELAY, Follower, Mute, SeenAddress, Server, World, client, config, link, numbered};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -71,11 +71,16 @@ fn a_path_slower_than_the_others_comes_back_too() {
 /// 0xaa. Mosh likewise does not answer acknowledgements.
 #[derive(Default)]
 struct Choosy {
-    newest: Option<Seen>,
+    newest: Option<SeenAddress>,
 }
 
 impl Server for Choosy {
-    fn hear(&mut self, _now: Time, from: Seen, datagram: &[u8]) -> Vec<(Seen, Vec<u8>)> {
+    fn receive(
+        &mut self,
+        _now: Time,
+        from: SeenAddress,
+        datagram: &[u8],
+    ) -> Vec<(SeenAddress, Vec<u8>)> {
         self.newest = Some(from);
         let answer = (datagram[0] == 0xaa).then(|| (from, datagram.to_vec()));
         answer.into_iter().collect()
@@ -151,7 +156,7 @@ fn a_local_error_takes_a_path_out_at_once_and_its_absence_brings_it_back() {
         datagrams: 1,
         bytes: 200,
     };
-    world.tell(error);
+    world.feed(error);
     assert_eq!(downs(&world), [(ms(1000), 1, DownReason::Unreachable)]);
     world.cut(1, true);
     world.stream(client(0), 5 * MS, ms(1900));
@@ -167,7 +172,7 @@ fn a_closed_port_of_the_server_is_not_the_paths_fault() {
     let mut world = World::new(config(2, "round-robin", "10p"), Follower::default());
     world.stream(client(0), 5 * MS, ms(100));
     let failure = Failure::Refused;
-    world.tell(Input::Failed {
+    world.feed(Input::Failed {
         session: SessionId(0),
         tuple: TupleId(1),
         failure,
@@ -183,14 +188,14 @@ fn with_no_path_left_datagrams_wait_then_drop_and_what_still_waits_goes_when_one
     let mut world = World::new(config(2, "round-robin", "10p"), Follower::default());
     world.stream(client(0), 5 * MS, ms(100));
     let broken = |path, broken| Input::Path { path: PathId(path), broken };
-    world.tell(broken(0, Some(DownReason::Interface)));
-    world.tell(broken(1, Some(DownReason::Interface)));
+    world.feed(broken(0, Some(DownReason::Interface)));
+    world.feed(broken(1, Some(DownReason::Interface)));
     let before = world.sent.len();
     world.stream(client(0), 5 * MS, ms(6000));
     assert_eq!(world.sent.len(), before, "nothing leaves");
     assert_eq!(world.core.snapshot().waiting, 128, "the queue is bounded");
     assert_eq!(world.core.snapshot().no_path, 1180 - 128);
-    world.tell(broken(1, None));
+    world.feed(broken(1, None));
     assert_eq!(world.sent.len(), before + 128);
     world.run_until(ms(7000));
     assert_eq!(world.core.snapshot().waiting, 0);
@@ -199,7 +204,7 @@ fn with_no_path_left_datagrams_wait_then_drop_and_what_still_waits_goes_when_one
 #[test]
 fn what_waits_too_long_is_dropped() {
     let mut world = World::new(config(1, "round-robin", "10p"), Mute);
-    world.tell(Input::Path { path: PathId(0), broken: Some(DownReason::Interface) });
+    world.feed(Input::Path { path: PathId(0), broken: Some(DownReason::Interface) });
     world.client(client(0), &numbered(1));
     world.run_until(ms(3100));
     let snapshot = world.core.snapshot();
@@ -212,9 +217,9 @@ fn idle_paths_are_kept_open_only_by_copies_of_the_sessions_own_keep_alives() {
     world.stream(client(0), 10 * MS, ms(500));
     // Path 0 breaks for a moment, so that path 1 gets a NAT mapping to preserve. Path 2 has no
     // mapping.
-    world.tell(Input::Path { path: PathId(0), broken: Some(DownReason::Interface) });
+    world.feed(Input::Path { path: PathId(0), broken: Some(DownReason::Interface) });
     world.stream(client(0), 10 * MS, ms(1000));
-    world.tell(Input::Path { path: PathId(0), broken: None });
+    world.feed(Input::Path { path: PathId(0), broken: None });
     let before = world.sent.len();
     world.run_until(ms(60_000));
     assert_eq!(world.sent.len(), before, "a silent session sends nothing of its own");
@@ -258,7 +263,7 @@ fn an_error_on_top_of_silence_does_not_bring_a_dead_path_back() {
     world.cut(1, true);
     world.stream(client(0), 5 * MS, ms(6000));
     let failure = Failure::Unreachable;
-    world.tell(Input::Failed {
+    world.feed(Input::Failed {
         session: SessionId(0),
         tuple: TupleId(1),
         failure,
@@ -274,14 +279,14 @@ fn what_waits_for_one_path_is_not_kept_young_by_the_comings_and_goings_of_others
     let config =
         Config { handshake: Some(1), handshake_scheduled: false, ..config(2, "round-robin", "1p") };
     let mut world = World::new(config, Mute);
-    world.tell(Input::Path { path: PathId(1), broken: Some(DownReason::Interface) });
+    world.feed(Input::Path { path: PathId(1), broken: Some(DownReason::Interface) });
     let query = b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0\x07example\x03org\0\0\x01\0\x01";
     world.client(client(0), query);
     assert_eq!(world.core.snapshot().waiting, 1, "a query waits for its own path");
     for step in 1..5 {
         world.run_until(ms(step * 1000));
-        world.tell(Input::Path { path: PathId(0), broken: Some(DownReason::Interface) });
-        world.tell(Input::Path { path: PathId(0), broken: None });
+        world.feed(Input::Path { path: PathId(0), broken: Some(DownReason::Interface) });
+        world.feed(Input::Path { path: PathId(0), broken: None });
     }
     assert_eq!(world.core.snapshot().waiting, 0);
 }
@@ -295,11 +300,11 @@ fn before_a_far_end_a_path_is_down_when_the_driver_says_so_and_nothing_is_copied
     world.stream(client(0), 5 * MS, ms(8000));
     assert_eq!(downs(&world), [], "a far end answers by a schedule of its own");
     let unheard = Some(DownReason::Unheard);
-    world.tell(Input::Path { path: PathId(1), broken: unheard });
+    world.feed(Input::Path { path: PathId(1), broken: unheard });
     world.stream(client(0), 5 * MS, ms(12_000));
     assert_eq!(world.counts(ms(8010), ms(12_000))[1], 0, "nothing tries it by itself");
     world.cut(1, false);
-    world.tell(Input::Path { path: PathId(1), broken: None });
+    world.feed(Input::Path { path: PathId(1), broken: None });
     world.stream(client(0), 5 * MS, ms(16_000));
     assert!(world.counts(ms(12_010), ms(16_000))[1] >= 200);
     // With a splitter, a keep-alive after a long silence is copied to idle paths. With a far end,

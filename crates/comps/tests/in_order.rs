@@ -8,18 +8,18 @@ use std::time::Duration;
 use anabranch_comps::{Config, Event};
 use anabranch_multipath::Time;
 use anabranch_netem::LinkSettings;
-use world::{Seen, Server, World, client, config, link, numbered};
+use world::{SeenAddress, Server, World, client, config, link, numbered};
 
 const MS: Duration = Duration::from_millis(1);
 
 /// A server that sends on request of the test, to the address of the client's latest datagram.
 #[derive(Default)]
 struct Sender {
-    latest: Option<Seen>,
+    latest: Option<SeenAddress>,
 }
 
 impl Server for Sender {
-    fn hear(&mut self, _: Time, from: Seen, _: &[u8]) -> Vec<(Seen, Vec<u8>)> {
+    fn receive(&mut self, _: Time, from: SeenAddress, _: &[u8]) -> Vec<(SeenAddress, Vec<u8>)> {
         self.latest = Some(from);
         Vec::new()
     }
@@ -102,7 +102,7 @@ fn what_is_allowed_is_kept() {
 /// Returns a world with two equal paths. The client has moved to the second path, and the server
 /// has received its datagram but has not answered there. Also returns the client's old and new
 /// address, as the server sees them.
-fn about_to_move() -> (World<Sender>, Seen, Seen) {
+fn about_to_move() -> (World<Sender>, SeenAddress, SeenAddress) {
     let mut world = World::with_links(
         Config { in_order: Some(30 * MS), ..config(2, "round-robin", "100ms") },
         Sender::default(),

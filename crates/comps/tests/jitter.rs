@@ -23,7 +23,7 @@ fn times() -> Vec<Time> {
 
 /// Sends a datagram at each of `times`, and waits until all have left. Returns the time, path and
 /// content of each datagram that left.
-fn carried(world: &mut World<Mute>, times: &[Time]) -> Vec<(Time, u16, Vec<u8>)> {
+fn deliveries(world: &mut World<Mute>, times: &[Time]) -> Vec<(Time, u16, Vec<u8>)> {
     for (number, &at) in (0..).zip(times) {
         world.run_until(at);
         world.client(client(0), &numbered(number));
@@ -35,11 +35,11 @@ fn carried(world: &mut World<Mute>, times: &[Time]) -> Vec<(Time, u16, Vec<u8>)>
 #[test]
 fn each_datagram_leaves_once_in_order_and_within_the_range() {
     let mut world = World::new(jittery(3, "10ms", "2-20ms"), Mute);
-    let left = carried(&mut world, &times());
+    let left = deliveries(&mut world, &times());
     assert_eq!(left.len(), 400);
-    for (number, ((at, _, datagram), came)) in (0..).zip(left.iter().zip(times())) {
+    for (number, ((at, _, datagram), received)) in (0..).zip(left.iter().zip(times())) {
         assert_eq!(*datagram, numbered(number), "the order is kept");
-        assert!((2 * MS..=20 * MS).contains(&at.since(came)), "{:?}", at.since(came));
+        assert!((2 * MS..=20 * MS).contains(&at.since(received)), "{:?}", at.since(received));
     }
     let snapshot = world.core.snapshot();
     assert_eq!((snapshot.hurried, snapshot.waiting, snapshot.no_path), (0, 0, 0));
@@ -62,7 +62,7 @@ fn the_lab_delays_and_splits_as_the_splitter_does() {
     };
     let nanos = |seconds: f64| Time::from_nanos((seconds * 1e9).round() as u64);
     let lab: Vec<(Time, u16)> = late.iter().map(|&at| (nanos(at), path(nanos(at)))).collect();
-    let left = carried(&mut World::new(config, Mute), &times());
+    let left = deliveries(&mut World::new(config, Mute), &times());
     let ours: Vec<(Time, u16)> = left.iter().map(|left| (left.0, left.1)).collect();
     assert_eq!(ours, lab);
 }
@@ -133,6 +133,6 @@ fn other_settings_delay_what_comes_and_keep_the_order() {
 fn a_session_that_ends_counts_what_waited() {
     let mut world = World::new(jittery(2, "never", "500-600ms"), Mute);
     (0..3).for_each(|number| world.client(client(0), &numbered(number)));
-    world.tell(anabranch_comps::Input::Shutdown);
+    world.feed(anabranch_comps::Input::Shutdown);
     assert_eq!(world.core.snapshot().no_path, 3);
 }

@@ -5,7 +5,7 @@ use anabranch_testkit::comps_world as world;
 
 use std::time::Duration;
 
-use anabranch_comps::{Config, DownReason, Event, Input, Kept, Protocol};
+use anabranch_comps::{Config, DownReason, Event, Input, Protocol, StayReason};
 use anabranch_multipath::{PathId, Time};
 use world::{Follower, Mute, Server, Stubborn, World, client, config, numbered};
 
@@ -24,7 +24,7 @@ fn hello() -> Vec<u8> {
 }
 
 /// Sends `datagram` every 50 ms for 10 s. Returns the reports of the session.
-fn reports<S: Server>(world: &mut World<S>, datagram: &[u8]) -> Vec<(Time, u16, Kept)> {
+fn reports<S: Server>(world: &mut World<S>, datagram: &[u8]) -> Vec<(Time, u16, StayReason)> {
     while world.now < Time::from_secs(10) {
         world.client(client(0), datagram);
         let next = world.now + 50 * MS;
@@ -42,15 +42,17 @@ fn a_handshake_without_end_is_reported_after_three_seconds() {
     // This server returns each datagram unchanged, so no packet with a short header arrives.
     let mut world = World::new(config(3, "round-robin", "100ms"), Stubborn::default());
     let reports = reports(&mut world, &handshake());
-    assert_eq!(reports, [(Time::from_secs(3), world.sent[0].path.0, Kept::Handshake)]);
-    assert_eq!(world.core.snapshot().unsplit.first[0].1, Kept::Handshake);
+    assert_eq!(reports, [(Time::from_secs(3), world.sent[0].path.0, StayReason::Handshake)]);
+    assert_eq!(world.core.snapshot().unsplit.first[0].1, StayReason::Handshake);
 }
 
 #[test]
 fn a_protocol_that_keeps_to_one_path_is_reported() {
     let mut world = World::new(config(3, "round-robin", "100ms"), Mute);
     let reports = reports(&mut world, &hello());
-    let [(at, _, Kept::Protocol(Protocol::Dtls))] = reports[..] else { panic!("{reports:?}") };
+    let [(at, _, StayReason::Protocol(Protocol::Dtls))] = reports[..] else {
+        panic!("{reports:?}")
+    };
     assert_eq!(at, Time::from_secs(3));
 }
 
@@ -60,14 +62,14 @@ fn a_session_whose_other_paths_are_gone_is_reported_and_again_after_it_was_split
     let broken = |broken| Input::Path { path: PathId(1), broken };
     world.stream(client(0), 10 * MS, Time::from_secs(1));
     for _ in 0..2 {
-        world.tell(broken(Some(DownReason::Interface)));
+        world.feed(broken(Some(DownReason::Interface)));
         let end = world.now + Duration::from_secs(5);
         world.stream(client(0), 10 * MS, end);
-        world.tell(broken(None));
+        world.feed(broken(None));
         let end = world.now + Duration::from_secs(1);
         world.stream(client(0), 10 * MS, end);
     }
-    let others = |(_, event): &&(Time, Event)| matches!(event, Event::Kept { why, .. } if *why == Kept::OtherPaths);
+    let others = |(_, event): &&(Time, Event)| matches!(event, Event::Kept { why, .. } if *why == StayReason::OtherPaths);
     assert_eq!(world.events.iter().filter(others).count(), 2);
     assert_eq!(world.core.snapshot().unsplit.sessions, 0, "it was split");
 }
@@ -91,14 +93,14 @@ fn what_the_user_chose_is_not_reported() {
     }
     let mut world = World::new(config(3, "weights:1,0,0", "100ms"), Mute);
     assert_eq!(reports(&mut world, &numbered(1)), []);
-    assert_eq!(world.core.snapshot().unsplit.first[0].1, Kept::Schedule);
+    assert_eq!(world.core.snapshot().unsplit.first[0].1, StayReason::Schedule);
 }
 
 #[test]
 fn a_session_shorter_than_a_run_is_no_more_than_that() {
     let mut world = World::new(config(3, "round-robin", "100ms"), Mute);
     world.client(client(0), &numbered(1));
-    assert_eq!(world.core.snapshot().unsplit.first[0].1, Kept::Short);
+    assert_eq!(world.core.snapshot().unsplit.first[0].1, StayReason::Short);
 }
 
 #[test]
@@ -109,13 +111,13 @@ fn a_session_of_handshakes_alone_is_kept_on_their_path() {
     let mut initiation = vec![0; 148];
     initiation[0] = 1;
     assert_eq!(reports(&mut world, &initiation), []);
-    assert_eq!(world.core.snapshot().unsplit.first[0].1, Kept::HandshakePath);
+    assert_eq!(world.core.snapshot().unsplit.first[0].1, StayReason::HandshakePath);
 }
 
 #[test]
 fn a_session_whose_other_paths_never_worked_is_kept_by_them() {
     let mut world = World::new(config(2, "round-robin", "100ms"), Follower::default());
-    world.tell(Input::Path { path: PathId(1), broken: Some(DownReason::Interface) });
+    world.feed(Input::Path { path: PathId(1), broken: Some(DownReason::Interface) });
     world.stream(client(0), 10 * MS, Time::from_secs(2));
-    assert_eq!(world.core.snapshot().unsplit.first[0].1, Kept::OtherPaths);
+    assert_eq!(world.core.snapshot().unsplit.first[0].1, StayReason::OtherPaths);
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anabranch_comps::{Config, Event};
 use anabranch_multipath::Time;
 use anabranch_netem::LinkSettings;
-use world::moving::{Late, Moves, Moving, Says, late_session};
+use world::moving::{Late, Moves, Moving, ServerTraffic, late_session};
 use world::{DELAY, World, config, link};
 
 const MS: Duration = Duration::from_millis(1);
@@ -39,7 +39,7 @@ fn accused(cut: Option<usize>) -> (Vec<String>, usize) {
     let (mut accused, mut runs) = (Vec::new(), 0);
     for late in EACH_LATE {
         for line in [30, 80].into_iter().flat_map(|jitter| lines(jitter * MS)) {
-            for says in [Says::Echo, Says::Bulk] {
+            for says in [ServerTraffic::Echo, ServerTraffic::Bulk] {
                 for moves in [Moves::Always, Moves::Validated, Moves::Revalidated] {
                     for seed in 0..4 {
                         let schedule = ["weighted:4", "round-robin"][seed as usize % 2];
@@ -76,7 +76,7 @@ fn nor_is_it_where_a_path_discards_everything_meanwhile() {
 #[test]
 fn a_server_that_stays_is_named_though_someone_was_late() {
     for late in EACH_LATE {
-        for says in [Says::Echo, Says::Bulk] {
+        for says in [ServerTraffic::Echo, ServerTraffic::Bulk] {
             for (paths, moves) in [(3, Moves::Times(2)), (2, Moves::EachTwoSeconds)] {
                 for seed in 0..20 {
                     let settings = Config { seed, ..config(paths, "uniform", "100ms") };

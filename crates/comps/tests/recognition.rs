@@ -8,7 +8,7 @@ use std::time::Duration;
 use anabranch_comps::protocol::Confidence;
 use anabranch_comps::{Config, Event, Guess, Protocol};
 use anabranch_multipath::Time;
-use world::{Follower, Mute, Seen, Server, World, client, config, link};
+use world::{Follower, Mute, SeenAddress, Server, World, client, config, link};
 
 /// Function that returns the datagram with a given number.
 type One = fn(u8) -> Vec<u8>;
@@ -97,11 +97,11 @@ fn recognised<S: Server>(world: &World<S>) -> Vec<(Protocol, Confidence)> {
 
 /// Returns the protocols that were reported because they number their packets in clear.
 fn numbers_of<S: Server>(world: &World<S>) -> Vec<Protocol> {
-    let told = |(_, event): &(Time, Event)| match event {
+    let text_of = |(_, event): &(Time, Event)| match event {
         Event::NumbersInClear { protocol, .. } => Some(*protocol),
         _ => None,
     };
-    world.events.iter().filter_map(told).collect()
+    world.events.iter().filter_map(text_of).collect()
 }
 
 /// Returns a world with `paths` paths, in which each datagram is a run.
@@ -167,7 +167,7 @@ fn where_there_is_one_path_nobody_is_told_of_numbers() {
 #[test]
 fn a_protocol_that_the_user_names_needs_no_proof() {
     let world = sent(Guess::Is(Protocol::WireGuard), &[noise(1)]);
-    assert_eq!(recognised(&world), [(Protocol::WireGuard, Confidence::Told)]);
+    assert_eq!(recognised(&world), [(Protocol::WireGuard, Confidence::Configured)]);
     assert_eq!(numbers_of(&world), [Protocol::WireGuard]);
 }
 
@@ -261,24 +261,30 @@ fn an_answer_that_is_none_of_quic_lets_the_session_go() {
     assert_eq!(recognised(&world).last(), Some(&(Protocol::Other, Confidence::Likely)));
 }
 
-/// A WireGuard server under load. It accepts a handshake from the address and port to which it last
-/// sent a cookie, and answers all other handshakes with a cookie. If `by_address`, it ignores the
-/// port, as boringtun does.
+/// A WireGuard server under load. It accepts a handshake from the address and port to which it
+/// last sent a cookie, and answers all other handshakes with a cookie. If `by_address`, it ignores
+/// the port, as boringtun does.
 #[derive(Default)]
-struct Loaded {
-    cookie: Option<Seen>,
+struct LoadedServer {
+    cookie: Option<SeenAddress>,
     by_address: bool,
     cookies: usize,
     taken: usize,
 }
 
-impl Server for Loaded {
-    fn hear(&mut self, _now: Time, from: Seen, datagram: &[u8]) -> Vec<(Seen, Vec<u8>)> {
+impl Server for LoadedServer {
+    fn receive(
+        &mut self,
+        _now: Time,
+        from: SeenAddress,
+        datagram: &[u8],
+    ) -> Vec<(SeenAddress, Vec<u8>)> {
         if datagram[0] != 1 {
             return vec![(from, tunnel(datagram[8]))];
         }
-        let place =
-            |seen: Seen| if self.by_address { (seen.0, seen.1.0 / 8) } else { (seen.0, seen.1.0) };
+        let place = |seen: SeenAddress| {
+            if self.by_address { (seen.0, seen.1.0 / 8) } else { (seen.0, seen.1.0) }
+        };
         if self.cookie.map(place) == Some(place(from)) {
             self.taken += 1;
             return vec![(from, filled(&[2, 0, 0, 0, 5, 5, 5, 5, 9, 9, 9, 9], 92))];
@@ -292,7 +298,7 @@ impl Server for Loaded {
 fn a_handshake_after_a_cookie_leaves_by_the_four_tuple_of_the_cookie() {
     for by_address in [false, true] {
         for seed in 0..30 {
-            let server = Loaded { by_address, ..Loaded::default() };
+            let server = LoadedServer { by_address, ..LoadedServer::default() };
             let settings = Config { ports: vec![8; 3], seed, ..config(3, "uniform", "1p") };
             let mut world = World::new(settings, server);
             for second in [5, 10] {
@@ -307,7 +313,7 @@ fn a_handshake_after_a_cookie_leaves_by_the_four_tuple_of_the_cookie() {
 #[test]
 fn a_handshake_that_a_cookie_did_not_help_goes_another_way() {
     let settings = Config { seed: 3, ..config(3, "round-robin", "1p") };
-    let mut world = World::with_links(settings, Loaded::default(), &vec![link(); 3]);
+    let mut world = World::with_links(settings, LoadedServer::default(), &vec![link(); 3]);
     world.client(client(0), &initiation());
     world.run_until(Time::from_secs(5));
     let first = world.sent[0].path;
@@ -324,7 +330,7 @@ fn a_handshake_that_a_cookie_did_not_help_goes_another_way() {
 
 #[test]
 fn data_keep_to_the_schedule_while_a_cookie_stands() {
-    let mut world = World::new(config(3, "round-robin", "1p"), Loaded::default());
+    let mut world = World::new(config(3, "round-robin", "1p"), LoadedServer::default());
     world.client(client(0), &initiation());
     world.run_until(Time::from_millis(100));
     (0..21).for_each(|n| world.client(client(0), &tunnel(n)));

@@ -57,7 +57,7 @@ fn what_comes_late_by_a_removed_path_reaches_the_client_and_is_counted() {
     world.run_until(Time::from_secs(1));
     assert_eq!(world.returned[&client(0)].len(), 1);
     assert_eq!(world.core.snapshot().removed.down.datagrams, 1);
-    world.tell(Input::Shutdown);
+    world.feed(Input::Shutdown);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn handshakes_take_the_handshake_path_from_then_on() {
 #[test]
 fn what_waits_for_a_path_leaves_by_one_that_is_added() {
     let mut world = World::new(config(1, "round-robin", "1p"), Mute);
-    world.tell(Input::Path { path: PathId(0), broken: Some(DownReason::Interface) });
+    world.feed(Input::Path { path: PathId(0), broken: Some(DownReason::Interface) });
     (0..5).for_each(|number| world.client(client(0), &numbered(number)));
     assert!(world.sent.is_empty());
     world.reconfigure(config(2, "round-robin", "1p"), &[Some(0), None]);

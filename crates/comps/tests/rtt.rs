@@ -10,7 +10,7 @@ use std::time::Duration;
 use anabranch_comps::Batch;
 use anabranch_multipath::Time;
 use anabranch_netem::LinkSettings;
-use world::{Seen, Server, World, client, config};
+use world::{SeenAddress, Server, World, client, config};
 
 /// Length of a datagram of the download, in bytes.
 const SIZE: usize = 1250;
@@ -24,11 +24,16 @@ const ONE_WAY: Duration = Duration::from_millis(60);
 /// the queues are full.
 #[derive(Default)]
 struct Bulk {
-    newest: Option<(u64, Seen)>,
+    newest: Option<(u64, SeenAddress)>,
 }
 
 impl Server for Bulk {
-    fn hear(&mut self, _now: Time, from: Seen, datagram: &[u8]) -> Vec<(Seen, Vec<u8>)> {
+    fn receive(
+        &mut self,
+        _now: Time,
+        from: SeenAddress,
+        datagram: &[u8],
+    ) -> Vec<(SeenAddress, Vec<u8>)> {
         let number = u64::from_be_bytes(datagram[1..9].try_into().unwrap());
         let answers = if self.newest.is_none() { WINDOW } else { 1 };
         if self.newest.is_none_or(|(newest, _)| number > newest) {
@@ -45,20 +50,20 @@ fn acknowledgement(number: u64) -> Vec<u8> {
     datagram
 }
 
-/// Returns a world with two paths, each with a delay of 60 ms, a rate of 50 Mbit/s and a queue of 2
-/// MB (320 ms).
+/// Returns a world with two paths, each with a delay of 60 ms, a rate of 50 Mbit/s and a queue of
+/// 2 MB (320 ms).
 fn world(schedule: &str) -> World<Bulk> {
     let link =
         LinkSettings { delay: ONE_WAY, queue: 2_000_000, ..LinkSettings::with_rate(50_000_000) };
     World::with_links(config(2, schedule, "100ms"), Bulk::default(), &[link.clone(), link])
 }
 
-/// Runs the download for a second. Once per millisecond, the client acknowledges each datagram that
-/// has arrived.
+/// Runs the download for a second. Once per millisecond, the client acknowledges each datagram
+/// that has arrived.
 fn download(world: &mut World<Bulk>, number: &mut u64) {
     for _ in 0..1000 {
-        let came = world.returned.remove(&client(0)).map_or(0, |datagrams| datagrams.len());
-        let sent: Vec<u8> = (0..came)
+        let received = world.returned.remove(&client(0)).map_or(0, |datagrams| datagrams.len());
+        let sent: Vec<u8> = (0..received)
             .flat_map(|_| {
                 *number += 1;
                 acknowledgement(*number)

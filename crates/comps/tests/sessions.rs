@@ -5,7 +5,7 @@ use anabranch_testkit::comps_world as world;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anabranch_comps::{Batch, CloseReason, Config, Event, Input, Kept, SessionId, Unsplit};
+use anabranch_comps::{Batch, CloseReason, Config, Event, Input, SessionId, StayReason, Unsplit};
 use anabranch_multipath::{Core as _, PathId, Time};
 use world::{Follower, Mute, Server, World, client, config, numbered};
 
@@ -66,11 +66,11 @@ fn where_all_sessions_are_in_use_a_new_client_has_to_wait() {
 #[test]
 fn our_own_socket_as_a_client_is_a_loop() {
     let mut world = World::new(config(1, "uniform", "1p"), Mute);
-    world.tell(Input::Opened { local: client(7) });
+    world.feed(Input::Opened { local: client(7) });
     world.client(client(7), &numbered(0));
     let snapshot = world.core.snapshot();
     assert_eq!((snapshot.sessions, snapshot.looped), (0, 1));
-    world.tell(Input::Shut { local: client(7) });
+    world.feed(Input::Shut { local: client(7) });
     world.client(client(7), &numbered(0));
     assert_eq!(world.core.snapshot().sessions, 1, "a port that another program took over");
 }
@@ -91,7 +91,7 @@ fn the_end_closes_every_session() {
     for number in 0..5 {
         world.client(client(number), &numbered(u64::from(number)));
     }
-    world.tell(Input::Shutdown);
+    world.feed(Input::Shutdown);
     assert_eq!(closed(&world).len(), 5);
     assert_eq!(world.core.next_timeout(), None);
 }
@@ -100,7 +100,7 @@ fn the_end_closes_every_session() {
 fn complaints_are_told_once_a_second_and_everything_is_counted() {
     let limits = Config { sessions: 2, ..config(1, "uniform", "1p") };
     let mut world = World::new(limits, Follower::default());
-    world.tell(Input::Opened { local: client(7) });
+    world.feed(Input::Opened { local: client(7) });
     for number in 0..2 {
         world.client(client(number), &numbered(u64::from(number)));
     }
@@ -133,10 +133,10 @@ fn a_flood_from_ever_new_ports_opens_sessions_no_faster_than_the_limit() {
 fn what_a_closed_session_could_not_send_is_not_counted_as_sent() {
     let mut world = World::new(config(1, "uniform", "1p"), Mute);
     world.client(client(0), &numbered(1));
-    world.tell(Input::Shutdown);
+    world.feed(Input::Shutdown);
     let (session, tuple) = (SessionId(0), anabranch_comps::TupleId(0));
     let failure = anabranch_comps::Failure::Full;
-    world.tell(Input::Failed { session, tuple, failure, datagrams: 1, bytes: 200 });
+    world.feed(Input::Failed { session, tuple, failure, datagrams: 1, bytes: 200 });
     let path = world.core.snapshot().paths[0];
     assert_eq!((path.up.datagrams, path.drops.full), (0, 1));
 }
@@ -208,14 +208,14 @@ fn quic_initial() -> Vec<u8> {
 }
 
 fn told_of_silence<S: Server>(world: &World<S>) -> Vec<(u64, u64)> {
-    let told = |(at, event): &(Time, Event)| match event {
+    let text_of = |(at, event): &(Time, Event)| match event {
         Event::Unanswered { session, waited, .. } => {
             assert_eq!(at.since(Time::ZERO).as_secs(), waited.as_secs());
             Some((session.0, waited.as_secs()))
         }
         _ => None,
     };
-    world.events.iter().filter_map(told).collect()
+    world.events.iter().filter_map(text_of).collect()
 }
 
 #[test]
@@ -338,7 +338,9 @@ fn sessions_shorter_than_a_run_are_counted_as_never_split() {
     let alive = world.core.snapshot();
     assert_eq!((alive.opened, alive.unsplit.sessions), (14, 13));
     assert_eq!(alive.unsplit.first.len(), Unsplit::NAMED);
-    assert!(alive.unsplit.first.iter().all(|&(id, why)| id != SessionId(4) && why == Kept::Short));
-    world.tell(Input::Shutdown);
+    assert!(
+        alive.unsplit.first.iter().all(|&(id, why)| id != SessionId(4) && why == StayReason::Short)
+    );
+    world.feed(Input::Shutdown);
     assert_eq!(world.core.snapshot().unsplit, alive.unsplit, "their end changes nothing");
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anabranch_comps::{Config, DownReason, Event, Guess, Protocol, SessionId};
 use anabranch_multipath::Time;
 use anabranch_netem::LinkSettings;
-use world::moving::{Moves, Moving, Says, session};
+use world::moving::{Moves, Moving, ServerTraffic, session};
 use world::{Follower, Server, Stubborn, World, client, config, link, numbered};
 
 const MS: Duration = Duration::from_millis(1);
@@ -143,7 +143,7 @@ fn links(paths: usize, delays: [u64; 3]) -> Vec<LinkSettings> {
 
 #[test]
 fn a_server_that_stops_following_makes_no_path_look_dead_and_is_named() {
-    for says in [Says::Echo, Says::Bulk] {
+    for says in [ServerTraffic::Echo, ServerTraffic::Bulk] {
         for (paths, moves) in [
             (3, Moves::Times(2)),
             (3, Moves::Times(1)),
@@ -169,7 +169,7 @@ fn a_server_that_stops_following_makes_no_path_look_dead_and_is_named() {
 
 #[test]
 fn nor_does_any_path_look_dead_where_a_round_trip_is_longer_than_a_visit() {
-    for says in [Says::Echo, Says::Bulk] {
+    for says in [ServerTraffic::Echo, ServerTraffic::Bulk] {
         for moves in [Moves::Times(1), Moves::Times(2), Moves::EachTwoSeconds] {
             for (paths, delay) in [(2, 20), (2, 40), (2, 80), (3, 20), (3, 40), (3, 80)] {
                 for seed in 0..2 {
@@ -188,7 +188,7 @@ fn nor_does_any_path_look_dead_where_a_round_trip_is_longer_than_a_visit() {
 #[test]
 fn a_server_that_follows_is_never_accused() {
     let mut runs = 0;
-    for says in [Says::Echo, Says::Bulk] {
+    for says in [ServerTraffic::Echo, ServerTraffic::Bulk] {
         for moves in [Moves::Always, Moves::Validated] {
             for (paths, delays) in [(2, [30; 3]), (3, [10; 3]), (3, [60; 3]), (3, [5, 30, 60])] {
                 for seed in 0..13 {
@@ -209,7 +209,7 @@ fn a_server_that_follows_is_never_accused() {
 #[test]
 fn a_path_that_dies_under_a_download_is_left_though_the_server_goes_on_for_a_while() {
     for (paths, delay) in [(2, 10), (3, 10), (2, 40), (3, 40)] {
-        let server = Moving::new(Moves::Validated, Says::Bulk);
+        let server = Moving::new(Moves::Validated, ServerTraffic::Bulk);
         let links = links(paths, [delay; 3]);
         let mut world = World::with_links(config(paths, "round-robin", "100ms"), server, &links);
         let (mut number, mut before) = (0, 0);

@@ -178,7 +178,7 @@ fn what_arrives_before_the_name_is_resolved_waits() {
         world.client(client(0), &numbered(number));
     }
     assert!(world.sent.is_empty());
-    world.tell(Input::Resolved { session: SessionId(0), found: true, barred: &[] });
+    world.feed(Input::Resolved { session: SessionId(0), found: true, barred: &[] });
     assert_eq!(world.counts(Time::ZERO, Time::MAX), [5, 5]);
 }
 
@@ -187,7 +187,7 @@ fn a_name_that_does_not_resolve_ends_the_session() {
     let mut world = World::new(config(2, "round-robin", "1p"), Mute);
     world.resolves = false;
     world.client(client(0), &numbered(0));
-    world.tell(Input::Resolved { session: SessionId(0), found: false, barred: &[] });
+    world.feed(Input::Resolved { session: SessionId(0), found: false, barred: &[] });
     assert_eq!(world.core.snapshot().sessions, 0);
     assert!(world.has_event(|event| matches!(event, Event::Closed { .. })));
 }

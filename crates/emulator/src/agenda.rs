@@ -65,28 +65,28 @@ mod tests {
 
     /// A time that counts how often it is compared.
     #[derive(Clone, Copy)]
-    struct Counted(u64);
+    struct CountedTime(u64);
 
-    impl Ord for Counted {
-        fn cmp(&self, other: &Counted) -> Ordering {
+    impl Ord for CountedTime {
+        fn cmp(&self, other: &CountedTime) -> Ordering {
             COMPARED.set(COMPARED.get() + 1);
             self.0.cmp(&other.0)
         }
     }
 
-    impl PartialOrd for Counted {
-        fn partial_cmp(&self, other: &Counted) -> Option<Ordering> {
+    impl PartialOrd for CountedTime {
+        fn partial_cmp(&self, other: &CountedTime) -> Option<Ordering> {
             Some(self.cmp(other))
         }
     }
 
-    impl PartialEq for Counted {
-        fn eq(&self, other: &Counted) -> bool {
+    impl PartialEq for CountedTime {
+        fn eq(&self, other: &CountedTime) -> bool {
             self.cmp(other).is_eq()
         }
     }
 
-    impl Eq for Counted {}
+    impl Eq for CountedTime {}
 
     /// Comparisons for each packet, if something is due in each of `directions`.
     fn comparisons(directions: usize) -> f64 {
@@ -94,14 +94,14 @@ mod tests {
         let mut agenda = Agenda::default();
         for index in 0..directions {
             agenda.add();
-            agenda.set(index, Some(Counted(index as u64)));
+            agenda.set(index, Some(CountedTime(index as u64)));
         }
         let before = COMPARED.get();
         for packet in 0..PACKETS {
             // The direction that is due first gets its next packet at an irregular distance.
             let (due, index) = agenda.first().unwrap();
             let gap = directions as u64 / 2 + packet * 7919 % directions as u64;
-            agenda.set(index, Some(Counted(due.0 + gap)));
+            agenda.set(index, Some(CountedTime(due.0 + gap)));
         }
         (COMPARED.get() - before) as f64 / PACKETS as f64
     }

@@ -26,7 +26,7 @@ const PORTS: usize = 256;
 /// All links of a network, with the interfaces at their ends.
 pub(super) struct Engine {
     clock: Clock,
-    cables: Vec<Wired>,
+    cables: Vec<LinkState>,
     /// Time of the next arrival in each direction. The index of a direction is also the token of
     /// its interface in the poller.
     agenda: Agenda,
@@ -39,7 +39,7 @@ pub(super) struct Engine {
 
 /// A link between two interfaces. Direction (`way`) 0 is from the first interface to the second,
 /// direction 1 the reverse.
-struct Wired {
+struct LinkState {
     name: String,
     tuns: [Tun; 2],
     ways: [LinkDirection; 2],
@@ -76,7 +76,7 @@ impl Engine {
             censored: Count::default(),
             udp: BTreeMap::new(),
         };
-        self.cables.push(Wired {
+        self.cables.push(LinkState {
             name: cable.name.clone(),
             tuns,
             ways: [way(&cable.forward, 1, entity), way(&cable.back, 0, entity + 1)],
@@ -118,7 +118,7 @@ impl Engine {
     }
 
     pub(super) fn stats(&self) -> BTreeMap<String, LinkStats> {
-        let stats = |cable: &Wired| {
+        let stats = |cable: &LinkState| {
             let [forward, back] = [0, 1].map(|way: usize| cable.ways[way].stats());
             (cable.name.clone(), LinkStats { forward, back })
         };
@@ -174,7 +174,7 @@ impl Engine {
     }
 }
 
-impl Wired {
+impl LinkState {
     fn change(&mut self, now: Time, edit: &Edit) {
         for (way, back) in self.ways.iter_mut().zip([false, true]) {
             way.link.change(now, |settings| edit.apply(settings, back));

@@ -36,7 +36,7 @@ pub use check::{Need, check};
 pub use edit::{EDIT_KEYS, Edit, IMPAIRMENTS, Impairment};
 pub use network::{Network, UnknownLink};
 pub use process_group::{GroupProcess, ProcessGroup};
-pub use program::{Ended, Expect, Program};
+pub use program::{Expect, Program, ProgramEnd};
 pub use programs::{Job, Notice, Output, Programs};
 pub use setup::SetupError;
 pub use stats::{DirectionStats, Drops, LinkStats, Tally};

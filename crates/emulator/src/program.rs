@@ -49,7 +49,7 @@ pub enum Expect {
 
 /// The way in which a program actually ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum ProgramEnd {
     /// The program ended with this status.
     Code(i32),
     /// The program was ended by this signal.
@@ -64,11 +64,11 @@ pub enum Ended {
 
 impl Program {
     /// Returns whether `ended` is an end that was expected of the program.
-    pub fn is_expected(&self, ended: &Ended) -> bool {
-        let stopped = *ended == Ended::Stopped || *ended == Ended::NotStarted;
+    pub fn is_expected(&self, ended: &ProgramEnd) -> bool {
+        let stopped = *ended == ProgramEnd::Stopped || *ended == ProgramEnd::NotStarted;
         match self.expect {
-            Expect::Success => *ended == Ended::Code(0) || stopped && self.background,
-            Expect::Any => !matches!(ended, Ended::Failed(_)),
+            Expect::Success => *ended == ProgramEnd::Code(0) || stopped && self.background,
+            Expect::Any => !matches!(ended, ProgramEnd::Failed(_)),
             Expect::Running => stopped,
         }
     }
@@ -159,13 +159,13 @@ mod tests {
         let judge = |expect, background, ended| {
             Program { expect, background, ..program("x") }.is_expected(&ended)
         };
-        assert!(judge(Expect::Success, false, Ended::Code(0)));
-        assert!(!judge(Expect::Success, false, Ended::Code(1)));
-        assert!(!judge(Expect::Success, false, Ended::Stopped));
-        assert!(judge(Expect::Success, true, Ended::Stopped));
-        assert!(judge(Expect::Any, false, Ended::Signal(9)));
-        assert!(!judge(Expect::Any, false, Ended::Failed("no".to_owned())));
-        assert!(judge(Expect::Running, true, Ended::Stopped));
-        assert!(!judge(Expect::Running, true, Ended::Code(0)));
+        assert!(judge(Expect::Success, false, ProgramEnd::Code(0)));
+        assert!(!judge(Expect::Success, false, ProgramEnd::Code(1)));
+        assert!(!judge(Expect::Success, false, ProgramEnd::Stopped));
+        assert!(judge(Expect::Success, true, ProgramEnd::Stopped));
+        assert!(judge(Expect::Any, false, ProgramEnd::Signal(9)));
+        assert!(!judge(Expect::Any, false, ProgramEnd::Failed("no".to_owned())));
+        assert!(judge(Expect::Running, true, ProgramEnd::Stopped));
+        assert!(!judge(Expect::Running, true, ProgramEnd::Code(0)));
     }
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anabranch_os::pid_namespace::PidNamespace;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::program::{Ended, Program};
+use super::program::{Program, ProgramEnd};
 use super::{Namespace, Network, SetupError};
 
 /// Time between SIGTERM and SIGKILL when programs are stopped.
@@ -53,7 +53,7 @@ pub enum Notice {
         text: String,
     },
     /// The program has ended. Lines that the program or its children wrote may follow.
-    Ended(usize, Ended),
+    Ended(usize, ProgramEnd),
 }
 
 impl Notice {
@@ -100,17 +100,17 @@ struct State {
 enum Progress {
     Waiting,
     Running(OwnedFd),
-    Done(Ended),
+    Done(ProgramEnd),
 }
 
 impl Programs {
-    /// Starts `jobs` in their hosts, each at its start time, which counts from now. `tell`
+    /// Starts `jobs` in their hosts, each at its start time, which counts from now. `notify`
     /// receives the notices, on any thread.
     ///
     /// # Errors
     /// [`SetupError`] if no PID namespace or no log directory can be created. If a program cannot
     /// be started, [`Notice::Ended`] reports it instead.
-    pub fn start<T>(network: &Network, jobs: Vec<Job>, tell: T) -> Result<Programs, SetupError>
+    pub fn start<T>(network: &Network, jobs: Vec<Job>, notify: T) -> Result<Programs, SetupError>
     where
         T: Fn(Notice) + Clone + Send + Sync + 'static,
     {
@@ -131,22 +131,22 @@ impl Programs {
         for (at, job) in jobs.into_iter().enumerate() {
             let host = network.namespace(job.program.host).try_clone();
             let host = host.map_err(step("hold a host's namespace open for its programs"))?;
-            let (shared, tell) = (Arc::clone(&programs.shared), tell.clone());
+            let (shared, notify) = (Arc::clone(&programs.shared), notify.clone());
             programs
                 .threads
-                .push(thread::spawn(move || shared.supervise(at, &job, &host, start, &tell)));
+                .push(thread::spawn(move || shared.supervise(at, &job, &host, start, &notify)));
         }
         Ok(programs)
     }
 
     /// Stops all programs, and returns how each of them ended. Programs that do not end on SIGTERM
     /// are killed, with all their children.
-    pub fn stop(mut self) -> Vec<Ended> {
+    pub fn stop(mut self) -> Vec<ProgramEnd> {
         self.end();
         let mut state = self.shared.lock();
         let ends = state.progress.drain(..).map(|progress| match progress {
             Progress::Done(ended) => ended,
-            Progress::Waiting | Progress::Running(_) => Ended::Stopped,
+            Progress::Waiting | Progress::Running(_) => ProgramEnd::Stopped,
         });
         ends.collect()
     }
@@ -185,21 +185,21 @@ impl Shared {
         job: &Job,
         host: &Namespace,
         start: Instant,
-        tell: &(impl Fn(Notice) + Clone + Send + Sync),
+        notify: &(impl Fn(Notice) + Clone + Send + Sync),
     ) {
         let child = self.wait_until(start + job.program.start).then(|| self.spawn(at, job, host));
-        let failed = |error: io::Error| Ended::Failed(error.to_string());
-        let mut child = match child.ok_or(Ended::NotStarted).and_then(|child| child.map_err(failed))
-        {
-            Ok(child) => child,
-            Err(ended) => return tell(Notice::Ended(at, self.record(at, ended))),
-        };
-        tell(Notice::Started(at, child.id()));
+        let failed = |error: io::Error| ProgramEnd::Failed(error.to_string());
+        let mut child =
+            match child.ok_or(ProgramEnd::NotStarted).and_then(|child| child.map_err(failed)) {
+                Ok(child) => child,
+                Err(ended) => return notify(Notice::Ended(at, self.record(at, ended))),
+            };
+        notify(Notice::Started(at, child.id()));
         let (output, errors) = (child.stdout.take(), child.stderr.take());
         thread::scope(|scope| {
             let readers = [
-                scope.spawn(|| output.map(|pipe| read_lines(pipe, at, false, tell.clone()))),
-                scope.spawn(|| errors.map(|pipe| read_lines(pipe, at, true, tell.clone()))),
+                scope.spawn(|| output.map(|pipe| read_lines(pipe, at, false, notify.clone()))),
+                scope.spawn(|| errors.map(|pipe| read_lines(pipe, at, true, notify.clone()))),
             ];
             let ended = child.wait().map_or_else(failed, ended);
             let ended = self.record(at, ended);
@@ -209,7 +209,7 @@ impl Shared {
             while readers.iter().any(|r| !r.is_finished()) && Instant::now() < patience {
                 thread::sleep(Duration::from_millis(1));
             }
-            tell(Notice::Ended(at, ended));
+            notify(Notice::Ended(at, ended));
         });
     }
 
@@ -240,13 +240,13 @@ impl Shared {
     }
 
     /// Records how a program ended. While programs are being stopped, any end counts as
-    /// [`Ended::Stopped`], or [`Ended::NotStarted`] if the program was not running.
-    fn record(&self, at: usize, ended: Ended) -> Ended {
+    /// [`ProgramEnd::Stopped`], or [`ProgramEnd::NotStarted`] if the program was not running.
+    fn record(&self, at: usize, ended: ProgramEnd) -> ProgramEnd {
         let mut state = self.lock();
         let was_running = matches!(state.progress[at], Progress::Running(_));
         let ended = match (state.stopping, was_running) {
-            (true, true) => Ended::Stopped,
-            (true, false) => Ended::NotStarted,
+            (true, true) => ProgramEnd::Stopped,
+            (true, false) => ProgramEnd::NotStarted,
             (false, _) => ended,
         };
         state.progress[at] = Progress::Done(ended.clone());
@@ -297,23 +297,23 @@ fn command(job: &Job) -> io::Result<Command> {
     Ok(command)
 }
 
-fn ended(status: ExitStatus) -> Ended {
+fn ended(status: ExitStatus) -> ProgramEnd {
     match (status.code(), status.signal()) {
-        (Some(code), _) => Ended::Code(code),
-        (None, Some(signal)) => Ended::Signal(signal),
-        (None, None) => Ended::Failed(format!("ended with {status}")),
+        (Some(code), _) => ProgramEnd::Code(code),
+        (None, Some(signal)) => ProgramEnd::Signal(signal),
+        (None, None) => ProgramEnd::Failed(format!("ended with {status}")),
     }
 }
 
 /// Reports each line of a pipe, until all writers of the pipe have closed it.
-fn read_lines(pipe: impl Read, program: usize, error: bool, tell: impl Fn(Notice)) {
+fn read_lines(pipe: impl Read, program: usize, error: bool, notify: impl Fn(Notice)) {
     let mut pipe = BufReader::new(pipe);
     let mut line = Vec::new();
     // An error is treated as the end of the pipe.
     while pipe.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
         let text = String::from_utf8_lossy(&line);
         let text = text.strip_suffix('\n').unwrap_or(&text).to_owned();
-        tell(Notice::Line { program, error, text });
+        notify(Notice::Line { program, error, text });
         line.clear();
     }
 }

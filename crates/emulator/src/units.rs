@@ -13,34 +13,34 @@ const LONGEST: f64 = 1e6;
 /// A rate in bits per second, with a unit: `bit`, `kbit`, `mbit`, `gbit` (powers of 1000), or the
 /// word `unlimited`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "Written")]
+#[serde(try_from = "FileValue")]
 pub struct Rate(pub Option<NonZeroU64>);
 
 /// A time span, with a unit: `ns`, `us`, `ms`, `s`. At most 1,000,000 s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "Written")]
+#[serde(try_from = "FileValue")]
 pub struct Span(pub Duration);
 
 /// A size in bytes, with a unit: `B`, `kB`, `MB` (powers of 1000), `KiB`, `MiB` (powers of 1024),
 /// or the word `unlimited`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "Written")]
+#[serde(try_from = "FileValue")]
 pub struct Size(pub usize);
 
 /// A distribution of delays: `uniform` or `normal`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "Written")]
+#[serde(try_from = "FileValue")]
 pub struct LawRule(pub DelayLaw);
 
 /// A value as it is written in the topology file. A number without a unit is kept as text, and is
 /// refused later.
 #[derive(Deserialize)]
-#[serde(from = "RawWritten")]
-struct Written(String);
+#[serde(from = "RawValue")]
+struct FileValue(String);
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum RawWritten {
+enum RawValue {
     Text(String),
     Integer(i64),
     Real(f64),
@@ -48,14 +48,14 @@ enum RawWritten {
     Other(serde::de::IgnoredAny),
 }
 
-impl From<RawWritten> for Written {
-    fn from(raw: RawWritten) -> Written {
-        Written(match raw {
-            RawWritten::Text(text) => text,
-            RawWritten::Integer(number) => number.to_string(),
-            RawWritten::Real(number) => number.to_string(),
-            RawWritten::Truth(truth) => truth.to_string(),
-            RawWritten::Other(_) => "...".to_owned(),
+impl From<RawValue> for FileValue {
+    fn from(raw: RawValue) -> FileValue {
+        FileValue(match raw {
+            RawValue::Text(text) => text,
+            RawValue::Integer(number) => number.to_string(),
+            RawValue::Real(number) => number.to_string(),
+            RawValue::Truth(truth) => truth.to_string(),
+            RawValue::Other(_) => "...".to_owned(),
         })
     }
 }
@@ -77,10 +77,10 @@ pub struct QueueRule {
 #[serde(try_from = "RawLoss")]
 pub struct LossRule(pub Loss);
 
-impl TryFrom<Written> for Rate {
+impl TryFrom<FileValue> for Rate {
     type Error = String;
 
-    fn try_from(Written(text): Written) -> Result<Rate, String> {
+    fn try_from(FileValue(text): FileValue) -> Result<Rate, String> {
         if text == "unlimited" {
             return Ok(Rate(None));
         }
@@ -97,10 +97,10 @@ impl TryFrom<Written> for Rate {
     }
 }
 
-impl TryFrom<Written> for Span {
+impl TryFrom<FileValue> for Span {
     type Error = String;
 
-    fn try_from(Written(text): Written) -> Result<Span, String> {
+    fn try_from(FileValue(text): FileValue) -> Result<Span, String> {
         let seconds = quantity(&text, &[("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0)]);
         let span = seconds.filter(|&seconds| seconds <= LONGEST).map(Duration::from_secs_f64);
         let problem = "is not a time from 0 to 1000000s; write `10ms`, `250us`, `1.5s`";
@@ -108,10 +108,10 @@ impl TryFrom<Written> for Span {
     }
 }
 
-impl TryFrom<Written> for LawRule {
+impl TryFrom<FileValue> for LawRule {
     type Error = String;
 
-    fn try_from(Written(text): Written) -> Result<LawRule, String> {
+    fn try_from(FileValue(text): FileValue) -> Result<LawRule, String> {
         match &*text {
             "uniform" => Ok(LawRule(DelayLaw::Uniform)),
             "normal" => Ok(LawRule(DelayLaw::Normal)),
@@ -122,10 +122,10 @@ impl TryFrom<Written> for LawRule {
     }
 }
 
-impl TryFrom<Written> for Size {
+impl TryFrom<FileValue> for Size {
     type Error = String;
 
-    fn try_from(Written(text): Written) -> Result<Size, String> {
+    fn try_from(FileValue(text): FileValue) -> Result<Size, String> {
         if text == "unlimited" {
             return Ok(Size(usize::MAX));
         }
@@ -147,9 +147,9 @@ enum RawQueue {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawCodel {
-    codel: Written,
-    interval: Option<Written>,
-    limit: Option<Written>,
+    codel: FileValue,
+    interval: Option<FileValue>,
+    limit: Option<FileValue>,
 }
 
 /// Default limit of a CoDel queue in bytes: 1,000 packets of 1,500 bytes, as in Linux.
@@ -163,7 +163,7 @@ impl TryFrom<RawQueue> for QueueRule {
     fn try_from(raw: RawQueue) -> Result<QueueRule, String> {
         let codel = match raw {
             RawQueue::Bytes(text) => {
-                return Size::try_from(Written(text))
+                return Size::try_from(FileValue(text))
                     .map(|size| QueueRule { limit: size.0, codel: None });
             }
             RawQueue::Codel(codel) => codel,
@@ -250,15 +250,15 @@ mod tests {
     use super::*;
 
     fn rate(text: &str) -> Option<Option<u64>> {
-        Rate::try_from(Written(text.to_owned())).ok().map(|rate| rate.0.map(NonZeroU64::get))
+        Rate::try_from(FileValue(text.to_owned())).ok().map(|rate| rate.0.map(NonZeroU64::get))
     }
 
     fn span(text: &str) -> Option<Duration> {
-        Span::try_from(Written(text.to_owned())).ok().map(|span| span.0)
+        Span::try_from(FileValue(text.to_owned())).ok().map(|span| span.0)
     }
 
     fn size(text: &str) -> Option<usize> {
-        Size::try_from(Written(text.to_owned())).ok().map(|size| size.0)
+        Size::try_from(FileValue(text.to_owned())).ok().map(|size| size.0)
     }
 
     #[test]
@@ -289,14 +289,14 @@ mod tests {
     #[test]
     fn a_rate_of_nothing_is_told_how_a_link_is_cut() {
         for text in ["\"0bit\"", "\"0mbit\""] {
-            let told = serde_json::from_str::<Rate>(text).map(drop).unwrap_err().to_string();
-            assert!(told.contains("nothing passes; write `down = true`"), "{told}");
+            let message = serde_json::from_str::<Rate>(text).map(drop).unwrap_err().to_string();
+            assert!(message.contains("nothing passes; write `down = true`"), "{message}");
         }
     }
 
     #[test]
     fn what_is_no_text_is_refused_with_what_to_write() {
-        let told = |json: &str| {
+        let text_of = |json: &str| {
             let [rate, span, size] = [
                 serde_json::from_str::<Rate>(json).map(drop),
                 serde_json::from_str::<Span>(json).map(drop),
@@ -309,10 +309,13 @@ mod tests {
             rate
         };
         for (json, shown) in [("0", "`0`"), ("-5", "`-5`"), ("1.5", "`1.5`"), ("true", "`true`")] {
-            assert!(told(json).starts_with(shown));
+            assert!(text_of(json).starts_with(shown));
         }
         assert!(
-            ["[\"1mbit\"]", "{}", "null"].map(told).iter().all(|told| told.starts_with("`...`"))
+            ["[\"1mbit\"]", "{}", "null"]
+                .map(text_of)
+                .iter()
+                .all(|text_of| text_of.starts_with("`...`"))
         );
     }
 

@@ -14,7 +14,7 @@ use std::{env, fs, thread};
 
 use anabranch_experiment::circuits::Layout;
 use anabranch_experiment::circuits::simulated::{
-    Combination, Compared, Medians, Network, Quantity, Rounds, compare, medians, rounds,
+    Combination, Medians, Network, Quantity, Rounds, TimeComparison, compare, medians, rounds,
 };
 
 const BEGIN: &str = "<!-- make validate-sim: from here to the end mark, all is generated -->";
@@ -72,7 +72,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Simulates all combinations of `measured` on all processors, and compares the results with the
 /// measurements.
-fn all(options: &Options, measured: &Rounds) -> Vec<Compared> {
+fn all(options: &Options, measured: &Rounds) -> Vec<TimeComparison> {
     let combinations: Vec<Combination> = Combination::all()
         .into_iter()
         .filter(|combination| measured.contains_key(combination))
@@ -124,9 +124,9 @@ fn simulated(
     medians(&repetitions)
 }
 
-fn page(options: &Options, compared: &[Compared]) -> String {
-    let within = |of: &dyn Fn(&Compared) -> bool| {
-        let cells: Vec<&Compared> = compared.iter().filter(|cell| of(cell)).collect();
+fn page(options: &Options, compared: &[TimeComparison]) -> String {
+    let within = |of: &dyn Fn(&TimeComparison) -> bool| {
+        let cells: Vec<&TimeComparison> = compared.iter().filter(|cell| of(cell)).collect();
         let good = cells.iter().filter(|cell| cell.is_within()).count();
         format!("{good} of {}", cells.len())
     };

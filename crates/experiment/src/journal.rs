@@ -75,7 +75,7 @@ impl fmt::Display for JournalError {
                     ),
                     false => ("with other settings", "continue with the same settings"),
                 };
-                let told = |value: &Value| match value {
+                let to_error = |value: &Value| match value {
                     Value::Null => "not noted".to_owned(),
                     value => value.to_string(),
                 };
@@ -84,8 +84,8 @@ impl fmt::Display for JournalError {
                     "{}: the file belongs to an experiment {what} ({key}: {} in the file, {} now): \
                      {remedy}, or choose another folder",
                     path.display(),
-                    told(there),
-                    told(here)
+                    to_error(there),
+                    to_error(here)
                 )
             }
         }
@@ -246,7 +246,7 @@ fn agree(path: &Path, there: &Value, here: &Value) -> Result<Map<String, Value>,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::anonymity::{Analysed, Outcome};
+    use crate::anonymity::{Outcome, UnitResult};
 
     fn header() -> Value {
         json!({"experiment": "test", "seed": 1})
@@ -287,7 +287,7 @@ mod tests {
         let (_folder, path) = place();
         let text = include_str!("../../../tests/formats/0e0b824b/units.jsonl");
         fs::write(&path, text).unwrap();
-        let (header, records) = Journal::<Analysed>::read(&path).unwrap();
+        let (header, records) = Journal::<UnitResult>::read(&path).unwrap();
         assert_eq!((&header["experiment"], &header["clients"]), (&json!("anonymity"), &json!(50)));
         let Outcome::Fingerprints { in_use: 2, rows } = &records[0].outcome else {
             panic!("{records:?}");
@@ -339,7 +339,7 @@ mod tests {
         let header = |program: &str, machine: &str, peers: Value| json!({"program": program, "machine": machine, "programs": peers, "seed": 1});
         let first = header("a 1", "here", json!({"quinn": "0a"}));
         drop(Journal::<u32>::open(&path, &first).unwrap());
-        for (other, told) in [
+        for (other, report) in [
             (
                 header("a 2", "here", json!({"quinn": "0a"})),
                 r#"(program: "a 1" in the file, "a 2" now)"#,
@@ -350,7 +350,7 @@ mod tests {
         ] {
             let error = refused(&path, &other);
             assert!(
-                error.contains(told) && error.contains("continue with the same build"),
+                error.contains(report) && error.contains("continue with the same build"),
                 "{error}"
             );
         }

@@ -33,7 +33,7 @@ pub struct Probe {
     before: Counters,
     began: Instant,
     stop: Arc<AtomicBool>,
-    napper: Option<JoinHandle<Vec<f64>>>,
+    sampler: Option<JoinHandle<Vec<f64>>>,
 }
 
 /// The machine's CPU times at one moment. [`Cores::busy_since`] measures the CPU use since then.
@@ -74,8 +74,8 @@ impl Probe {
     pub fn start() -> Probe {
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
-        let napper = thread::spawn(move || nap(&flag));
-        Probe { before: Counters::now(), began: Instant::now(), stop, napper: Some(napper) }
+        let sampler = thread::spawn(move || nap(&flag));
+        Probe { before: Counters::now(), began: Instant::now(), stop, sampler: Some(sampler) }
     }
 
     /// Ends the observation, and returns the machine's load since the observation started.
@@ -93,7 +93,7 @@ impl Probe {
 
     fn naps(&mut self) -> Vec<f64> {
         self.stop.store(true, Ordering::Relaxed);
-        self.napper.take().and_then(|napper| napper.join().ok()).unwrap_or_default()
+        self.sampler.take().and_then(|sampler| sampler.join().ok()).unwrap_or_default()
     }
 }
 

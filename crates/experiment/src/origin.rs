@@ -37,8 +37,8 @@ impl Origin {
     /// A program cannot be read, or does not report its version.
     pub fn of(name: &str, own: &Path, peers: &Programs) -> io::Result<Origin> {
         let print = |(name, file): (&'static str, &Path)| {
-            let told = if SCRIPTS.contains(&name) { version(file) } else { hash(file) };
-            Ok((name.to_owned(), told?))
+            let report = if SCRIPTS.contains(&name) { version(file) } else { hash(file) };
+            Ok((name.to_owned(), report?))
         };
         Ok(Origin {
             program: format!("{name}, SHA-256 {}", hash(own)?),
@@ -59,9 +59,9 @@ impl Origin {
 
 /// Returns the first digits of the SHA-256 of a file.
 fn hash(file: &Path) -> io::Result<String> {
-    let told = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", file.display()));
+    let to_error = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", file.display()));
     let mut hash = Sha256::new();
-    io::copy(&mut File::open(file).map_err(told)?, &mut hash).map_err(told)?;
+    io::copy(&mut File::open(file).map_err(to_error)?, &mut hash).map_err(to_error)?;
     Ok(hex(&hash.finalize()))
 }
 
@@ -81,7 +81,7 @@ fn hex(hash: &[u8]) -> String {
 /// Returns the output of a program's `--version`.
 fn version(program: &Path) -> io::Result<String> {
     let output = Command::new(program).arg("--version").output()?;
-    let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let message = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     let why = || {
         io::Error::other(format!(
             "{} printed nothing for --version; install it with `tests/interop/setup --area \
@@ -89,7 +89,7 @@ fn version(program: &Path) -> io::Result<String> {
             program.display()
         ))
     };
-    if said.is_empty() { Err(why()) } else { Ok(said) }
+    if message.is_empty() { Err(why()) } else { Ok(message) }
 }
 
 /// Describes the processors and the kernel.

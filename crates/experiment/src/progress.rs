@@ -15,7 +15,7 @@ pub struct Progress {
     due: Duration,
     /// Sum of the real durations of the units (measurements) that were finished since the
     /// experiment was last started.
-    took: Duration,
+    elapsed: Duration,
 }
 
 impl Progress {
@@ -23,16 +23,16 @@ impl Progress {
     /// expected duration of each remaining unit.
     pub fn new(done: usize, left: impl ExactSizeIterator<Item = Duration>) -> Progress {
         let total = done + left.len();
-        Progress { done, total, left: left.sum(), due: Duration::ZERO, took: Duration::ZERO }
+        Progress { done, total, left: left.sum(), due: Duration::ZERO, elapsed: Duration::ZERO }
     }
 
     /// Counts a finished unit (measurement) with the expected duration `due` and the real duration
-    /// `took`.
-    pub fn done(&mut self, due: Duration, took: Duration) {
+    /// `elapsed`.
+    pub fn done(&mut self, due: Duration, elapsed: Duration) {
         self.done += 1;
         self.left = self.left.saturating_sub(due);
         self.due += due;
-        self.took += took;
+        self.elapsed += elapsed;
     }
 
     /// Returns the number of finished units (measurements), and the number of all units.
@@ -45,7 +45,7 @@ impl Progress {
         if self.due.is_zero() {
             return self.left;
         }
-        self.left.mul_f64(self.took.as_secs_f64() / self.due.as_secs_f64())
+        self.left.mul_f64(self.elapsed.as_secs_f64() / self.due.as_secs_f64())
     }
 }
 

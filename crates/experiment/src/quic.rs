@@ -27,7 +27,7 @@ const OPENSSL: (&str, &str) = ("openssl", "package openssl");
 
 /// QUIC library that a server is built with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Maker {
+pub(super) enum QuicLibrary {
     QuicGo,
     Quinn,
     S2n,
@@ -56,15 +56,15 @@ pub(super) struct ClientReport {
     pub(super) error: String,
 }
 
-impl Maker {
+impl QuicLibrary {
     /// Returns the library's name on the command line.
     pub(super) fn name(self) -> &'static str {
         match self {
-            Maker::QuicGo => "quic-go",
-            Maker::Quinn => "quinn",
-            Maker::S2n => "s2n-quic",
-            Maker::Ngtcp2 => "ngtcp2",
-            Maker::Aioquic => "aioquic",
+            QuicLibrary::QuicGo => "quic-go",
+            QuicLibrary::Quinn => "quinn",
+            QuicLibrary::S2n => "s2n-quic",
+            QuicLibrary::Ngtcp2 => "ngtcp2",
+            QuicLibrary::Aioquic => "aioquic",
         }
     }
 
@@ -72,15 +72,17 @@ impl Maker {
     /// that provides it.
     pub(super) fn needs(self) -> Vec<(&'static str, &'static str)> {
         match self {
-            Maker::QuicGo => {
+            QuicLibrary::QuicGo => {
                 vec![CLIENT, ("quicgo-server", "quic-go's server of the interop tests")]
             }
-            Maker::Quinn => vec![CLIENT, ("quinn-server", "quinn's server of the interop tests")],
-            Maker::S2n => {
+            QuicLibrary::Quinn => {
+                vec![CLIENT, ("quinn-server", "quinn's server of the interop tests")]
+            }
+            QuicLibrary::S2n => {
                 vec![CLIENT, ("s2n-server", "s2n-quic's server of the interop tests"), OPENSSL]
             }
-            Maker::Ngtcp2 => vec![CLIENT, ("gtlsserver", "package ngtcp2-server"), OPENSSL],
-            Maker::Aioquic => {
+            QuicLibrary::Ngtcp2 => vec![CLIENT, ("gtlsserver", "package ngtcp2-server"), OPENSSL],
+            QuicLibrary::Aioquic => {
                 vec![CLIENT, ("aioquic-server", "aioquic's server of the interop tests"), OPENSSL]
             }
         }
@@ -93,37 +95,37 @@ impl<'a> Server<'a> {
     /// # Errors
     /// The server does not start, or does not listen.
     pub(super) fn start(
-        maker: Maker,
+        maker: QuicLibrary,
         stage: &'a Stage,
         programs: &Programs,
         length: u64,
     ) -> io::Result<Server<'a>> {
         let (mut command, protocol, path) = match maker {
-            Maker::Quinn => {
+            QuicLibrary::Quinn => {
                 let mut server = command(programs, "quinn-server");
                 server.args([&format!("{SERVER}:{PORT}"), SEED]);
                 (server, "hq", format!("/bytes/{length}"))
             }
-            Maker::S2n => {
+            QuicLibrary::S2n => {
                 let mut server = command(programs, "s2n-server");
                 server.arg(format!("{SERVER}:{PORT}"));
                 server.args(certificate(stage, programs)?).arg(SEED);
                 (server, "hq", format!("/bytes/{length}"))
             }
-            Maker::Ngtcp2 => (gtlsserver(stage, programs, length)?, "h3", "/file".to_owned()),
-            Maker::Aioquic => {
+            QuicLibrary::Ngtcp2 => (gtlsserver(stage, programs, length)?, "h3", "/file".to_owned()),
+            QuicLibrary::Aioquic => {
                 let mut server = command(programs, "aioquic-server");
                 server.args([SERVER, &PORT.to_string()]);
                 server.args(certificate(stage, programs)?).arg(SEED);
                 (server, "h3", format!("/zeros/{length}"))
             }
-            Maker::QuicGo => {
+            QuicLibrary::QuicGo => {
                 let mut server = command(programs, "quicgo-server");
                 server.args(["-listen", &format!("{SERVER}:{PORT}"), "-seed", SEED]);
                 (server, "h3", format!("/bytes/{length}"))
             }
         };
-        let mut process = stage.crew.start(stage.server(), &mut command)?;
+        let mut process = stage.processes.start(stage.server(), &mut command)?;
         stage.wait_bound(maker.name(), &mut process, PORT)?;
         Ok(Server { protocol, path, _process: process })
     }
@@ -144,7 +146,7 @@ impl<'a> Server<'a> {
         command.args(["-server", &to.to_string(), "-name", name, "-protocol", self.protocol]);
         command.args(["-path", &self.path, "-timeout", &format!("{seconds}s")]);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut client = stage.crew.start(stage.client(), &mut command)?;
+        let mut client = stage.processes.start(stage.client(), &mut command)?;
         let deadline = Instant::now() + Duration::from_secs_f64(seconds) + LATE;
         while client.try_wait()?.is_none() {
             if stop.load(Ordering::Relaxed) || Instant::now() > deadline {
@@ -153,8 +155,8 @@ impl<'a> Server<'a> {
             thread::sleep(Duration::from_millis(10));
         }
         let output = client.finish()?;
-        let said = String::from_utf8_lossy(&output.stdout);
-        serde_json::from_str(said.lines().last().unwrap_or_default()).map_err(|_| {
+        let message = String::from_utf8_lossy(&output.stdout);
+        serde_json::from_str(message.lines().last().unwrap_or_default()).map_err(|_| {
             io::Error::other(format!("quic-client printed no result: {}", output.status))
         })
     }
@@ -162,7 +164,7 @@ impl<'a> Server<'a> {
 
 /// Returns the command of ngtcp2's server, which serves a sparse file of `length` bytes.
 fn gtlsserver(stage: &Stage, programs: &Programs, length: u64) -> io::Result<Command> {
-    stage.crew.among_files(|folder| {
+    stage.processes.among_files(|folder| {
         let site = folder.join("site");
         fs::create_dir(&site)?;
         File::create(site.join("file"))?.set_len(length)
@@ -185,7 +187,7 @@ pub(super) fn certificate(stage: &Stage, programs: &Programs) -> io::Result<[&'s
     openssl.args(["-addext", "subjectAltName=DNS:localhost"]);
     let files = ["/run/certificate.pem", "/run/key.pem"];
     openssl.args(["-out", files[0], "-keyout", files[1]]);
-    stage.crew.run(stage.server(), &mut openssl, b"")?;
+    stage.processes.run(stage.server(), &mut openssl, b"")?;
     Ok(files)
 }
 
@@ -197,7 +199,7 @@ mod tests {
     fn what_the_client_prints_is_read() {
         let line = r#"{"bytes":5,"sha256":"00","seconds":1.5,"goodput_mbits":1,"longest_gap_s":0.1,
             "first_byte_s":0.2,"error":""}"#;
-        let told: ClientReport = serde_json::from_str(line).unwrap();
-        assert_eq!((told.bytes, told.seconds, told.first_byte_s), (5, 1.5, 0.2));
+        let report: ClientReport = serde_json::from_str(line).unwrap();
+        assert_eq!((report.bytes, report.seconds, report.first_byte_s), (5, 1.5, 0.2));
     }
 }

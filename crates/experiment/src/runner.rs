@@ -62,7 +62,7 @@ impl fmt::Display for Incomplete {
 impl std::error::Error for Incomplete {}
 
 /// Executes the units (measurements) that have no record in the journal (the results file), in
-/// order. Calls `tell` for each event, with the progress. Returns true if all units are done.
+/// order. Calls `notify` for each event, with the progress. Returns true if all units are done.
 /// Returns false if `stop` was set earlier; only the unit in progress is then lost.
 ///
 /// # Errors
@@ -72,7 +72,7 @@ pub fn carry_out<U: Unit, R: Record>(
     journal: &mut Journal<R>,
     stop: &AtomicBool,
     mut work: impl FnMut(&U) -> Result<R, String>,
-    mut tell: impl FnMut(&Progress, Event<'_, U, R>),
+    mut notify: impl FnMut(&Progress, Event<'_, U, R>),
 ) -> Result<bool, Incomplete> {
     let done: std::collections::BTreeSet<_> =
         journal.records().iter().map(|record| record.unit().to_owned()).collect();
@@ -80,9 +80,9 @@ pub fn carry_out<U: Unit, R: Record>(
     let mut progress = Progress::new(units.len() - left.len(), left.iter().map(|u| u.lasts()));
     for unit in left {
         let begun = Instant::now();
-        tell(&progress, Event::Begun(unit));
+        notify(&progress, Event::Begun(unit));
         let record = match one(unit, stop, &mut work, |why| {
-            tell(&progress, Event::Again(unit, why));
+            notify(&progress, Event::Again(unit, why));
         }) {
             Some(record) => record.map_err(|why| Incomplete::Unit(unit.id(), why))?,
             None => return Ok(false),
@@ -90,7 +90,7 @@ pub fn carry_out<U: Unit, R: Record>(
         journal.append(record).map_err(Incomplete::Journal)?;
         progress.done(unit.lasts(), begun.elapsed());
         if let Some(record) = journal.records().last() {
-            tell(&progress, Event::Done(unit, record));
+            notify(&progress, Event::Done(unit, record));
         }
     }
     Ok(true)
@@ -203,13 +203,13 @@ mod tests {
             }
             square(unit)
         };
-        let tell = |_: &Progress, event: Event<'_, Number, Square>| {
+        let notify = |_: &Progress, event: Event<'_, Number, Square>| {
             if let Event::Again(unit, why) = event {
                 again.push((unit.0, why.to_owned()));
             }
         };
         let mut journal = journal(folder.path());
-        assert!(carry_out(&plan(), &mut journal, &stop, work, tell).unwrap());
+        assert!(carry_out(&plan(), &mut journal, &stop, work, notify).unwrap());
         assert_eq!(again, [(1, "the server did not come up".to_owned())]);
         assert_eq!(journal.records().len(), 5);
     }

@@ -24,7 +24,7 @@ pub struct DownloadRow {
 
 /// Results of a simulation of an onion network.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Simulated {
+pub struct SimulationResults {
     /// Hash of all simulated events. Equal hashes mean equal simulations.
     pub hash: u64,
     /// Number of simulated events.
@@ -36,11 +36,11 @@ pub struct Simulated {
     pub rows: Vec<DownloadRow>,
 }
 
-impl Simulated {
+impl SimulationResults {
     /// Collects the results of the finished simulation `run`. `network` is the number of the
     /// random network, and `seed` the seed of the simulation.
     #[must_use]
-    pub fn of(run: &PlannedRun, (network, seed): (u64, u64)) -> Simulated {
+    pub fn of(run: &PlannedRun, (network, seed): (u64, u64)) -> SimulationResults {
         let row = |(client, bulk, download): (usize, bool, &DownloadRecord)| DownloadRow {
             network,
             seed,
@@ -49,7 +49,7 @@ impl Simulated {
             download: *download,
         };
         let trace = run.network.trace();
-        Simulated {
+        SimulationResults {
             hash: trace.hash(),
             events: trace.events(),
             loads: run.loads(),
@@ -79,10 +79,10 @@ pub fn simulate(
     seed: u64,
     keys: &Keyring,
     stop: &AtomicBool,
-) -> Option<Simulated> {
+) -> Option<SimulationResults> {
     let goes_on = &mut |_| !stop.load(Ordering::Relaxed);
     let run = plan.run_while(seed, &plan.documents(keys), goes_on)?;
-    Some(Simulated::of(&run, (plan.network, seed)))
+    Some(SimulationResults::of(&run, (plan.network, seed)))
 }
 
 /// Returns the columns of a table with a row for each download.

@@ -29,14 +29,14 @@ pub(super) const CIRCUITS_READY: Duration = Duration::from_secs(60);
 /// Processes and network are removed on drop, and also when this process ends for any reason.
 pub(super) struct Stage {
     // This field is the first one, so that the processes end before their network is removed.
-    pub(super) crew: ProcessGroup,
+    pub(super) processes: ProcessGroup,
     network: Network,
     links: Vec<String>,
 }
 
 /// Bytes of IP packets that each path has carried, counted at the client's end.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Carried {
+pub(super) struct PathTraffic {
     pub(super) up: Vec<u64>,
     pub(super) down: Vec<u64>,
 }
@@ -62,14 +62,14 @@ impl Stage {
     }
 
     /// Builds the emulated network that the text `topology` describes, with hosts named `client`
-    /// and `server`. [`Stage::carried`] counts only the links in `links`.
+    /// and `server`. [`Stage::traffic`] counts only the links in `links`.
     ///
     /// # Errors
     /// The topology is invalid, or a step of the set-up fails.
     pub(super) fn of(topology: &str, links: Vec<String>) -> io::Result<Stage> {
         let topology = Topology::parse(topology, "stage").map_err(io::Error::other)?;
         let network = Network::start(&topology).map_err(io::Error::other)?;
-        Ok(Stage { crew: ProcessGroup::new()?, network, links })
+        Ok(Stage { processes: ProcessGroup::new()?, network, links })
     }
 
     pub(super) fn client(&self) -> &Namespace {
@@ -91,11 +91,11 @@ impl Stage {
     }
 
     /// Returns the bytes that the counted links have carried so far.
-    pub(super) fn carried(&self) -> Carried {
+    pub(super) fn traffic(&self) -> PathTraffic {
         let stats = self.network.stats();
         let links = self.links.iter().filter_map(|name| stats.get(name));
         let (up, down) = links.map(|link| (link.forward.bytes, link.back.delivered.bytes)).unzip();
-        Carried { up, down }
+        PathTraffic { up, down }
     }
 
     /// Starts the splitter on the client's host. It listens on `port`, and sends to the server's
@@ -180,27 +180,27 @@ impl Stage {
         (patience, mut ready): (Duration, impl FnMut(&Value) -> bool + Send + 'static),
     ) -> io::Result<GroupProcess<'_>> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut program = self.crew.start(host, command)?;
+        let mut program = self.processes.start(host, command)?;
         let stdout = program.stdout.take().expect("the program's input and output are pipes");
-        let (tell, told) = mpsc::channel();
+        let (notify, inbox) = mpsc::channel();
         // The output must be read completely, because the splitter would otherwise drop lines.
         thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 if serde_json::from_str::<Value>(&line).is_ok_and(|event| ready(&event)) {
-                    let _ = tell.send(());
+                    let _ = notify.send(());
                 }
             }
         });
-        match told.recv_timeout(patience) {
+        match inbox.recv_timeout(patience) {
             Ok(()) => Ok(program),
             Err(RecvTimeoutError::Timeout) => Err(io::Error::other(format!(
                 "{what} was not ready within {} s",
                 patience.as_secs()
             ))),
             Err(RecvTimeoutError::Disconnected) => {
-                let said = program.finish()?.stderr;
-                let said = String::from_utf8_lossy(&said).trim().to_owned();
-                Err(io::Error::other(format!("{what} exited: {said}")))
+                let output = program.finish()?.stderr;
+                let output = String::from_utf8_lossy(&output).trim().to_owned();
+                Err(io::Error::other(format!("{what} exited: {output}")))
             }
         }
     }
@@ -291,13 +291,13 @@ pub(super) fn wait_for(what: &str, mut ready: impl FnMut() -> io::Result<bool>) 
     Ok(())
 }
 
-impl Carried {
+impl PathTraffic {
     /// Returns the bytes that the paths have carried since the counts in `before` were taken.
-    pub(super) fn since(&self, before: &Carried) -> Carried {
+    pub(super) fn since(&self, before: &PathTraffic) -> PathTraffic {
         let less = |now: &[u64], then: &[u64]| -> Vec<u64> {
             now.iter().zip(then).map(|(now, then)| now.saturating_sub(*then)).collect()
         };
-        Carried { up: less(&self.up, &before.up), down: less(&self.down, &before.down) }
+        PathTraffic { up: less(&self.up, &before.up), down: less(&self.down, &before.down) }
     }
 }
 
@@ -373,8 +373,8 @@ mod tests {
 
     #[test]
     fn what_was_carried_is_a_difference() {
-        let before = Carried { up: vec![1, 2], down: vec![3, 4] };
-        let after = Carried { up: vec![2, 4], down: vec![9, 4] };
-        assert_eq!(after.since(&before), Carried { up: vec![1, 2], down: vec![6, 0] });
+        let before = PathTraffic { up: vec![1, 2], down: vec![3, 4] };
+        let after = PathTraffic { up: vec![2, 4], down: vec![9, 4] };
+        assert_eq!(after.since(&before), PathTraffic { up: vec![1, 2], down: vec![6, 0] });
     }
 }

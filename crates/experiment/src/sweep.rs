@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::origin::digest;
-use super::simulated::{Simulated, columns, simulate};
+use super::simulated::{SimulationResults, columns, simulate};
 use super::{Attempt, Record, Turns, Unit, table};
 
 /// Subfolder with the downloads of each simulation.
@@ -81,7 +81,8 @@ pub struct SweepRecord {
     /// and for exits.
     pub loads: [f64; 2],
     /// Real duration of the simulation, in seconds.
-    pub took: f64,
+    #[serde(rename = "took")]
+    pub elapsed: f64,
 }
 
 impl Unit for SweepUnit {
@@ -159,8 +160,8 @@ impl Sweep {
             if let Err(why) = self.store(unit, &run) {
                 return turns.give_up(&unit.id(), why);
             }
-            let took = begun.elapsed();
-            turns.done(unit, record(unit, &run, took), took);
+            let elapsed = begun.elapsed();
+            turns.done(unit, record(unit, &run, elapsed), elapsed);
         }
     }
 
@@ -182,10 +183,10 @@ impl Sweep {
     }
 
     /// Writes the downloads of one simulation to its file.
-    fn store(&self, unit: &SweepUnit, run: &Simulated) -> Result<(), String> {
+    fn store(&self, unit: &SweepUnit, run: &SimulationResults) -> Result<(), String> {
         let folder = self.folder.join(RUNS);
-        let told = |path: &Path, error| format!("cannot write {}: {error}", path.display());
-        fs::create_dir_all(&folder).map_err(|error| told(&folder, error))?;
+        let text_of = |path: &Path, error| format!("cannot write {}: {error}", path.display());
+        fs::create_dir_all(&folder).map_err(|error| text_of(&folder, error))?;
         let target = folder.join(format!("{}.parquet", unit.id()));
         let text = self.arms.iter().find(|arm| arm.name == unit.arm).map(|arm| arm.text.clone());
         let facts = [
@@ -193,11 +194,11 @@ impl Sweep {
             ("anabranch.version", env!("CARGO_PKG_VERSION").to_owned()),
             ("anabranch.hashes", format!("{:016x}", run.hash)),
         ];
-        table::write(&target, &columns(&run.rows), &facts).map_err(|error| told(&target, error))
+        table::write(&target, &columns(&run.rows), &facts).map_err(|error| text_of(&target, error))
     }
 }
 
-fn record(unit: &SweepUnit, run: &Simulated, took: Duration) -> SweepRecord {
+fn record(unit: &SweepUnit, run: &SimulationResults, elapsed: Duration) -> SweepRecord {
     SweepRecord {
         unit: unit.id(),
         hash: format!("{:016x}", run.hash),
@@ -205,7 +206,7 @@ fn record(unit: &SweepUnit, run: &Simulated, took: Duration) -> SweepRecord {
         downloads: run.rows.len(),
         failed: run.failed(),
         loads: run.loads,
-        took: took.as_secs_f64(),
+        elapsed: elapsed.as_secs_f64(),
     }
 }
 
@@ -281,12 +282,13 @@ mod tests {
         let path = sweep.folder.join("units.jsonl");
         let mut journal = Journal::open(&path, &sweep.header()).unwrap();
         let (stop, mut done) = (AtomicBool::new(false), 0);
-        let tell = |_: &Progress, event: Event<'_, SweepUnit, SweepRecord>| {
+        let notify = |_: &Progress, event: Event<'_, SweepUnit, SweepRecord>| {
             done += usize::from(matches!(event, Event::Done(..)));
             stop.store(done >= most, Ordering::Relaxed);
         };
         let work = |turns: &Turns<'_, SweepUnit, SweepRecord>| sweep.work(turns, keys(), &stop);
-        carry_out_together(&sweep.units(), &mut journal, &stop, (workers, 1), work, tell).unwrap();
+        carry_out_together(&sweep.units(), &mut journal, &stop, (workers, 1), work, notify)
+            .unwrap();
         journal.records().to_vec()
     }
 

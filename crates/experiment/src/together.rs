@@ -23,7 +23,7 @@ pub trait Attempt: Record {
 }
 
 /// Callback for the events of all units (measurements), with the progress.
-type Tell<'a, U, R> = Box<dyn FnMut(&Progress, Event<'_, U, R>) + Send + 'a>;
+type EventFn<'a, U, R> = Box<dyn FnMut(&Progress, Event<'_, U, R>) + Send + 'a>;
 
 /// The remaining units (measurements) of an experiment, which workers take one after another, and
 /// the journal, the file for their results.
@@ -42,7 +42,7 @@ struct Shared<'a, U, R> {
     failed: BTreeMap<String, u32>,
     journal: &'a mut Journal<R>,
     progress: Progress,
-    tell: Tell<'a, U, R>,
+    on_event: EventFn<'a, U, R>,
     gone: Option<Incomplete>,
 }
 
@@ -62,9 +62,10 @@ pub fn carry_out_together<U: Unit + Sync, R: Attempt + Send>(
     stop: &AtomicBool,
     (workers, tries): (u32, u32),
     work: impl Fn(&Turns<'_, U, R>) + Sync,
-    tell: impl FnMut(&Progress, Event<'_, U, R>) + Send,
+    on_event: impl FnMut(&Progress, Event<'_, U, R>) + Send,
 ) -> Result<bool, Incomplete> {
-    let turns = Turns::new(units, journal, stop, (workers.max(1), tries.max(1)), Box::new(tell));
+    let turns =
+        Turns::new(units, journal, stop, (workers.max(1), tries.max(1)), Box::new(on_event));
     thread::scope(|scope| {
         for _ in 0..turns.workers {
             scope.spawn(|| work(&turns));
@@ -83,7 +84,7 @@ impl<'a, U: Unit, R: Attempt> Turns<'a, U, R> {
         journal: &'a mut Journal<R>,
         stop: &'a AtomicBool,
         (workers, tries): (u32, u32),
-        tell: Tell<'a, U, R>,
+        on_event: EventFn<'a, U, R>,
     ) -> Turns<'a, U, R> {
         let mut failed = BTreeMap::<String, u32>::new();
         let mut settled = std::collections::BTreeSet::new();
@@ -100,7 +101,8 @@ impl<'a, U: Unit, R: Attempt> Turns<'a, U, R> {
         let waiting: VecDeque<&U> = units.iter().filter(open).collect();
         let due = waiting.iter().map(|unit| unit.lasts() / workers);
         let progress = Progress::new(units.len() - waiting.len(), due);
-        let shared = Shared { waiting, under_way: 0, failed, journal, progress, tell, gone: None };
+        let shared =
+            Shared { waiting, under_way: 0, failed, journal, progress, on_event, gone: None };
         Turns { shared: Mutex::new(shared), changed: Condvar::new(), stop, workers, tries }
     }
 
@@ -115,8 +117,8 @@ impl<'a, U: Unit, R: Attempt> Turns<'a, U, R> {
             }
             if let Some(unit) = shared.waiting.pop_front() {
                 shared.under_way += 1;
-                let Shared { progress, tell, failed, .. } = &mut *shared;
-                tell(progress, Event::Begun(unit));
+                let Shared { progress, on_event, failed, .. } = &mut *shared;
+                on_event(progress, Event::Begun(unit));
                 return Some((unit, 1 + failed.get(&unit.id()).copied().unwrap_or(0)));
             }
             if shared.under_way == 0 {
@@ -134,8 +136,8 @@ impl<'a, U: Unit, R: Attempt> Turns<'a, U, R> {
     }
 
     /// Stores the result of an attempt to execute `unit` (a measurement), which took the time
-    /// `took`. A failed unit is tried again after all others, if it has attempts left.
-    pub fn done(&self, unit: &'a U, record: R, took: Duration) {
+    /// `elapsed`. A failed unit is tried again after all others, if it has attempts left.
+    pub fn done(&self, unit: &'a U, record: R, elapsed: Duration) {
         let mut shared = self.lock();
         shared.under_way -= 1;
         let why = record.failed().map(str::to_owned);
@@ -147,14 +149,14 @@ impl<'a, U: Unit, R: Attempt> Turns<'a, U, R> {
             *count += 1;
             *count < self.tries
         });
-        let Shared { progress, tell, journal, waiting, .. } = &mut *shared;
+        let Shared { progress, on_event, journal, waiting, .. } = &mut *shared;
         if let Some(why) = again {
             waiting.push_back(unit);
-            tell(progress, Event::Again(unit, &why));
+            on_event(progress, Event::Again(unit, &why));
         } else {
-            progress.done(unit.lasts() / self.workers, took / self.workers);
+            progress.done(unit.lasts() / self.workers, elapsed / self.workers);
             if let Some(record) = journal.records().last() {
-                tell(progress, Event::Done(unit, record));
+                on_event(progress, Event::Done(unit, record));
             }
         }
         self.changed.notify_all();
@@ -191,24 +193,24 @@ mod tests {
     }
 
     #[derive(Serialize, Deserialize)]
-    struct Tried {
+    struct UnitAttempt {
         unit: String,
         error: String,
     }
 
-    impl Record for Tried {
+    impl Record for UnitAttempt {
         fn unit(&self) -> &str {
             &self.unit
         }
     }
 
-    impl Attempt for Tried {
+    impl Attempt for UnitAttempt {
         fn failed(&self) -> Option<&str> {
             (!self.error.is_empty()).then_some(self.error.as_str())
         }
     }
 
-    fn journal(folder: &Path) -> Journal<Tried> {
+    fn journal(folder: &Path) -> Journal<UnitAttempt> {
         Journal::open(&folder.join("units.jsonl"), &json!({"n": 4})).unwrap()
     }
 
@@ -217,15 +219,15 @@ mod tests {
     }
 
     /// Unit number 1 fails at its first attempt, and unit number 2 at each attempt.
-    fn work(turns: &Turns<'_, Number, Tried>) {
+    fn work(turns: &Turns<'_, Number, UnitAttempt>) {
         while let Some((unit, attempt)) = turns.next() {
             let fails = unit.0 == 2 || (unit.0 == 1 && attempt == 1);
             let error = if fails { format!("no {attempt}") } else { String::new() };
-            turns.done(unit, Tried { unit: unit.id(), error }, Duration::from_secs(1));
+            turns.done(unit, UnitAttempt { unit: unit.id(), error }, Duration::from_secs(1));
         }
     }
 
-    fn told(records: &[Tried]) -> Vec<String> {
+    fn described(records: &[UnitAttempt]) -> Vec<String> {
         records.iter().map(|r| format!("{} {}", r.unit, r.error).trim().to_owned()).collect()
     }
 
@@ -234,16 +236,16 @@ mod tests {
         let (folder, stop) = (tempfile::tempdir().unwrap(), AtomicBool::new(false));
         let mut journal = journal(folder.path());
         let (mut again, mut last) = (Vec::new(), (0, 0));
-        let tell = |progress: &Progress, event: Event<'_, Number, Tried>| {
+        let on_event = |progress: &Progress, event: Event<'_, Number, UnitAttempt>| {
             last = progress.counts();
             if let Event::Again(unit, why) = event {
                 again.push(format!("{}: {why}", unit.0));
             }
         };
-        let all = carry_out_together(&plan(), &mut journal, &stop, (1, 3), work, tell).unwrap();
+        let all = carry_out_together(&plan(), &mut journal, &stop, (1, 3), work, on_event).unwrap();
         assert!(all);
         let expected = ["0", "1 no 1", "2 no 1", "3", "1", "2 no 2", "2 no 3"];
-        assert_eq!(told(journal.records()), expected);
+        assert_eq!(described(journal.records()), expected);
         assert_eq!(again, ["1: no 1", "2: no 1", "2: no 2"]);
         assert_eq!(last, (4, 4), "given up is settled too");
         // A resumed run has nothing left to do.
@@ -267,14 +269,14 @@ mod tests {
     #[test]
     fn a_stop_loses_what_is_under_way_and_attempts_are_counted_over_all_runs() {
         let (folder, stop) = (tempfile::tempdir().unwrap(), AtomicBool::new(false));
-        let stopped = |turns: &Turns<'_, Number, Tried>| {
+        let stopped = |turns: &Turns<'_, Number, UnitAttempt>| {
             while let Some((unit, attempt)) = turns.next() {
                 stop.store(unit.0 == 3, Ordering::Relaxed);
                 if turns.stopped() {
                     return;
                 }
                 let error = if unit.0 == 2 { format!("no {attempt}") } else { String::new() };
-                turns.done(unit, Tried { unit: unit.id(), error }, Duration::ZERO);
+                turns.done(unit, UnitAttempt { unit: unit.id(), error }, Duration::ZERO);
             }
         };
         let mut first = journal(folder.path());
@@ -284,13 +286,14 @@ mod tests {
         stop.store(false, Ordering::Relaxed);
         let mut journal = journal(folder.path());
         assert!(carry_out_together(&plan(), &mut journal, &stop, (1, 3), work, |_, _| {}).unwrap());
-        assert_eq!(told(journal.records()), ["0", "1", "2 no 1", "2 no 2", "3", "2 no 3"]);
+        assert_eq!(described(journal.records()), ["0", "1", "2 no 1", "2 no 2", "3", "2 no 3"]);
     }
 
     #[test]
     fn a_worker_that_gives_up_ends_the_run_with_its_reason() {
         let (folder, stop) = (tempfile::tempdir().unwrap(), AtomicBool::new(false));
-        let work = |turns: &Turns<'_, Number, Tried>| turns.give_up("the network", "no".to_owned());
+        let work =
+            |turns: &Turns<'_, Number, UnitAttempt>| turns.give_up("the network", "no".to_owned());
         let mut journal = journal(folder.path());
         let error = carry_out_together(&plan(), &mut journal, &stop, (2, 3), work, |_, _| {});
         assert_eq!(error.unwrap_err().to_string(), "cannot measure the network: no");

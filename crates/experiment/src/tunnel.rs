@@ -156,7 +156,7 @@ struct Wg<'a> {
 impl<'a> Wg<'a> {
     fn run(&self, host: &Namespace, words: &[&str], input: &str) -> io::Result<String> {
         let mut command = command(self.programs, "wg");
-        let output = self.stage.crew.run(host, command.args(words), input.as_bytes())?;
+        let output = self.stage.processes.run(host, command.args(words), input.as_bytes())?;
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
@@ -179,10 +179,10 @@ impl<'a> Wg<'a> {
     ) -> io::Result<GroupProcess<'a>> {
         let mut command = command(self.programs, "wireguard-go");
         command.args(["-f", name]).env("LOG_LEVEL", "error");
-        let process = self.stage.crew.start(host, &mut command)?;
+        let process = self.stage.processes.start(host, &mut command)?;
         let socket = format!("wireguard/{name}.sock");
         wait_for(&format!("wireguard-go's {name}"), || {
-            self.stage.crew.among_files(|folder| Ok(folder.join(&socket).exists()))
+            self.stage.processes.among_files(|folder| Ok(folder.join(&socket).exists()))
         })?;
         self.run(host, &["set", name, "private-key", "/dev/stdin"], private)?;
         host.run(|| {

@@ -83,7 +83,7 @@ fn transfer(pair: &mut QuicPair, span: Duration) -> usize {
             pair.write(0, &batch);
         }
         pair.run(MS);
-        bytes += std::mem::take(&mut pair.came[1]).len();
+        bytes += std::mem::take(&mut pair.received[1]).len();
     }
     bytes
 }
@@ -91,18 +91,18 @@ fn transfer(pair: &mut QuicPair, span: Duration) -> usize {
 /// Sends the request `number`, and `units` as its answer. Returns the times at which the first and
 /// the last unit of the answer arrived.
 fn answer(pair: &mut QuicPair, number: u32, units: &[u8]) -> [Time; 2] {
-    pair.came = Default::default();
+    pair.received = Default::default();
     pair.write(1, &unit(1, DATA, number));
     let (begun, mut sent, mut first) = (pair.now, 0, None);
-    while pair.came[1].len() < units.len() && pair.now.since(begun) < LONGEST {
-        let is_asked = !pair.came[0].is_empty();
+    while pair.received[1].len() < units.len() && pair.now.since(begun) < LONGEST {
+        let is_asked = !pair.received[0].is_empty();
         let count = (units.len() - sent).min(pair.link(0).room()) / UNIT * UNIT;
         if is_asked && count > 0 {
             pair.write(0, &units[sent..sent + count]);
             sent += count;
         }
         pair.run(MS);
-        if !pair.came[1].is_empty() {
+        if !pair.received[1].is_empty() {
             first.get_or_insert(pair.now);
         }
     }

@@ -84,12 +84,12 @@ impl Direction {
         }
     }
 
-    /// Delivers the segments in flight to the receiver, then the lost ones. Calls `came` after
+    /// Delivers the segments in flight to the receiver, then the lost ones. Calls `received` after
     /// each segment.
     fn deliver<L: StreamLink + ?Sized>(
         &mut self,
         to: &mut L,
-        mut came: impl FnMut(&mut L),
+        mut received: impl FnMut(&mut L),
     ) -> Result<(), Fault> {
         loop {
             let window = self.under_way.len().min(1 + self.carrier.delay);
@@ -103,7 +103,7 @@ impl Direction {
             let place = self.dice.random_range(0..window);
             let (offset, segment) = self.under_way.remove(place).unwrap();
             self.arrive(to, offset, segment)?;
-            came(to);
+            received(to);
         }
     }
 
@@ -167,15 +167,15 @@ impl<L: StreamLink + ?Sized> Ends<L> {
     }
 
     /// Carries the bytes of both ends until neither sends more. Appends the bytes that each end
-    /// reads to `came`, in the order of arrival.
-    fn settle(&mut self, came: &mut [Vec<u8>; 2]) -> Result<(), Fault> {
+    /// reads to `received`, in the order of arrival.
+    fn settle(&mut self, received: &mut [Vec<u8>; 2]) -> Result<(), Fault> {
         loop {
             let mut moved = false;
             for (from, to) in [(0, 1), (1, 0)] {
                 let mut wire = Vec::new();
                 moved |= self.ends[from].transmit(Time::ZERO, &mut wire);
                 self.ways[from].send(&wire);
-                let into = &mut came[to];
+                let into = &mut received[to];
                 self.ways[from].deliver(&mut *self.ends[to], |link| {
                     link.read(into).unwrap();
                 })?;
@@ -195,10 +195,10 @@ fn unit(number: u32) -> Vec<u8> {
     bytes
 }
 
-/// Returns the numbers of the units in `came`, in their order.
-fn numbers(came: &[u8]) -> Vec<u32> {
-    assert_eq!(came.len() % UNIT, 0, "units come whole");
-    let units = came.chunks(UNIT).map(|bytes| {
+/// Returns the numbers of the units in `received`, in their order.
+fn numbers(received: &[u8]) -> Vec<u32> {
+    assert_eq!(received.len() % UNIT, 0, "units come whole");
+    let units = received.chunks(UNIT).map(|bytes| {
         let number = u32::from_be_bytes(*bytes.first_chunk().unwrap());
         assert!(bytes == unit(number), "a unit that nobody sent");
         number
@@ -224,7 +224,7 @@ fn conforms<L: StreamLink + ?Sized>(make: impl Fn(Carrier, u64) -> Ends<L>) {
 /// arrive in order if the link promises it.
 fn all_units_come_once<L: StreamLink + ?Sized>(mut ends: Ends<L>, name: &str) {
     let whole = ends.ends[0].promises().whole;
-    let mut came = [Vec::new(), Vec::new()];
+    let mut received = [Vec::new(), Vec::new()];
     for turn in 0..20u32 {
         for end in &mut ends.ends {
             let units = (0..20).flat_map(|n| unit(20 * turn + n)).collect::<Vec<u8>>();
@@ -232,10 +232,10 @@ fn all_units_come_once<L: StreamLink + ?Sized>(mut ends: Ends<L>, name: &str) {
                 end.write(batch).unwrap();
             }
         }
-        ends.settle(&mut came).unwrap();
+        ends.settle(&mut received).unwrap();
     }
-    for came in came {
-        let mut found = numbers(&came);
+    for received in received {
+        let mut found = numbers(&received);
         let in_order = found.is_sorted();
         assert!(in_order || !whole, "{name}: out of order");
         assert!(whole || name != "lossy" || !in_order, "{name}: nothing was early");
@@ -245,14 +245,14 @@ fn all_units_come_once<L: StreamLink + ?Sized>(mut ends: Ends<L>, name: &str) {
 }
 
 fn a_goodbye_ends_behind_all_units<L: StreamLink + ?Sized>(mut ends: Ends<L>, name: &str) {
-    let mut came = [Vec::new(), Vec::new()];
+    let mut received = [Vec::new(), Vec::new()];
     (0..60).for_each(|n| ends.ends[0].write(&unit(n)).unwrap());
-    ends.settle(&mut came).unwrap();
+    ends.settle(&mut received).unwrap();
     (60..90).for_each(|n| ends.ends[0].write(&unit(n)).unwrap());
     ends.ends[0].close();
     assert!(matches!(ends.ends[0].write(&unit(0)), Err(Fault::Misuse(_))), "{name}");
-    ends.settle(&mut came).unwrap();
-    let mut found = numbers(&came[1]);
+    ends.settle(&mut received).unwrap();
+    let mut found = numbers(&received[1]);
     found.sort_unstable();
     assert!(found.into_iter().eq(0..90), "{name}");
     assert_eq!(ends.ends[1].state(), State::Ended, "{name}");
@@ -261,47 +261,47 @@ fn a_goodbye_ends_behind_all_units<L: StreamLink + ?Sized>(mut ends: Ends<L>, na
 /// The stream is cut in the middle. All units that arrive were sent, none arrives twice, and the
 /// link does not count as closed.
 fn a_cut_stream_gives_nothing_false<L: StreamLink + ?Sized>(mut ends: Ends<L>, name: &str) {
-    let mut came = [Vec::new(), Vec::new()];
-    ends.settle(&mut came).unwrap();
+    let mut received = [Vec::new(), Vec::new()];
+    ends.settle(&mut received).unwrap();
     (0..60).for_each(|n| ends.ends[0].write(&unit(n)).unwrap());
     ends.ends[0].close();
     let mut wire = Vec::new();
     ends.ends[0].transmit(Time::ZERO, &mut wire);
     wire.truncate(wire.len() * 2 / 3);
     ends.ways[0].send(&wire);
-    let (way, to, into) = (&mut ends.ways[0], &mut *ends.ends[1], &mut came[1]);
+    let (way, to, into) = (&mut ends.ways[0], &mut *ends.ends[1], &mut received[1]);
     way.deliver(to, |link| {
         link.read(into).unwrap();
     })
     .unwrap();
     assert_eq!(ends.ends[1].state(), State::Open, "{name}");
-    came[1].truncate(came[1].len() / UNIT * UNIT);
-    let mut found = numbers(&came[1]);
+    received[1].truncate(received[1].len() / UNIT * UNIT);
+    let mut found = numbers(&received[1]);
     found.sort_unstable();
     found.dedup();
-    assert_eq!(found.len(), came[1].len() / UNIT, "{name}: twice");
+    assert_eq!(found.len(), received[1].len() / UNIT, "{name}: twice");
 }
 
 /// The stream itself is changed. The link reports a fault, and delivers no false unit.
 fn a_changed_stream_ends_the_link<L: StreamLink + ?Sized>(mut ends: Ends<L>, name: &str) {
-    let mut came = [Vec::new(), Vec::new()];
-    ends.settle(&mut came).unwrap();
+    let mut received = [Vec::new(), Vec::new()];
+    ends.settle(&mut received).unwrap();
     let mut wire = Vec::new();
     (0..3).for_each(|n| ends.ends[0].write(&unit(n)).unwrap());
     ends.ends[0].transmit(Time::ZERO, &mut wire);
     *wire.last_mut().unwrap() ^= 1;
     let to = &mut ends.ends[1];
     assert!(matches!(to.receive(Time::ZERO, &wire), Err(Fault::Peer(_))), "{name}");
-    to.read(&mut came[1]).unwrap();
-    let before = came[1].len();
+    to.read(&mut received[1]).unwrap();
+    let before = received[1].len();
     if let Some(early) = to.early_records_mut() {
         early.receive_early(Time::ZERO, ends.ways[0].head + 1_000_000, &wire);
     }
     let _ = to.receive(Time::ZERO, &wire);
-    to.read(&mut came[1]).unwrap();
-    assert_eq!((to.state(), came[1].len()), (State::Ended, before), "{name}");
-    came[1].truncate(before / UNIT * UNIT);
-    assert!(numbers(&came[1]).iter().all(|number| *number < 3), "{name}");
+    to.read(&mut received[1]).unwrap();
+    assert_eq!((to.state(), received[1].len()), (State::Ended, before), "{name}");
+    received[1].truncate(before / UNIT * UNIT);
+    assert!(numbers(&received[1]).iter().all(|number| *number < 3), "{name}");
 }
 
 fn keys_are_the_same_at_both_ends<L: StreamLink + ?Sized>(ends: &Ends<L>, name: &str) {
@@ -341,8 +341,8 @@ impl LinkEnds for Pair {
         self.shakes_hands
     }
 
-    fn settle(&mut self, came: &mut [Vec<u8>; 2]) {
-        self.ends.settle(came).unwrap();
+    fn settle(&mut self, received: &mut [Vec<u8>; 2]) {
+        self.ends.settle(received).unwrap();
     }
 }
 
@@ -434,11 +434,11 @@ fn nearly_all_is_early_that_a_tap_shows() {
     let context = Context::new(NOW).unwrap();
     for (name, carrier) in CARRIERS {
         let mut ends = unordered(agreed(&context, carrier, 1));
-        let mut came = [Vec::new(), Vec::new()];
+        let mut received = [Vec::new(), Vec::new()];
         for n in 0..2_000 {
             ends.ends[0].write(&unit(n)).unwrap();
         }
-        ends.settle(&mut came).unwrap();
+        ends.settle(&mut received).unwrap();
         let counts = ends.ends[1].early_counts().unwrap();
         let (least, most) = match name {
             "ordered" => (0, 0),

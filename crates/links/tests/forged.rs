@@ -4,7 +4,7 @@
 
 use anabranch_links::{Fault, Link, State, StreamLink, Tls};
 use anabranch_multipath::Time;
-use anabranch_testkit::tls_peer::{Forger, Role, SUITE_COUNT, open_link};
+use anabranch_testkit::tls_peer::{RawTlsPeer, Role, SUITE_COUNT, open_link};
 
 const ALERT: u8 = 21;
 const HANDSHAKE: u8 = 22;
@@ -18,9 +18,9 @@ fn arrived(link: &mut Tls) -> Vec<u8> {
 }
 
 /// Calls `check` for each cipher suite, with a server and a client that has the keys.
-fn each(mut check: impl FnMut(Tls, Forger)) {
+fn each(mut check: impl FnMut(Tls, RawTlsPeer)) {
     for suite in 0..SUITE_COUNT {
-        check(open_link(Role::Server, suite, None), Forger::new(Role::Client, suite));
+        check(open_link(Role::Server, suite, None), RawTlsPeer::new(Role::Client, suite));
     }
 }
 
@@ -89,8 +89,8 @@ fn content_of_no_type_or_a_forbidden_one_is_refused() {
 #[test]
 fn a_fatal_alert_ends_the_link_and_gets_no_answer() {
     each(|mut link, mut peer| {
-        let told = link.receive(Time::ZERO, &peer.record(ALERT, &[2, 40], 0)).unwrap_err();
-        assert!(told.to_string().contains("fatal alert"), "{told}");
+        let reports = link.receive(Time::ZERO, &peer.record(ALERT, &[2, 40], 0)).unwrap_err();
+        assert!(reports.to_string().contains("fatal alert"), "{reports}");
         assert!(!link.transmit(Time::ZERO, &mut Vec::new()));
     });
 }
@@ -149,11 +149,11 @@ fn many_requests_for_new_keys_get_one_answer_and_a_storm_an_alert() {
 fn a_server_takes_no_ticket_and_a_client_does() {
     let ticket = [&[4, 0, 0, 40][..], &[3; 40]].concat();
     let mut client = open_link(Role::Client, 0, None);
-    let mut peer = Forger::new(Role::Server, 0);
+    let mut peer = RawTlsPeer::new(Role::Server, 0);
     client.receive(Time::ZERO, &peer.record(HANDSHAKE, &ticket, 0)).unwrap();
     client.receive(Time::ZERO, &peer.record(DATA, b"a", 0)).unwrap();
     assert_eq!(arrived(&mut client), b"a");
     let mut server = open_link(Role::Server, 0, None);
-    let mut peer = Forger::new(Role::Client, 0);
+    let mut peer = RawTlsPeer::new(Role::Client, 0);
     assert!(server.receive(Time::ZERO, &peer.record(HANDSHAKE, &ticket, 0)).is_err());
 }

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use anabranch_links::{EarlyCounts, EarlyRecords, Fault, Link, State, StreamLink, Tls};
 use anabranch_multipath::Time;
-use anabranch_testkit::tls_peer::{Forger, Role, SUITE_COUNT, open_link};
+use anabranch_testkit::tls_peer::{RawTlsPeer, Role, SUITE_COUNT, open_link};
 
 const ALERT: u8 = 21;
 const HANDSHAKE: u8 = 22;
@@ -24,7 +24,7 @@ const AT_ONCE: u64 = 1_024;
 /// A server, a client that has the keys, and the client's stream.
 struct Play {
     link: Tls,
-    peer: Forger,
+    peer: RawTlsPeer,
     stream: Vec<u8>,
     head: usize,
     now: Time,
@@ -35,7 +35,7 @@ fn each(mut check: impl FnMut(Play)) {
     for suite in 0..SUITE_COUNT {
         let mut link = open_link(Role::Server, suite, None);
         link.open_early(Time::ZERO, UNIT).unwrap();
-        let mut peer = Forger::new(Role::Client, suite);
+        let mut peer = RawTlsPeer::new(Role::Client, suite);
         peer.pad_updates(UNIT);
         check(Play { link, peer, stream: Vec::new(), head: 0, now: Time::ZERO });
     }
@@ -43,7 +43,7 @@ fn each(mut check: impl FnMut(Play)) {
 
 impl Play {
     /// Appends a record of the agreed size with this content to the stream.
-    fn say(&mut self, kind: u8, content: &[u8]) {
+    fn send_message(&mut self, kind: u8, content: &[u8]) {
         self.say_padded(kind, content, UNIT - content.len());
     }
 
@@ -53,7 +53,7 @@ impl Play {
     }
 
     fn say_units(&mut self, numbers: Range<u8>) {
-        numbers.for_each(|number| self.say(DATA, &[number; UNIT]));
+        numbers.for_each(|number| self.send_message(DATA, &[number; UNIT]));
     }
 
     /// Appends a KeyUpdate of the peer to the stream. The record has the agreed size if
@@ -74,19 +74,19 @@ impl Play {
 
     /// Delivers the rest of the stream in order. Returns the units that arrive.
     fn deliver(&mut self) -> Result<Vec<u8>, Fault> {
-        let came = self.link.receive(self.now, &self.stream[self.head..]);
+        let received = self.link.receive(self.now, &self.stream[self.head..]);
         self.head = self.stream.len();
         let units = self.units();
-        came.map(|()| units)
+        received.map(|()| units)
     }
 
     /// Returns the numbers of the units that have arrived, in order.
     fn units(&mut self) -> Vec<u8> {
-        let mut came = Vec::new();
-        self.link.read(&mut came).unwrap();
-        assert!(came.len().is_multiple_of(UNIT), "units come whole");
-        assert!(came.chunks(UNIT).all(|unit| unit.iter().all(|byte| *byte == unit[0])));
-        came.chunks(UNIT).map(|unit| unit[0]).collect()
+        let mut received = Vec::new();
+        self.link.read(&mut received).unwrap();
+        assert!(received.len().is_multiple_of(UNIT), "units come whole");
+        assert!(received.chunks(UNIT).all(|unit| unit.iter().all(|byte| *byte == unit[0])));
+        received.chunks(UNIT).map(|unit| unit[0]).collect()
     }
 
     /// Returns the number of bytes that the link sends.
@@ -123,7 +123,7 @@ impl Play {
 fn records_that_hold_nothing_cost_earliness_at_most() {
     each(|mut play| {
         play.say_units(0..1);
-        play.say(DATA, b"");
+        play.send_message(DATA, b"");
         play.say_units(1..4);
         assert_eq!(play.show(), [1, 2, 3]);
         assert_eq!(play.deliver().unwrap(), [0]);
@@ -181,7 +181,7 @@ fn what_is_no_data_waits_for_its_turn_and_ends_the_link_then() {
     for (kind, content) in cases {
         each(|mut play| {
             play.say_units(0..1);
-            play.say(kind, content);
+            play.send_message(kind, content);
             play.say_units(1..3);
             assert_eq!(play.show(), [1, 2], "{kind}");
             assert_eq!((play.link.state(), play.answer()), (State::Open, 0), "{kind}");
@@ -202,10 +202,10 @@ fn what_is_no_data_waits_for_its_turn_and_ends_the_link_then() {
 fn half_a_message_has_no_data_behind_it_though_that_came_early() {
     each(|mut play| {
         play.say_units(0..1);
-        play.say(HANDSHAKE, &UPDATE[..3]);
+        play.send_message(HANDSHAKE, &UPDATE[..3]);
         play.say_units(1..2);
         assert_eq!(play.show(), [1]);
-        play.say(HANDSHAKE, &UPDATE[3..]);
+        play.send_message(HANDSHAKE, &UPDATE[3..]);
         assert!(matches!(play.deliver(), Err(Fault::Peer(_))));
         play.is_over();
     });
@@ -235,7 +235,7 @@ fn data_under_keys_that_have_passed_ends_the_link() {
     each(|mut play| {
         play.say_units(0..1);
         // The peer announces new keys, but continues with the old ones.
-        play.say(HANDSHAKE, &UPDATE);
+        play.send_message(HANDSHAKE, &UPDATE);
         play.say_units(1..3);
         assert_eq!(play.show(), [1, 2]);
         assert!(matches!(play.deliver(), Err(Fault::Peer(_))));
@@ -249,11 +249,11 @@ fn a_record_that_came_early_is_passed_over_whatever_the_stream_has_in_its_place(
         play.say_units(0..1);
         let other = {
             // No honest peer encrypts two records under the same number.
-            let mut twin = Forger::new(Role::Client, 0);
+            let mut twin = RawTlsPeer::new(Role::Client, 0);
             twin.record(DATA, &[0; UNIT], 0);
             twin.record(DATA, &[9; UNIT], 0)
         };
-        play.say(HANDSHAKE, &UPDATE);
+        play.send_message(HANDSHAKE, &UPDATE);
         play.link.receive_early(play.now, RECORD as u64, &other);
         let early = play.units();
         let answer = play.deliver().unwrap();
@@ -294,7 +294,7 @@ fn a_storm_of_key_updates_is_none_before_its_turn() {
     // All KeyUpdates have the same key, so the second can no longer be decrypted.
     each(|mut play| {
         play.say_units(0..1);
-        (0..40).for_each(|_| play.say(HANDSHAKE, &UPDATE));
+        (0..40).for_each(|_| play.send_message(HANDSHAKE, &UPDATE));
         assert!(play.show().is_empty());
         assert_eq!((play.counts().failed, play.answer()), (0, 0));
         assert!(matches!(play.deliver(), Err(Fault::Peer(_))));

@@ -103,13 +103,13 @@ struct Mixed {
     ours: Tls,
     theirs: Connection,
     /// Bytes that the library's end has read.
-    came: Vec<u8>,
+    received: Vec<u8>,
 }
 
 impl Mixed {
     fn new(context: &Context, client: bool, suite: SupportedCipherSuite, tickets: usize) -> Mixed {
         let ours = if client { context.connect() } else { context.accept() }.unwrap();
-        Mixed { ours, theirs: library(client, suite, tickets), came: Vec::new() }
+        Mixed { ours, theirs: library(client, suite, tickets), received: Vec::new() }
     }
 
     fn open(context: &Context, client: bool, suite: SupportedCipherSuite) -> Mixed {
@@ -155,13 +155,13 @@ impl Mixed {
         while !piece.is_empty() {
             self.theirs.read_tls(piece).unwrap();
             let io = self.theirs.process_new_packets().unwrap();
-            let before = self.came.len();
-            self.came.resize(before + io.plaintext_bytes_to_read(), 0);
-            self.theirs.reader().read_exact(&mut self.came[before..]).unwrap();
+            let before = self.received.len();
+            self.received.resize(before + io.plaintext_bytes_to_read(), 0);
+            self.theirs.reader().read_exact(&mut self.received[before..]).unwrap();
         }
     }
 
-    fn say(&mut self, bytes: &[u8]) {
+    fn send_message(&mut self, bytes: &[u8]) {
         self.theirs.writer().write_all(bytes).unwrap();
     }
 
@@ -173,11 +173,11 @@ impl Mixed {
 
     /// Sends `bytes` in both directions, and checks that both ends receive them.
     fn exchange(&mut self, bytes: &[u8], cut: impl FnMut() -> usize) {
-        self.came.clear();
+        self.received.clear();
         self.ours.write(bytes).unwrap();
-        self.say(bytes);
+        self.send_message(bytes);
         self.settle(cut).unwrap();
-        assert!(self.came == bytes, "{} bytes from us", bytes.len());
+        assert!(self.received == bytes, "{} bytes from us", bytes.len());
         assert!(self.arrived() == bytes, "{} bytes to us", bytes.len());
     }
 }
@@ -217,9 +217,9 @@ fn the_wire_may_be_cut_anywhere_from_the_first_byte_on() {
         let (up, down) = (noise(40_000 + seed), noise(30_000 + seed));
         // These bytes are written before the handshake is done.
         mixed.ours.write(&up).unwrap();
-        mixed.say(&down);
+        mixed.send_message(&down);
         mixed.settle(|| dice.random_range(1..=longest)).unwrap();
-        assert!(mixed.came == up && mixed.arrived() == down, "seed {seed}");
+        assert!(mixed.received == up && mixed.arrived() == down, "seed {seed}");
         mixed.exchange(&noise(3_000), || dice.random_range(1..=longest));
     }
 }
@@ -233,12 +233,12 @@ fn records_of_every_length_pass_both_ways() {
             .flat_map(|size| {
                 let bytes = noise(size);
                 mixed.ours.write(&bytes).unwrap();
-                mixed.say(&bytes);
+                mixed.send_message(&bytes);
                 bytes
             })
             .collect();
         mixed.settle(|| 1_448).unwrap();
-        assert!(mixed.came == all && mixed.arrived() == all);
+        assert!(mixed.received == all && mixed.arrived() == all);
     });
 }
 
@@ -295,11 +295,11 @@ fn our_goodbye_and_theirs_end_the_link_in_order() {
         mixed.ours.close();
         assert!(matches!(mixed.ours.write(b"more"), Err(Fault::Misuse(_))));
         mixed.settle(|| 3).unwrap();
-        assert_eq!(mixed.came, b"last");
+        assert_eq!(mixed.received, b"last");
         let mut nothing = [0; 1];
         assert_eq!(mixed.theirs.reader().read(&mut nothing).unwrap(), 0, "closed in order");
         assert_eq!(mixed.ours.state(), State::Open, "they may go on");
-        mixed.say(b"their last");
+        mixed.send_message(b"their last");
         mixed.theirs.send_close_notify();
         mixed.settle(|| 3).unwrap();
         assert_eq!(mixed.arrived(), b"their last");
@@ -310,7 +310,7 @@ fn our_goodbye_and_theirs_end_the_link_in_order() {
 #[test]
 fn nothing_is_read_behind_their_goodbye() {
     each(|mut mixed| {
-        mixed.say(b"before");
+        mixed.send_message(b"before");
         mixed.theirs.send_close_notify();
         let mut wire = Vec::new();
         while mixed.theirs.wants_write() {
@@ -345,7 +345,7 @@ fn a_changed_byte_of_a_record_gets_an_alert() {
         (535, 1, rustls::AlertDescription::BadRecordMac),
     ] {
         each(|mut mixed| {
-            mixed.say(&noise(514));
+            mixed.send_message(&noise(514));
             let mut wire = Vec::new();
             mixed.theirs.write_tls(&mut wire).unwrap();
             wire[place] ^= change;
@@ -364,7 +364,7 @@ fn a_record_left_out_or_doubled_ends_the_link() {
         each(|mut mixed| {
             let mut records = Vec::new();
             for _ in 0..3 {
-                mixed.say(&noise(514));
+                mixed.send_message(&noise(514));
                 let mut wire = Vec::new();
                 mixed.theirs.write_tls(&mut wire).unwrap();
                 records.push(wire);
@@ -380,7 +380,7 @@ fn a_record_left_out_or_doubled_ends_the_link() {
 #[test]
 fn a_truncated_record_is_waited_for_and_gives_nothing() {
     each(|mut mixed| {
-        mixed.say(&noise(514));
+        mixed.send_message(&noise(514));
         let mut wire = Vec::new();
         mixed.theirs.write_tls(&mut wire).unwrap();
         let (front, last) = wire.split_at(wire.len() - 1);

@@ -107,7 +107,7 @@ pub(crate) struct Stream {
     /// Time of the stream's entry in the node's table of timers; `None` if it has no entry.
     pub(crate) timer: Option<Time>,
     /// Time of the last packet from the other end.
-    pub(crate) heard: Time,
+    pub(crate) last_arrival: Time,
 }
 
 impl Stream {
@@ -139,8 +139,8 @@ impl Stream {
 
     fn new(now: Time, flow: Flow, role: Role, tcp: Connection) -> Stream {
         let [left, has_head, is_open, starved, is_due] = [false; 5];
-        let (timer, heard) = (None, now);
-        Stream { flow, role, tcp, left, has_head, is_open, starved, is_due, timer, heard }
+        let (timer, last_arrival) = (None, now);
+        Stream { flow, role, tcp, left, has_head, is_open, starved, is_due, timer, last_arrival }
     }
 
     /// Answers, at the exit, the client's request for a connection. `refusal` is `None` if the

@@ -11,7 +11,7 @@ use anabranch_netem::LinkSettings;
 use sphinx_packet::SphinxPacketBuilder;
 use sphinx_packet::header::delays::Delay;
 use sphinx_packet::route::{Destination, DestinationAddressBytes, Node, NodeAddressBytes};
-use world::{MS, Seen, Transfer, World, address};
+use world::{MS, SeenDatagram, Transfer, World, address};
 
 const LIMIT: Duration = Duration::from_secs(200);
 
@@ -65,7 +65,7 @@ fn a_changed_packet_is_destroyed_and_the_stream_goes_on() {
         let mut world = world(&Config::default());
         let (mut number, mut changed) = (0, 0);
         let (count, report) = std::sync::mpsc::channel();
-        world.tamper = Some(Box::new(move |seen: &mut Seen| {
+        world.tamper = Some(Box::new(move |seen: &mut SeenDatagram| {
             number += 1;
             if number % 10 == 0 {
                 seen.bytes[at] ^= 4;
@@ -147,7 +147,7 @@ fn looping_routes_end_at_the_first_return() {
     for (route, passed) in [(&[1, 1, 2][..], 0), (&[1, 2, 1, 2, 1], 1), (&[1, 2, 3, 1, 2], 4)] {
         let before = world.count(|counters| counters.relayed);
         let bytes = crafted(&world, route, expiry);
-        world.push(Seen { from: 0, to: route[0], bytes });
+        world.push(SeenDatagram { from: 0, to: route[0], bytes });
         world.rest(50 * MS);
         assert_eq!(world.count(|counters| counters.relayed) - before, passed, "{route:?}");
     }
@@ -159,7 +159,7 @@ fn looping_routes_end_at_the_first_return() {
 fn an_expiry_that_would_fill_the_tags_for_ever_is_refused() {
     let mut world = world(&Config::default());
     let bytes = crafted(&world, &[1, 2, 3], u64::MAX);
-    world.push(Seen { from: 0, to: 1, bytes });
+    world.push(SeenDatagram { from: 0, to: 1, bytes });
     world.rest(50 * MS);
     assert_eq!(world.dropped(DropReason::Expired), 1);
 }
@@ -190,7 +190,7 @@ fn an_exit_forgets_a_client_that_is_silent_for_two_minutes() {
     let exit = world.transfers[0].ends[1].node;
     world.rest(Duration::from_secs(300));
     assert_eq!(world.nodes[exit].streams(), 1, "an idle client keeps its stream");
-    world.tamper = Some(Box::new(|seen: &mut Seen| seen.from != 0));
+    world.tamper = Some(Box::new(|seen: &mut SeenDatagram| seen.from != 0));
     world.rest(Duration::from_secs(125));
     assert_eq!(world.nodes[exit].streams(), 0);
     assert_eq!(world.transfers[0].ends[1].ending, Some(Ending::TimedOut));

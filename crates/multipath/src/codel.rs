@@ -87,12 +87,12 @@ impl Law {
     where
         I: Iterator<Item = (Time, usize)>,
     {
-        let Some((came, bytes)) = queue.units.next() else {
+        let Some((received, bytes)) = queue.units.next() else {
             self.first_above = None;
             return false;
         };
         queue.bytes -= bytes;
-        if now.since(came) < rule.target || queue.bytes <= queue.max_unit {
+        if now.since(received) < rule.target || queue.bytes <= queue.max_unit {
             self.first_above = None;
             return false;
         }
@@ -147,8 +147,8 @@ mod tests {
     /// Returns the drops at `now` from a long queue of 1,000-byte units that have all waited
     /// `wait`.
     fn ask(law: &mut Law, now: Time, wait: Duration) -> usize {
-        let came = Time::from_nanos(now.nanos() - wait.as_nanos() as u64);
-        let units = std::iter::repeat_n((came, 1_000), 1_000);
+        let received = Time::from_nanos(now.nanos() - wait.as_nanos() as u64);
+        let units = std::iter::repeat_n((received, 1_000), 1_000);
         law.drops(&RULE, now, Queue { units, bytes: 1_000_000, max_unit: 1_500 })
     }
 

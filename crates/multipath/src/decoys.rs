@@ -204,7 +204,7 @@ impl Decoys {
 
     /// Records a unit (packet) of `bytes` bytes that is sent on `path` at `now`. `paths` is the
     /// number of paths, and `usable` returns whether a path may carry decoys.
-    pub fn carried(
+    pub fn on_sent(
         &mut self,
         now: Time,
         (path, bytes): (PathId, usize),
@@ -318,7 +318,7 @@ mod tests {
             let now = Time::from_millis(packet);
             due(decoys, now, &mut sent);
             let path = PathId((packet / 20 % 3) as u16);
-            decoys.carried(now, (path, 100 + packet as usize % 20), 3, &usable);
+            decoys.on_sent(now, (path, 100 + packet as usize % 20), 3, &usable);
         }
         due(decoys, Time::MAX, &mut sent);
         sent
@@ -342,7 +342,7 @@ mod tests {
                 spent += sent.drain(..).map(|(_, _, bytes)| bytes).sum::<usize>();
                 assert!(spent as f64 <= share * carried as f64, "{spent} of {carried}");
                 let path = PathId((packet / 20 % 3) as u16);
-                decoys.carried(now, (path, 1_000), 3, |_| true);
+                decoys.on_sent(now, (path, 1_000), 3, |_| true);
                 carried += 1_000;
             }
             // There is at most one decoy run at a time, and only half of the path changes begin
@@ -377,7 +377,7 @@ mod tests {
         // With a single path, no other path is idle, so there are no decoys.
         let mut alone = self::decoys("20%", 3);
         (0..9_000).map(Time::from_millis).for_each(|now| {
-            alone.carried(now, (PathId(0), 100), 1, |_| true);
+            alone.on_sent(now, (PathId(0), 100), 1, |_| true);
             assert_eq!(alone.next_due(), None);
         });
     }
@@ -399,7 +399,7 @@ mod tests {
             let now = Time::from_millis(packet);
             due(&mut decoys, now, &mut sent);
             spent += sent.drain(..).map(|(_, _, bytes)| bytes).sum::<usize>();
-            decoys.carried(now, (PathId((packet / 400 % 2) as u16), 65_507), 2, |_| true);
+            decoys.on_sent(now, (PathId((packet / 400 % 2) as u16), 65_507), 2, |_| true);
         }
         assert!(spent > 4 << 20, "{spent}");
     }
@@ -418,7 +418,7 @@ mod tests {
         let mut path = 0;
         while decoys.next_due().is_none() {
             for _ in 0..20 {
-                decoys.carried(now, (PathId(path), 1_000), 2, |_| true);
+                decoys.on_sent(now, (PathId(path), 1_000), 2, |_| true);
                 now += Duration::from_millis(1);
             }
             path = 1 - path;
@@ -426,7 +426,7 @@ mod tests {
         let saved = decoys.saved;
         let Some(running) = &decoys.running else { panic!("a run is under way") };
         let (other, left) = (running.path, price(&running.units[running.done..]));
-        decoys.carried(now, (other, 1_000), 2, |_| false);
+        decoys.on_sent(now, (other, 1_000), 2, |_| false);
         assert!(decoys.running.is_none());
         assert_eq!(decoys.saved, saved + left + 1_000 * u64::from(WHOLE));
     }

@@ -220,8 +220,8 @@ mod tests {
         let mut left = Vec::new();
         let leave = |queue: &mut DelayQueue<(usize, Time)>, until: Time, left: &mut Vec<_>| {
             while let Some(due) = queue.next_due().filter(|due| *due <= until) {
-                let (number, came) = queue.pop(due).unwrap();
-                left.push((number, came, due));
+                let (number, received) = queue.pop(due).unwrap();
+                left.push((number, received, due));
             }
         };
         for (number, &now) in times.iter().enumerate() {
@@ -241,8 +241,8 @@ mod tests {
         sorted.sort_unstable();
         let left = carry("3-20ms", &sorted);
         assert!(left.iter().map(|each| each.0).eq(0..5_000), "the order is kept");
-        for (_, came, went) in left {
-            let delay = went.since(came);
+        for (_, received, went) in left {
+            let delay = went.since(received);
             let range = Duration::from_millis(3)..=Duration::from_millis(20);
             assert!(range.contains(&delay), "{delay:?}");
         }
@@ -253,7 +253,8 @@ mod tests {
         let mean = |spacing: Duration| {
             let times: Vec<Time> = (0..20_000).map(|n| Time::ZERO + spacing * n).collect();
             let left = carry("0-20ms", &times);
-            left.iter().map(|(_, came, went)| went.since(*came).as_secs_f64()).sum::<f64>() / 2e4
+            left.iter().map(|(_, received, went)| went.since(*received).as_secs_f64()).sum::<f64>()
+                / 2e4
         };
         let lone = mean(Duration::from_secs(1));
         assert!((lone - 0.010).abs() < 2.1e-4, "five standard errors: {lone}");

@@ -78,8 +78,8 @@ impl<T> Merger<T> {
     /// Returns the time at which missing units (such as packets) will be given up. Returns `None`
     /// if no unit waits, or if there is no limit.
     pub fn next_timeout(&self) -> Option<Time> {
-        let (came, _) = self.reorder.first().filter(|_| self.reorder.has_gap())?;
-        Some(*came + self.patience?)
+        let (received, _) = self.reorder.first().filter(|_| self.reorder.has_gap())?;
+        Some(*received + self.patience?)
     }
 
     /// Returns the number of the next unit (such as a packet) in order.

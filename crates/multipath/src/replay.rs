@@ -57,9 +57,9 @@ impl Replay {
         self.bits[(number / 64) as usize % WORDS] >> (number % 64) & 1 == 1
     }
 
-    fn set(&mut self, number: u64, came: bool) {
+    fn set(&mut self, number: u64, received: bool) {
         let word = &mut self.bits[(number / 64) as usize % WORDS];
-        *word = *word & !(1 << (number % 64)) | u64::from(came) << (number % 64);
+        *word = *word & !(1 << (number % 64)) | u64::from(received) << (number % 64);
     }
 }
 

@@ -39,7 +39,7 @@ pub struct Splitter {
     boundary: Boundary,
     current: Option<PathId>,
     /// Time at which the last units (such as packets) arrived; [`Time::MAX`] before the first.
-    heard: Time,
+    last_arrival: Time,
     silence: Silence,
     redraw: Option<Redraw>,
 }
@@ -68,7 +68,7 @@ impl Splitter {
             scheduler,
             boundary,
             current: None,
-            heard: Time::MAX,
+            last_arrival: Time::MAX,
             silence: Silence::USUAL,
             redraw: None,
         }
@@ -132,7 +132,7 @@ impl Splitter {
     /// A run ends at its boundary or when its path becomes unusable, whichever is first.
     #[inline]
     pub fn assign(&mut self, now: Time, paths: &[PathView], units: u64) -> Assignment {
-        if self.speaks(now) >= self.silence.least() {
+        if self.on_arrival(now) >= self.silence.least() {
             self.after_silence();
         }
         let fresh = self.needs_choice(now, paths);
@@ -143,18 +143,18 @@ impl Splitter {
         let Some(path) = self.current else { return Assignment::Nowhere };
         let room = paths[path.index()].window.unwrap_or(u64::MAX);
         if room == 0 {
-            return self.when_full(now, paths, units, fresh);
+            return self.on_full_path(now, paths, units, fresh);
         }
         let units = units.min(room).min(self.boundary.packets_left());
         self.boundary.spend(units);
-        self.scheduler.carried(now, path, units);
+        self.scheduler.on_sent(now, path, units);
         Assignment::Send { path, units, fresh }
     }
 
     /// Records that a group of units (such as packets), which were assigned together, has arrived
     /// by `now`. The next pause is counted from `now`. Returns the time since the previous record.
-    pub fn speaks(&mut self, now: Time) -> Duration {
-        now.since(std::mem::replace(&mut self.heard, now))
+    pub fn on_arrival(&mut self, now: Time) -> Duration {
+        now.since(std::mem::replace(&mut self.last_arrival, now))
     }
 
     /// Returns the minimum length of a pause after which the schedule starts again.
@@ -201,7 +201,13 @@ impl Splitter {
     /// Handles a full path. With a scheduler that ignores windows, units (such as packets) wait
     /// for this path. A scheduler that considers windows chooses again. It chooses at once if the
     /// path became full during a run, or at the next call if it has just chosen the full path.
-    fn when_full(&mut self, now: Time, paths: &[PathView], units: u64, fresh: bool) -> Assignment {
+    fn on_full_path(
+        &mut self,
+        now: Time,
+        paths: &[PathView],
+        units: u64,
+        fresh: bool,
+    ) -> Assignment {
         if !self.scheduler.load_aware() {
             return Assignment::Hold;
         }
@@ -317,7 +323,7 @@ mod tests {
         let mut splitter = Splitter::redrawing("2s".parse().unwrap(), Box::new(draw));
         assert_eq!(load(&mut splitter, 0), (vec![0; 40], 1));
         assert_eq!(load(&mut splitter, 2), (vec![0; 40], 0), "1.61 s are no silence");
-        splitter.speaks(Time::from_millis(3_200));
+        splitter.on_arrival(Time::from_millis(3_200));
         assert_eq!(load(&mut splitter, 5), (vec![0; 40], 0), "units assigned together lasted");
         assert_eq!(load(&mut splitter, 8), (vec![1; 40], 1));
         assert_eq!(load(&mut splitter, 60), (vec![2; 40], 1));

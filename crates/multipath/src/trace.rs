@@ -243,7 +243,7 @@ impl TraceSplit {
             };
             let end = done + units as usize;
             out[done..end].fill(path.0 as i16);
-            splitter.speaks(time(times[end - 1]));
+            splitter.on_arrival(time(times[end - 1]));
             done = end;
         }
     }

@@ -35,7 +35,7 @@ fn load(spec: &Spec, every: &str) -> Load {
             assert!(5 * load.decoys <= load.carried, "{spec}: more than the budget has");
         }
         let Assignment::Send { path, .. } = splitter.assign(now, &views, 1) else { panic!() };
-        decoys.carried(now, (path, 1_200), PATHS, |_| true);
+        decoys.on_sent(now, (path, 1_200), PATHS, |_| true);
         (load.carried, current) = (load.carried + 1_200, Some(path));
     }
     load

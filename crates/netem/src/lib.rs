@@ -26,6 +26,6 @@ mod settings;
 
 pub use anabranch_multipath::codel::Codel;
 pub use counters::{Count, Counters};
-pub use link::{Dropped, Link};
+pub use link::{Link, LinkDrop};
 pub use loss::Loss;
 pub use settings::{DelayLaw, LinkSettings};

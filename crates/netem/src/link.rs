@@ -8,7 +8,7 @@ use anabranch_multipath::Time;
 use anabranch_multipath::seed::{self, Stream};
 use rand::RngExt;
 
-use crate::loss::Dice;
+use crate::loss::LossState;
 use crate::{Count, Counters, LinkSettings};
 use anabranch_multipath::codel::{Law, Queue};
 
@@ -19,7 +19,7 @@ use anabranch_multipath::codel::{Law, Queue};
 #[derive(Clone, Debug)]
 pub struct Link<T> {
     settings: LinkSettings,
-    dice: Dice,
+    dice: LossState,
     jitter: Stream,
     law: Law,
     /// Size in bytes of the largest unit (such as a packet) that the queue has accepted. CoDel
@@ -41,7 +41,7 @@ pub struct Link<T> {
 /// The reason why a link did not accept a unit (such as a packet).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Dropped {
+pub enum LinkDrop {
     /// The loss rule selected the unit (such as a packet).
     Lost,
     /// The queue is full.
@@ -52,18 +52,18 @@ pub enum Dropped {
     Down,
 }
 
-impl fmt::Display for Dropped {
+impl fmt::Display for LinkDrop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Dropped::Lost => "lost",
-            Dropped::QueueFull => "the queue is full",
-            Dropped::TooBig => "larger than the MTU",
-            Dropped::Down => "the link is down",
+            LinkDrop::Lost => "lost",
+            LinkDrop::QueueFull => "the queue is full",
+            LinkDrop::TooBig => "larger than the MTU",
+            LinkDrop::Down => "the link is down",
         })
     }
 }
 
-impl std::error::Error for Dropped {}
+impl std::error::Error for LinkDrop {}
 
 #[derive(Clone, Debug)]
 struct Unit<T> {
@@ -77,7 +77,7 @@ struct Unit<T> {
 struct Queued<T> {
     load: Option<T>,
     bytes: usize,
-    came: Time,
+    queued_at: Time,
     /// The unit's quantile in the distribution of delays: the share of units (such as packets)
     /// that have a shorter delay, in `0.0..1.0`.
     jitter: f64,
@@ -87,7 +87,7 @@ struct Queued<T> {
 /// or not the queue accepts the unit. Otherwise, later draws would depend on the times at which
 /// units are sent.
 #[derive(Clone, Copy, Debug)]
-struct Luck {
+struct UnitDraws {
     lost: bool,
     jitter: f64,
 }
@@ -97,7 +97,7 @@ impl<T> Link<T> {
     /// `entity`, its number. The two directions of a link must have different numbers.
     pub fn new(settings: LinkSettings, seed: u64, entity: u64) -> Link<T> {
         Link {
-            dice: Dice::new(settings.loss.clone(), seed, entity),
+            dice: LossState::new(settings.loss.clone(), seed, entity),
             jitter: seed::stream(seed, entity, "link jitter"),
             law: Law::default(),
             largest: 0,
@@ -115,10 +115,10 @@ impl<T> Link<T> {
     /// Sends `load`, which has `bytes` bytes.
     ///
     /// # Errors
-    /// [`Dropped`] if it is already certain that the unit will not arrive. This includes a unit
+    /// [`LinkDrop`] if it is already certain that the unit will not arrive. This includes a unit
     /// that the loss rule selects, although that unit still takes room in the queue and time to be
     /// sent. If CoDel drops the unit later, the link only counts the drop.
-    pub fn push(&mut self, now: Time, load: T, bytes: usize) -> Result<(), Dropped> {
+    pub fn push(&mut self, now: Time, load: T, bytes: usize) -> Result<(), LinkDrop> {
         self.advance(now);
         self.counters.entered.add(bytes);
         let luck = self.draw();
@@ -128,10 +128,10 @@ impl<T> Link<T> {
         }
         let load = match admitted {
             Ok(()) => Some(load),
-            Err(Dropped::Lost) => None,
+            Err(LinkDrop::Lost) => None,
             Err(_) => return admitted,
         };
-        self.enqueue(Queued { load, bytes, came: now, jitter: luck.jitter });
+        self.enqueue(Queued { load, bytes, queued_at: now, jitter: luck.jitter });
         admitted
     }
 
@@ -187,30 +187,30 @@ impl<T> Link<T> {
         self.queued_bytes
     }
 
-    fn draw(&mut self) -> Luck {
-        Luck { lost: self.dice.loses_next(), jitter: self.jitter.random() }
+    fn draw(&mut self) -> UnitDraws {
+        UnitDraws { lost: self.dice.loses_next(), jitter: self.jitter.random() }
     }
 
-    fn admit(&self, bytes: usize, luck: Luck) -> Result<(), Dropped> {
+    fn admit(&self, bytes: usize, luck: UnitDraws) -> Result<(), LinkDrop> {
         if self.settings.down {
-            return Err(Dropped::Down);
+            return Err(LinkDrop::Down);
         }
         if bytes > self.settings.mtu {
-            return Err(Dropped::TooBig);
+            return Err(LinkDrop::TooBig);
         }
         let full = self.queued_bytes.saturating_add(bytes) > self.settings.queue;
         if full && !self.queue.is_empty() {
-            return Err(Dropped::QueueFull);
+            return Err(LinkDrop::QueueFull);
         }
-        if luck.lost { Err(Dropped::Lost) } else { Ok(()) }
+        if luck.lost { Err(LinkDrop::Lost) } else { Ok(()) }
     }
 
-    fn counter_of(&mut self, cause: Dropped) -> &mut Count {
+    fn counter_of(&mut self, cause: LinkDrop) -> &mut Count {
         match cause {
-            Dropped::Lost => &mut self.counters.lost,
-            Dropped::QueueFull => &mut self.counters.queue_full,
-            Dropped::TooBig => &mut self.counters.too_big,
-            Dropped::Down => &mut self.counters.down,
+            LinkDrop::Lost => &mut self.counters.lost,
+            LinkDrop::QueueFull => &mut self.counters.queue_full,
+            LinkDrop::TooBig => &mut self.counters.too_big,
+            LinkDrop::Down => &mut self.counters.down,
         }
     }
 
@@ -219,7 +219,7 @@ impl<T> Link<T> {
             // The queue is empty, so the unit reaches the wire at once, and no unit waits too
             // long.
             self.law.empty();
-            self.head_leaves = queued.came + self.settings.serialization(queued.bytes);
+            self.head_leaves = queued.queued_at + self.settings.serialization(queued.bytes);
         }
         self.largest = self.largest.max(queued.bytes);
         self.queued_bytes += queued.bytes;
@@ -249,7 +249,7 @@ impl<T> Link<T> {
     fn drop_old(&mut self) {
         let Some(rule) = &self.settings.codel else { return };
         let backlog = Queue {
-            units: self.queue.iter().map(|queued| (queued.came, queued.bytes)),
+            units: self.queue.iter().map(|queued| (queued.queued_at, queued.bytes)),
             bytes: self.queued_bytes,
             max_unit: if self.settings.mtu == usize::MAX {
                 self.largest
@@ -355,10 +355,10 @@ mod tests {
     fn the_queue_holds_its_bytes_and_drops_the_tail() {
         let mut link = link(LinkSettings { queue: 3000, ..LinkSettings::with_rate(8_000_000) });
         let results = [0, 1, 2, 3].map(|unit| link.push(Time::ZERO, unit, 1000));
-        assert_eq!(results, [Ok(()), Ok(()), Ok(()), Err(Dropped::QueueFull)]);
+        assert_eq!(results, [Ok(()), Ok(()), Ok(()), Err(LinkDrop::QueueFull)]);
         // One unit has left after 1 ms, so there is room for one.
         assert_eq!(link.push(Time::from_millis(1), 4, 1000), Ok(()));
-        assert_eq!(link.push(Time::from_millis(1), 5, 1000), Err(Dropped::QueueFull));
+        assert_eq!(link.push(Time::from_millis(1), 5, 1000), Err(LinkDrop::QueueFull));
         assert_eq!(link.counters().queue_full, Count { units: 2, bytes: 2000 });
     }
 
@@ -366,14 +366,14 @@ mod tests {
     fn an_idle_link_takes_a_unit_larger_than_its_queue() {
         let mut link = link(LinkSettings { queue: 10, ..LinkSettings::with_rate(8_000_000) });
         assert_eq!(link.push(Time::ZERO, 0, 1000), Ok(()));
-        assert_eq!(link.push(Time::ZERO, 1, 1), Err(Dropped::QueueFull));
+        assert_eq!(link.push(Time::ZERO, 1, 1), Err(LinkDrop::QueueFull));
     }
 
     #[test]
     fn only_units_up_to_the_mtu_pass() {
         let mut link = link(LinkSettings { mtu: 1500, ..LinkSettings::default() });
         assert_eq!(link.push(Time::ZERO, 0, 1500), Ok(()));
-        assert_eq!(link.push(Time::ZERO, 1, 1501), Err(Dropped::TooBig));
+        assert_eq!(link.push(Time::ZERO, 1, 1501), Err(LinkDrop::TooBig));
     }
 
     #[test]
@@ -408,7 +408,7 @@ mod tests {
     fn lost_units_take_their_time_on_the_wire() {
         let loss = Loss::Script([0].into());
         let mut link = link(LinkSettings { loss, ..LinkSettings::with_rate(8_000_000) });
-        assert_eq!(link.push(Time::ZERO, 0, 1000), Err(Dropped::Lost));
+        assert_eq!(link.push(Time::ZERO, 0, 1000), Err(LinkDrop::Lost));
         assert_eq!(link.push(Time::ZERO, 1, 1000), Ok(()));
         assert_eq!(link.pop(Time::from_micros(1_999)), None);
         assert_eq!(link.pop(Time::from_micros(2_000)), Some(1));
@@ -465,7 +465,7 @@ mod tests {
         assert!((0..3).all(|unit| link.push(Time::ZERO, unit, 1000).is_ok()));
         link.change(Time::from_millis(2), |settings| settings.down = true);
         assert_eq!(link.next_timeout(), None);
-        assert_eq!(link.push(Time::from_millis(3), 3, 1000), Err(Dropped::Down));
+        assert_eq!(link.push(Time::from_millis(3), 3, 1000), Err(LinkDrop::Down));
         assert_eq!(link.counters().down, Count { units: 4, bytes: 4000 });
         link.change(Time::from_millis(9), |settings| settings.down = false);
         assert_eq!(link.push(Time::from_millis(9), 4, 1000), Ok(()));

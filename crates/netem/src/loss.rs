@@ -35,7 +35,7 @@ pub enum Loss {
 
 /// The state of a [`Loss`] rule, with its random streams.
 #[derive(Clone, Debug)]
-pub(crate) struct Dice {
+pub(crate) struct LossState {
     rule: Loss,
     stream: Stream,
     /// Random stream for the changes between the good and the bad state. It is separate from
@@ -46,13 +46,13 @@ pub(crate) struct Dice {
     bad: bool,
 }
 
-impl Dice {
-    /// Creates the state of `rule`. Its random numbers depend on `seed` and on `entity`, the number
-    /// of the link's direction.
-    pub(crate) fn new(rule: Loss, seed: u64, entity: u64) -> Dice {
+impl LossState {
+    /// Creates the state of `rule`. Its random numbers depend on `seed` and on `entity`, the
+    /// number of the link's direction.
+    pub(crate) fn new(rule: Loss, seed: u64, entity: u64) -> LossState {
         let stream = seed::stream(seed, entity, "link loss");
         let turns = seed::stream(seed, entity, "link loss turns");
-        Dice { rule, stream, turns, seen: 0, bad: false }
+        LossState { rule, stream, turns, seen: 0, bad: false }
     }
 
     /// Sets the rule. If the new rule differs, the script and the burst state start again. The
@@ -88,7 +88,7 @@ mod tests {
     const UNITS: usize = 100_000;
 
     fn losses(rule: Loss) -> Vec<bool> {
-        let mut dice = Dice::new(rule, 11, 0);
+        let mut dice = LossState::new(rule, 11, 0);
         (0..UNITS).map(|_| dice.loses_next()).collect()
     }
 
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn a_unit_has_its_luck_whatever_the_rule_was_before_it() {
         let late = |first: Loss| {
-            let mut dice = Dice::new(first, 11, 0);
+            let mut dice = LossState::new(first, 11, 0);
             assert!((0..UNITS / 2).filter(|_| dice.loses_next()).count() < UNITS / 4);
             dice.change(Loss::Bernoulli(0.1));
             (0..UNITS / 2).map(|_| dice.loses_next()).collect::<Vec<_>>()

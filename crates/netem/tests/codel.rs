@@ -24,8 +24,9 @@ fn overload(link: &mut Link<Time>, per_second: u64, seconds: u64) -> Vec<(u64, D
         let now = Time::from_nanos(number * 1_000_000_000 / per_second);
         while let Some(at) = link.next_timeout().filter(|&at| at <= now) {
             // A unit spends its last millisecond on the wire.
-            waits
-                .extend(link.pop(at).map(|came| (at.nanos() / 1_000_000_000, at.since(came) - MS)));
+            waits.extend(
+                link.pop(at).map(|received| (at.nanos() / 1_000_000_000, at.since(received) - MS)),
+            );
         }
         let _ = link.push(now, now, UNIT);
     }

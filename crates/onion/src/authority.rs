@@ -15,8 +15,8 @@ use crate::wire::dirkeys::{AuthorityKeys, SignatureError};
 use crate::wire::extend::Target;
 use crate::wire::keys::sha256;
 use crate::wire::netdoc::parse_microdescs;
-use documents::{Flavour, Listed, microdescriptor, unsigned};
-use entry::Reach;
+use documents::{ConsensusEntry, Flavour, microdescriptor, unsigned};
+use entry::ReachSettings;
 use flags::Thresholds;
 use reachability::Probe;
 use routerlist::RouterList;
@@ -456,8 +456,8 @@ impl Authority {
 }
 
 impl Settings {
-    fn reach(&self) -> Reach {
-        Reach { holds: self.running_for, every: self.probe_every, ipv6: self.ipv6 }
+    fn reach(&self) -> ReachSettings {
+        ReachSettings { holds: self.running_for, every: self.probe_every, ipv6: self.ipv6 }
     }
 }
 
@@ -487,11 +487,11 @@ fn listed<'a>(
     now: u64,
     settings: &Settings,
     about: &About,
-) -> Vec<Listed<'a>> {
+) -> Vec<ConsensusEntry<'a>> {
     let all = routerlist.judged(now, &about.relay);
     let merits: Vec<flags::Merits> = all.iter().map(|(.., merits)| merits.clone()).collect();
     let thresholds = Thresholds::of(&merits, &settings.judgement);
-    let judged = all.into_iter().map(|(id, entry, merits)| Listed {
+    let judged = all.into_iter().map(|(id, entry, merits)| ConsensusEntry {
         id: *id,
         entry,
         flags: thresholds.judge(&merits, &settings.judgement),

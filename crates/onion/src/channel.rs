@@ -16,7 +16,7 @@ use crate::order::{CellOrder, Turn, WrongNumber};
 use crate::wire::cell::{self, Cell, Cells, Command, Width};
 use crate::wire::crypto::random;
 pub use crate::wire::keys::Credentials;
-use crate::wire::link::{self, BadCerts, Certified, Identity, Info, Padding, TlsLinkToken};
+use crate::wire::link::{self, BadCerts, Identity, Info, Padding, TlsLinkToken, VerifiedCerts};
 pub use negotiation::Capabilities;
 use negotiation::Negotiation;
 use transcript::Transcript;
@@ -90,7 +90,7 @@ pub struct Start {
     /// Properties of the link, and the extensions that it can use.
     pub capabilities: Capabilities,
     /// Preferences for a QUIC link alongside this one.
-    pub beside: QuicPreferences,
+    pub quic_preferences: QuicPreferences,
 }
 
 impl Start {
@@ -106,7 +106,7 @@ impl Start {
             peer_certificate: None,
             own_certificate: None,
             capabilities: Capabilities::ORDERED,
-            beside: QuicPreferences::default(),
+            quic_preferences: QuicPreferences::default(),
         }
     }
 }
@@ -137,7 +137,7 @@ pub enum CellOutcome {
     /// identifies this link by the token.
     Offered(u16, TlsLinkToken),
     /// The cell pairs a QUIC link with a TLS link. The caller handles it.
-    Beside,
+    Pairing,
     /// The channel needs a secret of the TLS session: the exporter's output for the label
     /// [`link::EXPORT_LABEL`] and this context. The caller must pass it to [`Channel::exported`]
     /// before the next cell.
@@ -188,12 +188,12 @@ pub struct Channel {
     start: Start,
     stage: Stage,
     negotiation: Negotiation,
-    certified: Option<Certified>,
+    certified: Option<VerifiedCerts>,
     /// Body of a received AUTHENTICATE cell. It is checked once the exported secret is known.
     authenticate: Option<Vec<u8>>,
     sent: Transcript,
     received: Transcript,
-    said_netinfo: bool,
+    sent_netinfo: bool,
     proven: bool,
     /// State of numbered cells; `None` unless both ends agreed to number the cells of the link, so
     /// that they may arrive out of order.
@@ -260,7 +260,7 @@ impl Channel {
             authenticate: None,
             sent: Transcript::default(),
             received: Transcript::default(),
-            said_netinfo: false,
+            sent_netinfo: false,
             proven: false,
             order: None,
             unfixed: None,
@@ -351,22 +351,22 @@ impl Channel {
     pub(crate) fn offer(&mut self, chance: TlsLinkToken) -> Option<TlsLinkToken> {
         let port = self.offers()?;
         let mut token = chance;
-        token[0] = self.start.beside.begins;
+        token[0] = self.start.quic_preferences.begins;
         let token = Some(token).filter(|_| self.takes_detours());
-        self.say(0, Command::QUIC, &link::put_quic(port, &token.unwrap_or_default()));
+        self.send_control_cell(0, Command::QUIC, &link::put_quic(port, &token.unwrap_or_default()));
         token
     }
 
     /// Returns the port at which we accept QUIC links, if we must offer it to the neighbour.
     pub(crate) fn offers(&self) -> Option<u16> {
-        let port = Some(self.start.beside.port).filter(|port| *port > 0);
-        port.filter(|_| self.negotiation.agreed().beside && !self.is_initiator())
+        let port = Some(self.start.quic_preferences.port).filter(|port| *port > 0);
+        port.filter(|_| self.negotiation.agreed().parallel_quic && !self.is_initiator())
     }
 
     /// Returns true if circuits of QUIC links may move to this link. They may not if this link's
     /// cells are numbered, because a numbered cell has no room for a cell of another link.
     pub(crate) fn takes_detours(&self) -> bool {
-        self.negotiation.agreed().beside && self.order.is_none()
+        self.negotiation.agreed().parallel_quic && self.order.is_none()
     }
 
     /// Returns true if the link protocol supports padding.
@@ -378,12 +378,12 @@ impl Channel {
     /// ask, and only once the channel is open.
     pub fn ask_padding(&mut self, wanted: Padding) {
         let body = link::put_padding(wanted);
-        self.say(0, Command::PADDING_NEGOTIATE, &body);
+        self.send_control_cell(0, Command::PADDING_NEGOTIATE, &body);
     }
 
     /// Appends a fixed-length cell to the outbox, which is sent before cells of circuits.
-    pub fn say(&mut self, circuit: u32, command: Command, body: &[u8]) {
-        if let Some(order) = self.order.as_mut().filter(|_| self.said_netinfo) {
+    pub fn send_control_cell(&mut self, circuit: u32, command: Command, body: &[u8]) {
+        if let Some(order) = self.order.as_mut().filter(|_| self.sent_netinfo) {
             let number = order.number(circuit);
             return cell::put_numbered(&mut self.outbox, circuit, command, number, body);
         }
@@ -496,7 +496,7 @@ impl Channel {
             (Stage::Proofs, command) if command.is_variable() => Ok(CellOutcome::Own),
             (Stage::Proofs, command) => Err(Fault::OutOfPlace(command)),
             (Stage::Open, Command::PADDING_NEGOTIATE) => self.take_padding(cell.body),
-            (Stage::Open, Command::QUIC) if self.negotiation.agreed().beside => {
+            (Stage::Open, Command::QUIC) if self.negotiation.agreed().parallel_quic => {
                 self.take_offer(cell.body)
             }
             (Stage::Open, Command::CAPABILITIES) if self.negotiation.has_capabilities() => {
@@ -505,12 +505,12 @@ impl Channel {
             (Stage::Open, Command::BESIDE | Command::ARRIVED)
                 if self.has_lanes() && cell.circuit == 0 =>
             {
-                Ok(CellOutcome::Beside)
+                Ok(CellOutcome::Pairing)
             }
             (Stage::Open, Command::MOVE | Command::DETOUR | Command::MOVE_OVER)
                 if self.takes_detours() =>
             {
-                Ok(CellOutcome::Beside)
+                Ok(CellOutcome::Pairing)
             }
             (Stage::Open, Command::NETINFO | Command::CERTS | Command::AUTH_CHALLENGE) => {
                 Err(Fault::OutOfPlace(cell.command))
@@ -582,7 +582,7 @@ impl Channel {
     fn take_challenge(&mut self, body: &[u8]) -> Result<CellOutcome, Fault> {
         let malformed = Fault::Malformed(Command::AUTH_CHALLENGE);
         let may_authenticate = link::read_challenge(body).ok_or(malformed)?;
-        if !self.is_initiator() || !self.proven || self.said_netinfo {
+        if !self.is_initiator() || !self.proven || self.sent_netinfo {
             return Err(Fault::OutOfPlace(Command::AUTH_CHALLENGE));
         }
         self.received.close();
@@ -617,7 +617,7 @@ impl Channel {
         if self.negotiation.agreed().early {
             self.order = Some(Box::default());
             // Cells up to NETINFO that are already in the outbox are not numbered.
-            self.unfixed = self.said_netinfo.then_some(self.outbox.len());
+            self.unfixed = self.sent_netinfo.then_some(self.outbox.len());
         }
         Ok(CellOutcome::Own)
     }
@@ -629,7 +629,7 @@ impl Channel {
         }
         self.seen_as = info.seen;
         self.skew = info.unix.map(|theirs| theirs as i64 - self.start.unix as i64);
-        if !self.said_netinfo {
+        if !self.sent_netinfo {
             self.send_netinfo();
         }
         self.stage = Stage::Open;
@@ -650,7 +650,7 @@ impl Channel {
             return Err(Fault::OutOfPlace(Command::QUIC));
         }
         let (port, token) = link::read_quic(body).ok_or(Fault::Malformed(Command::QUIC))?;
-        Ok(match self.start.beside.unless_unordered && self.order.is_some() {
+        Ok(match self.start.quic_preferences.unless_unordered && self.order.is_some() {
             true => CellOutcome::Own,
             false => CellOutcome::Offered(port, token),
         })
@@ -683,11 +683,11 @@ impl Channel {
             own: self.start.own.clone(),
         };
         if let Some(capabilities) = self.negotiation.capabilities() {
-            self.say(0, Command::CAPABILITIES, &capabilities);
+            self.send_control_cell(0, Command::CAPABILITIES, &capabilities);
         }
-        self.say(0, Command::NETINFO, &link::put_netinfo(&info));
+        self.send_control_cell(0, Command::NETINFO, &link::put_netinfo(&info));
         // If both ends want it, cells are numbered from here on.
-        self.said_netinfo = true;
+        self.sent_netinfo = true;
         self.unfixed = self.order.is_some().then_some(self.outbox.len());
     }
 
@@ -789,11 +789,12 @@ mod tests {
         let of = |(port, unordered): (Option<u16>, bool), certificate| {
             let unless_unordered = port == Some(1);
             let begins = TOKEN[0];
-            let beside =
+            let quic_preferences =
                 QuicPreferences { port: port.unwrap_or_default(), begins, unless_unordered };
             let ordered = Capabilities::ORDERED;
-            let capabilities = Capabilities { early: unordered, beside: port.is_some(), ..ordered };
-            Start { beside, capabilities, ..start(certificate) }
+            let capabilities =
+                Capabilities { early: unordered, parallel_quic: port.is_some(), ..ordered };
+            Start { quic_preferences, capabilities, ..start(certificate) }
         };
         let starts = [of(one, Some(them.tls_certificate)), of(two, None)];
         after_handshake(them, starts)

@@ -11,7 +11,7 @@ use rand_core::CryptoRng;
 use crate::channel::{Channel, Ids};
 use crate::circuitmux::{self, Policy};
 use crate::order::CellOrder;
-use crate::padding::{LinkUse, Quiet};
+use crate::padding::{IdleTimes, LinkUse};
 use crate::queue::{Pool, Queue};
 use crate::slots::{SlotKey, SlotTable};
 use crate::transport::{RecentCells, Transport};
@@ -139,9 +139,9 @@ pub(crate) struct Link {
     pub(crate) wanted: Option<Target>,
     /// State that determines when to send padding and when to close the link: when it last sent or
     /// received a cell, and when its timers expire.
-    pub(crate) quiet: Quiet,
+    pub(crate) quiet: IdleTimes,
     /// The neighbour's offer of QUIC links, if it has sent one.
-    pub(crate) beside: Option<QuicOffer>,
+    pub(crate) quic_offer: Option<QuicOffer>,
     /// True if the link was opened for one circuit, and closes with that circuit.
     pub(crate) is_dedicated: bool,
     /// Token with which a QUIC link identifies this link, if the neighbour opened this link.
@@ -154,7 +154,7 @@ pub(crate) struct Link {
     /// QUIC links alongside this link, by number.
     paired_quic: BTreeMap<u32, LinkId>,
     /// Highest number assigned so far to a QUIC link alongside this link.
-    last_beside: u32,
+    last_quic_number: u32,
     /// QUIC links whose circuits moved to this link. These links and this link take turns to send.
     moved: Vec<LinkId>,
     /// Selects the link that sends next, among the links in `moved` and this link.
@@ -173,7 +173,7 @@ pub(crate) struct Link {
     /// Largest number of circuits on the link since the outbox was last emptied.
     busiest: usize,
     policy: Box<dyn Policy>,
-    told: bool,
+    is_notified: bool,
 }
 
 /// Lossy cells (sent in datagrams) of a link that wait until the driver (I/O code) fetches them.
@@ -181,7 +181,7 @@ pub(crate) struct Link {
 struct LossyOutbox {
     cells: Vec<u8>,
     /// True if the driver (I/O code) was notified that cells wait.
-    told: bool,
+    is_notified: bool,
     /// IDs of circuits that were closed recently, oldest first.
     left: VecDeque<u32>,
 }
@@ -259,14 +259,14 @@ impl Channels {
             inbox: Vec::new(),
             waits: false,
             wanted,
-            quiet: Quiet::default(),
-            beside: None,
+            quiet: IdleTimes::default(),
+            quic_offer: None,
             is_dedicated: false,
             token: None,
             is_joined: false,
             detour: None,
             paired_quic: BTreeMap::new(),
-            last_beside: 0,
+            last_quic_number: 0,
             moved: Vec::new(),
             turn: 0,
             listing: 0,
@@ -277,7 +277,7 @@ impl Channels {
             lately: RecentCells::default(),
             busiest: 0,
             policy: self.policy.policy(id.bits()),
-            told: false,
+            is_notified: false,
         };
         self.links.insert(id, link);
         self.wake(id);
@@ -406,8 +406,8 @@ impl Channels {
     /// handshake.
     pub(crate) fn half_open(&self, address: IpAddr) -> usize {
         let half = |link: &&Link| {
-            let came = !link.channel.is_initiator() && link.channel.peer() == address;
-            came && !link.channel.is_open()
+            let received = !link.channel.is_initiator() && link.channel.peer() == address;
+            received && !link.channel.is_open()
         };
         self.links.values().filter(half).count()
     }
@@ -418,14 +418,14 @@ impl Channels {
         if let Some(carrier) = link.carrier() {
             return self.wake(carrier);
         }
-        if link.told {
+        if link.is_notified {
             return;
         }
         if link.has_cells() {
-            link.told = true;
+            link.is_notified = true;
             self.ready.push_back(id);
         } else if !link.moved.is_empty() && self.moved_have_cells(id) {
-            self.links.get_mut(&id).into_iter().for_each(|link| link.told = true);
+            self.links.get_mut(&id).into_iter().for_each(|link| link.is_notified = true);
             self.ready.push_back(id);
         }
     }
@@ -522,15 +522,15 @@ impl Channels {
     /// Removes `lane` (a circuit on a link) and sends DESTROY for it to the neighbour.
     pub(crate) fn destroy(&mut self, lane: Lane, reason: DestroyReason) {
         self.leave(lane);
-        self.say(lane, Command::DESTROY, &[reason.0]);
+        self.send_control_cell(lane, Command::DESTROY, &[reason.0]);
     }
 
     /// Sends a cell, such as DESTROY, ahead of queued cells. The limit `MOST_SAID` does not apply
     /// to links to other parallel cores (shards) of this relay, because shards always read our
     /// output.
-    pub(crate) fn say(&mut self, lane: Lane, command: Command, body: &[u8]) {
+    pub(crate) fn send_control_cell(&mut self, lane: Lane, command: Command, body: &[u8]) {
         if let Some(link) = self.links.get_mut(&lane.link) {
-            link.channel.say(lane.id, command, body);
+            link.channel.send_control_cell(lane.id, command, body);
             self.check_outbox(lane.link);
         }
     }
@@ -563,7 +563,7 @@ impl Channels {
         if std::mem::replace(&mut link.padded, true) {
             return false;
         }
-        link.channel.say(0, Command::PADDING, &[]);
+        link.channel.send_control_cell(0, Command::PADDING, &[]);
         self.wake(id);
         true
     }
@@ -610,7 +610,7 @@ impl Channels {
         }
         put_numbered(&mut link.lossy.cells, lane.id, Command::RELAY_LOSSY, counter, body);
         link.quiet.note(now, false);
-        if !std::mem::replace(&mut link.lossy.told, true) {
+        if !std::mem::replace(&mut link.lossy.is_notified, true) {
             self.ready.push_back(lane.link);
         }
     }
@@ -618,7 +618,7 @@ impl Channels {
     /// Appends the lossy cells (sent in datagrams) that wait on the link `id` to `out`.
     pub(crate) fn take_lossy(&mut self, id: LinkId, out: &mut Vec<u8>) {
         if let Some(link) = self.links.get_mut(&id) {
-            link.lossy.told = false;
+            link.lossy.is_notified = false;
             out.append(&mut link.lossy.cells);
         }
     }
@@ -663,9 +663,9 @@ impl Channels {
     }
 
     /// Appends the bytes of the link's outbox to `out`, or else the link's next cell.
-    pub(crate) fn pop(&mut self, now: Time, id: LinkId, out: &mut Vec<u8>) -> Popped {
+    pub(crate) fn pop(&mut self, now: Time, id: LinkId, out: &mut Vec<u8>) -> PopOutcome {
         let Some(link) = self.links.get_mut(&id).filter(|link| !link.has_moved()) else {
-            return Popped::Nothing;
+            return PopOutcome::Nothing;
         };
         if let Some(order) = link.channel.order() {
             order.tick(now);
@@ -678,13 +678,13 @@ impl Channels {
                 false => link.channel.take_outbox(out),
             }
             (link.busiest, link.listing) = (link.lanes.len(), 0);
-            return Popped::Own;
+            return PopOutcome::Own;
         }
         if !link.moved.is_empty() {
             return self.pop_in_turn(now, id, out);
         }
         let popped = link.pop_cell(now, &mut self.pool, out);
-        link.told = !matches!(popped, Popped::Nothing);
+        link.is_notified = !matches!(popped, PopOutcome::Nothing);
         if link.keeps_too_much() {
             self.renounce(id);
         }
@@ -712,12 +712,12 @@ impl Channels {
             queues.into_iter().filter_map(|queue| self.pool.oldest(queue)).min()
         };
         let aged = lanes.filter_map(|lane| Some((first(lane)?, lane.owner)));
-        aged.min_by_key(|(came, _)| *came).map(|(_, owner)| owner)
+        aged.min_by_key(|(received, _)| *received).map(|(_, owner)| owner)
     }
 }
 
 /// Outcome of [`Channels::pop`].
-pub(crate) enum Popped {
+pub(crate) enum PopOutcome {
     /// There is nothing to send.
     Nothing,
     /// The bytes of the link's outbox were appended.
@@ -730,10 +730,10 @@ pub(crate) enum Popped {
 impl Link {
     /// Appends the next cell of the link's own circuits to `out`. Ignores circuits that moved to
     /// this link from another.
-    fn pop_cell(&mut self, now: Time, pool: &mut Pool, out: &mut Vec<u8>) -> Popped {
+    fn pop_cell(&mut self, now: Time, pool: &mut Pool, out: &mut Vec<u8>) -> PopOutcome {
         let next = self.policy.next().filter(|_| !self.channel.is_held_back());
-        let Some(circuit) = next else { return Popped::Nothing };
-        let Some(lane) = self.lanes.get_mut(&circuit) else { return Popped::Nothing };
+        let Some(circuit) = next else { return PopOutcome::Nothing };
+        let Some(lane) = self.lanes.get_mut(&circuit) else { return PopOutcome::Nothing };
         let start = out.len();
         match self.detour.as_mut().filter(|detour| detour.keeps()) {
             Some(detour) => {
@@ -754,7 +754,7 @@ impl Link {
         self.quiet.note(now, false);
         let (owner, left) = (lane.owner, lane.queue.len());
         self.policy.sent(now, circuit, left > 0);
-        Popped::Cell { owner, left }
+        PopOutcome::Cell { owner, left }
     }
 
     fn add(&mut self, circuit: u32, owner: Owner) {

@@ -21,12 +21,12 @@ use crate::directory::network::{
 };
 use crate::directory::params::Params;
 use crate::directory::timeouts::BuildTimes;
-use crate::guards::{Reach, Sampled};
+use crate::guards::{GuardReachability, SampledGuard};
 use crate::handshake::extension::HopRequest;
 use crate::moment::Moment;
 use crate::wire::extend;
 use crate::wire::message::{IPV6_OKAY, IPV6_PREFERRED};
-use crate::wire::netdoc::Speaks;
+use crate::wire::netdoc::Subprotocols;
 use entry::Entry;
 use legs::{LegState, LeglessSet};
 use selection::Timing;
@@ -74,12 +74,12 @@ const LOOK: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeptGuards {
     /// Sample of the selection `default`, used if the user's restrictions allow many guards.
-    pub default: Vec<Sampled<[u8; 20]>>,
+    pub default: Vec<SampledGuard<[u8; 20]>>,
     /// Sample of the selection `restricted`, used if the user's restrictions allow only few
     /// guards.
-    pub restricted: Vec<Sampled<[u8; 20]>>,
+    pub restricted: Vec<SampledGuard<[u8; 20]>>,
     /// Sample of the selection `bridges`, used if the user enters the network through bridges.
-    pub bridges: Vec<Sampled<[u8; 20]>>,
+    pub bridges: Vec<SampledGuard<[u8; 20]>>,
 }
 
 /// Isolation key: streams may share a circuit only if their keys are equal.
@@ -263,14 +263,14 @@ pub struct CircuitManager {
     many_link: bool,
     /// Relays that did not answer when asked to link a circuit to a set.
     unlinkable: BTreeSet<[u8; 20]>,
-    told_few_legs: bool,
-    told_no_lossy: bool,
-    told_few_bridges: bool,
+    warned_few_legs: bool,
+    warned_no_lossy: bool,
+    warned_few_bridges: bool,
     /// Time of the last demand (request for a circuit); `None` before the first.
     asked: Option<Time>,
     /// For each closed circuit that was the head of its circuit set: the set's present head. The
     /// head is the circuit of a set that holds the number of the set's streams.
-    heirs: BTreeMap<CircuitKey, CircuitKey>,
+    successors: BTreeMap<CircuitKey, CircuitKey>,
     /// Sets that have lost all their circuits. They continue, because new circuits can join them.
     legless: Vec<LeglessSet>,
 }
@@ -310,11 +310,11 @@ impl CircuitManager {
             lossy: false,
             many_link: false,
             unlinkable: BTreeSet::new(),
-            told_few_legs: false,
-            told_no_lossy: false,
-            told_few_bridges: false,
+            warned_few_legs: false,
+            warned_no_lossy: false,
+            warned_few_bridges: false,
             asked: None,
-            heirs: BTreeMap::new(),
+            successors: BTreeMap::new(),
             legless: Vec::new(),
         }
     }
@@ -325,7 +325,7 @@ impl CircuitManager {
         self.conflux = ConfluxParams::new(params);
         self.congestion_control = congestion::Params::of(params).enabled;
         self.many_link = legs::many_link(&network, self.conflux.low_exits);
-        (self.told_few_legs, self.unlinkable) = (false, BTreeSet::new());
+        (self.warned_few_legs, self.unlinkable) = (false, BTreeSet::new());
         self.entry.set_legs(self.legs());
         self.report_few_bridges(self.requested_legs());
         self.network = Some(self.with_bridges(&network));
@@ -385,7 +385,7 @@ impl CircuitManager {
 
     /// Returns the primary guards, best first, with the known reachability of each.
     #[must_use]
-    pub fn entries(&self) -> Vec<([u8; 20], Reach)> {
+    pub fn entries(&self) -> Vec<([u8; 20], GuardReachability)> {
         let guards = self.entry.current();
         guards.primary().iter().map(|&id| (id, guards.reach(id))).collect()
     }
@@ -909,7 +909,7 @@ fn allow(restrictions: &RelayRestrictions, path: &Path) -> bool {
 /// Returns the hop for a relay, with the best handshake that the relay supports. The hop requests
 /// congestion control if `controlled` is true and the relay supports it.
 fn hop(relay: &Relay<'_>, controlled: bool) -> Hop {
-    let wish = if controlled { wish(relay.status.speaks) } else { HopRequest::Plain };
+    let wish = if controlled { wish(relay.status.subprotocols) } else { HopRequest::Plain };
     hop_with(relay, wish)
 }
 
@@ -917,7 +917,7 @@ fn hop(relay: &Relay<'_>, controlled: bool) -> Hop {
 /// the request `wish` if this handshake can carry it.
 fn hop_with(relay: &Relay<'_>, wish: HopRequest) -> Hop {
     let onion_key = relay.microdesc.ntor;
-    let key = match relay.status.speaks.ntor_v3 {
+    let key = match relay.status.subprotocols.ntor_v3 {
         true => HopKey::NtorV3 { onion_key, wish },
         false => HopKey::Ntor(onion_key),
     };
@@ -929,10 +929,10 @@ fn hop_with(relay: &Relay<'_>, wish: HopRequest) -> Hop {
     Hop { target, key }
 }
 
-/// Returns the features to request from a relay with the protocol versions `speaks`: congestion
-/// control if the relay supports it, and also CGO if it supports both.
-fn wish(speaks: Speaks) -> HopRequest {
-    match (speaks.congestion_control, speaks.cgo) {
+/// Returns the features to request from a relay with the protocol versions `subprotocols`:
+/// congestion control if the relay supports it, and also CGO if it supports both.
+fn wish(subprotocols: Subprotocols) -> HopRequest {
+    match (subprotocols.congestion_control, subprotocols.cgo) {
         (true, true) => HopRequest::Cgo,
         (true, false) => HopRequest::CongestionControl,
         (false, _) => HopRequest::Plain,

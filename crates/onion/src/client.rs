@@ -19,14 +19,14 @@ use rand_core::CryptoRng;
 use crate::channel::{Role, Start};
 use crate::channels::{Lane, LinkId, Owner};
 use crate::circuitmux;
-use crate::conflux::{Dealing, Design};
+use crate::conflux::{Design, LegScheduler};
 use crate::congestion::Params;
 use crate::ending::Ending;
 use crate::event::{CircuitFault, Event, LinkFault, Violation};
 use crate::handshake::extension::HopRequest;
 use crate::io::{LinkOutput, StreamOutput};
 use crate::leg::Leg;
-use crate::node::{Node, NodeRole, Why};
+use crate::node::{CloseCause, Node, NodeRole};
 use crate::padding::{Amount, Rules};
 use crate::stream::StreamKey;
 use crate::table::SetId;
@@ -70,7 +70,7 @@ pub struct Config {
     /// the client's LINK message requests the same scheduler from the last relay. If `None`, the
     /// design determines the scheduler. If the design has no scheduler, the last relay's request
     /// determines it.
-    pub dealing: Option<Dealing>,
+    pub dealing: Option<LegScheduler>,
 }
 
 /// A relay on a circuit's path, and the handshake with it.
@@ -277,7 +277,7 @@ pub type Client = Node<ClientRole>;
 pub struct ClientRole {
     params: Arc<Params>,
     design: Design,
-    dealing: Option<Dealing>,
+    dealing: Option<LegScheduler>,
     keys: BTreeMap<CircuitKey, u32>,
     /// Sets that may continue after all their legs have closed. The keys are the circuits that are
     /// or were legs.
@@ -369,9 +369,9 @@ impl Client {
 
     /// Returns the number of stream bytes that `circuit` has received, and the number that it has
     /// sent.
-    pub fn carried(&self, circuit: CircuitKey) -> [u64; 2] {
+    pub fn transferred(&self, circuit: CircuitKey) -> [u64; 2] {
         let set = self.streams_of(circuit).and_then(|set| self.sets.get(set));
-        set.map_or([0; 2], |set| set.streams.carried)
+        set.map_or([0; 2], |set| set.streams.transferred)
     }
 
     /// Returns the links to relays, with the number of circuits on each.
@@ -397,7 +397,7 @@ impl NodeRole for ClientRole {
             Input::Drop { circuit, cells } => {
                 let index = node.role.keys.get(&circuit).copied();
                 for index in index.into_iter().cycle().take(cells as usize) {
-                    node.say(now, index, Command::RELAY, RelayCommand::DROP, &[]);
+                    node.send_relay_cell(now, index, Command::RELAY, RelayCommand::DROP, &[]);
                 }
             }
             // A client gives no reason (tor-spec, "Closing streams").
@@ -444,17 +444,17 @@ impl NodeRole for ClientRole {
         node.drop_circuit(owner.circuit, Cause::Link);
     }
 
-    fn give_up(node: &mut Client, circuit: u32, why: Why) {
+    fn give_up(node: &mut Client, circuit: u32, why: CloseCause) {
         let cause = match why {
-            Why::Unreached => Cause::Link,
-            Why::WrongIdentity => Cause::Violation(LinkFault::WrongIdentity.into()),
-            Why::Fault(fault) => Cause::Violation(fault.into()),
-            Why::Memory => Cause::OutOfMemory,
-            Why::Set => Cause::SetEnded,
-            Why::Unlinked => Cause::Unlinked,
-            Why::Silent => Cause::Silent,
-            Why::NoLossyLink => Cause::NoLossyLink,
-            Why::Exhausted => Cause::Exhausted,
+            CloseCause::Unreached => Cause::Link,
+            CloseCause::WrongIdentity => Cause::Violation(LinkFault::WrongIdentity.into()),
+            CloseCause::Fault(fault) => Cause::Violation(fault.into()),
+            CloseCause::Memory => Cause::OutOfMemory,
+            CloseCause::Set => Cause::SetEnded,
+            CloseCause::Unlinked => Cause::Unlinked,
+            CloseCause::Silent => Cause::Silent,
+            CloseCause::NoLossyLink => Cause::NoLossyLink,
+            CloseCause::Exhausted => Cause::Exhausted,
         };
         node.tear_down(circuit, cause);
     }

@@ -3,13 +3,14 @@
 //!
 //! * [`Design`]: the designs, and their differences.
 //! * [`numbering`]: the sequence numbers of messages, and how the other end learns them. Proposal
-//!   329 uses [`Counted`]. Conflux of 2013 and mTor use [`Explicit`], and this project's design
-//!   uses [`Adaptive`]. [`Runs`] numbers the cells of a circuit whose legs join at a middle relay.
-//!   [`conformance`] tests every numbering.
+//!   329 uses [`CountedNumbering`]. Conflux of 2013 and mTor use [`ExplicitNumbering`], and this
+//!   project's design uses [`Adaptive`]. [`Runs`] numbers the cells of a circuit whose legs join
+//!   at a middle relay. [`conformance`] tests every numbering.
 //! * [`retransmitter`]: storage of unacknowledged messages, for designs in which a leg (one
 //!   circuit of a set) may fail without loss.
 //! * [`reorder`]: a queue of limited size for messages that wait for earlier ones.
-//! * [`Dealing`]: the scheduler, and the number of consecutive messages that it sends on one leg.
+//! * [`LegScheduler`]: the scheduler, and the number of consecutive messages that it sends on one
+//!   leg.
 //! * [`ends`]: one end of a set. It decides on new legs and their numbers, puts received messages
 //!   in order, and handles the loss of a leg.
 //!
@@ -37,15 +38,15 @@ mod runs;
 mod tests;
 
 pub use adaptive::Adaptive;
-pub use counted::Counted;
-pub use dealing::Dealing;
+pub use counted::CountedNumbering;
+pub use dealing::LegScheduler;
 pub(crate) use design::StreamWindows;
-pub use design::{Design, Over, UnknownDesign};
+pub use design::{Design, FlowControl, UnknownDesign};
 pub use ends::{Arrival, ConfluxEnd, Fate, Limits, may_carry};
-pub use explicit::Explicit;
+pub use explicit::ExplicitNumbering;
 pub use fault::{Closes, ConfluxFault};
 pub use numbering::{Bases, Mark, Numbering, is_counted};
 pub use params::ConfluxParams;
-pub use reorder::{Held, Offer, ReorderQueue};
+pub use reorder::{HeldMessage, Offer, ReorderQueue};
 pub use retransmitter::{Acknowledged, LegAction, Retransmitter, SentMessage};
 pub use runs::Runs;

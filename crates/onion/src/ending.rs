@@ -117,7 +117,7 @@ pub trait Ending {
     /// Returns the number of cells received, and the number sent. A core that does not count all
     /// cells returns the numbers of cells with DATA.
     fn cells(&self) -> [u64; 2] {
-        self.leg().map(Leg::carried).unwrap_or_default()
+        self.leg().map(Leg::transferred).unwrap_or_default()
     }
 
     /// Makes the circuit a leg of `set`. The circuit's path must be complete.

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use crate::channel::Fault;
 use crate::channels::LinkId;
 use crate::conflux::ConfluxFault;
-use crate::handshake::Refused;
+use crate::handshake::HandshakeError;
 use crate::wire::link::Identity;
 
 /// An event for the operator's log. It contains no payload, no destinations and no keys.
@@ -101,7 +101,7 @@ pub enum CircuitFault {
     /// A circuit ID that is in use, or that the neighbour may not choose.
     CircuitId,
     /// A refused handshake for a new circuit.
-    Handshake(Refused),
+    Handshake(HandshakeError),
     /// More RELAY_EARLY cells than are allowed, or a RELAY_EARLY cell that travels towards the
     /// client.
     RelayEarly,

@@ -23,7 +23,7 @@ pub use circuits::Readiness;
 pub use instances::{Instance, Instances};
 pub use params::GuardParams;
 use sample::Guard;
-pub use sample::{Confirmed, Reach, Sampled};
+pub use sample::{Confirmed, GuardReachability, SampledGuard};
 
 mod circuits;
 mod instances;
@@ -87,7 +87,7 @@ impl<I: Name> Guards<I> {
     /// Restores the sample of guards that an earlier process stored. `kept` is in the order in
     /// which the guards were drawn. The caller must call [`Guards::renew`] next.
     #[must_use]
-    pub fn restore(kept: Vec<Sampled<I>>) -> Guards<I> {
+    pub fn restore(kept: Vec<SampledGuard<I>>) -> Guards<I> {
         Guards {
             params: GuardParams::default(),
             sample: kept.into_iter().map(Guard::from).collect(),
@@ -98,7 +98,7 @@ impl<I: Name> Guards<I> {
     }
 
     /// Returns the guards to store on disk, in the order in which they were drawn.
-    pub fn kept(&self) -> impl Iterator<Item = &Sampled<I>> {
+    pub fn kept(&self) -> impl Iterator<Item = &SampledGuard<I>> {
         self.sample.iter().map(|guard| &guard.kept)
     }
 
@@ -110,8 +110,8 @@ impl<I: Name> Guards<I> {
 
     /// Returns the reachability of a guard, as far as this process has observed it.
     #[must_use]
-    pub fn reach(&self, id: I) -> Reach {
-        self.find(id).map_or(Reach::Maybe, |guard| guard.reach)
+    pub fn reach(&self, id: I) -> GuardReachability {
+        self.find(id).map_or(GuardReachability::Maybe, |guard| guard.reach)
     }
 
     /// Applies a new consensus or new restrictions (guard-spec 4.10). `consensus` contains the
@@ -126,7 +126,7 @@ impl<I: Name> Guards<I> {
         listing: &impl Listing<I>,
         rng: &mut dyn Rng,
     ) -> bool {
-        let before: Vec<Sampled<I>> = self.kept().cloned().collect();
+        let before: Vec<SampledGuard<I>> = self.kept().cloned().collect();
         let (dated, live) = consensus;
         self.params = params.clone();
         for guard in &mut self.sample {
@@ -255,7 +255,7 @@ impl<I: Name> Guards<I> {
         });
         let choice = choice.or_else(|| {
             // No guard is left: treat all as untried, and start again with the first.
-            self.sample.iter_mut().for_each(|guard| guard.reach = Reach::Maybe);
+            self.sample.iter_mut().for_each(|guard| guard.reach = GuardReachability::Maybe);
             self.best(few, avoid, rng)
         })?;
         let avoided = self.sample.iter().map(|guard| guard.kept.id).filter(|&id| avoid(id));
@@ -284,7 +284,7 @@ impl<I: Name> Guards<I> {
             // The network may have been down when better guards failed.
             let primary = &self.primary;
             let better = self.sample.iter_mut().filter(|guard| primary.contains(&guard.kept.id));
-            better.for_each(|guard| guard.reach = Reach::Maybe);
+            better.for_each(|guard| guard.reach = GuardReachability::Maybe);
         }
         false
     }
@@ -294,7 +294,7 @@ impl<I: Name> Guards<I> {
         let Some(id) = self.circuits.guard(key) else { return };
         self.circuits.closed(key);
         if let Some(guard) = self.guard(id) {
-            guard.reach = Reach::No;
+            guard.reach = GuardReachability::No;
             guard.pending = false;
             guard.failing_since.get_or_insert(now);
         }
@@ -312,7 +312,7 @@ impl<I: Name> Guards<I> {
     /// Returns the circuits that may be used from now on (guard-spec 4.9). They have waited
     /// because a circuit through a better guard was still possible.
     pub fn ready(&mut self, now: u64) -> Vec<u64> {
-        let down = |id| self.find(id).is_none_or(|guard| guard.reach == Reach::No);
+        let down = |id| self.find(id).is_none_or(|guard| guard.reach == GuardReachability::No);
         if !self.primary.iter().all(|&id| down(id)) {
             return Vec::new();
         }
@@ -331,8 +331,8 @@ impl<I: Name> Guards<I> {
     /// Makes all unreachable guards usable again. The caller does this when the cause of the
     /// failures may be gone.
     pub fn forgive(&mut self) {
-        for guard in self.sample.iter_mut().filter(|guard| guard.reach == Reach::No) {
-            guard.reach = Reach::Maybe;
+        for guard in self.sample.iter_mut().filter(|guard| guard.reach == GuardReachability::No) {
+            guard.reach = GuardReachability::Maybe;
         }
     }
 
@@ -386,7 +386,7 @@ impl<I: Name> Guards<I> {
             let taken = |id| self.find(id).is_some();
             let Some(id) = listing.draw(&taken, rng) else { return };
             let added = before(now, self.params.lifetime / 10, rng);
-            let mut guard = Guard::from(Sampled::new(id, added));
+            let mut guard = Guard::from(SampledGuard::new(id, added));
             guard.filtered = listing.allows(id);
             self.sample.push(guard);
         }
@@ -409,7 +409,7 @@ impl<I: Name> Guards<I> {
         let place = self.sample.iter().filter_map(Guard::place).max().map_or(0, |last| last + 1);
         let on = before(now, self.params.lifetime / 10, rng);
         let Some(guard) = self.guard(id) else { return };
-        guard.reach = Reach::Yes;
+        guard.reach = GuardReachability::Yes;
         guard.pending = false;
         guard.failing_since = None;
         if guard.kept.confirmed.is_none() {
@@ -420,10 +420,10 @@ impl<I: Name> Guards<I> {
 
     fn retry(&mut self, now: u64) {
         let primary = &self.primary;
-        for guard in self.sample.iter_mut().filter(|guard| guard.reach == Reach::No) {
+        for guard in self.sample.iter_mut().filter(|guard| guard.reach == GuardReachability::No) {
             let is_primary = primary.contains(&guard.kept.id);
             if retry::is_due(now, guard.tried, guard.failing_since, is_primary) {
-                guard.reach = Reach::Maybe;
+                guard.reach = GuardReachability::Maybe;
             }
         }
     }

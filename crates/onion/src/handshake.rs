@@ -27,7 +27,7 @@ pub struct Accepted {
 
 /// Reason why a handshake failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum HandshakeError {
     /// The message is malformed for its type of handshake.
     Malformed,
     /// The message is for another relay, or for an onion key that this relay no longer has.
@@ -39,22 +39,22 @@ pub enum Refused {
     Unsupported,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for HandshakeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Refused::Malformed => "a malformed handshake",
-            Refused::WrongRelay => "a handshake for another relay or key",
-            Refused::NotAuthentic => "a handshake that does not prove the relay's identity",
-            Refused::Unsupported => "a handshake that asks for an unsupported feature",
+            HandshakeError::Malformed => "a malformed handshake",
+            HandshakeError::WrongRelay => "a handshake for another relay or key",
+            HandshakeError::NotAuthentic => "a handshake that does not prove the relay's identity",
+            HandshakeError::Unsupported => "a handshake that asks for an unsupported feature",
         })
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for HandshakeError {}
 
 /// Removes and returns the first `N` bytes.
-fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], Refused> {
-    let (head, rest) = bytes.split_first_chunk().ok_or(Refused::Malformed)?;
+fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], HandshakeError> {
+    let (head, rest) = bytes.split_first_chunk().ok_or(HandshakeError::Malformed)?;
     *bytes = rest;
     Ok(*head)
 }

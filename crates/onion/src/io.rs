@@ -52,8 +52,8 @@ pub enum LinkInput<'a> {
         /// The link.
         link: LinkId,
     },
-    /// The QUIC link that [`LinkOutput::OpenBeside`] requested cannot be opened now.
-    NoneBeside {
+    /// The QUIC link that [`LinkOutput::OpenQuic`] requested cannot be opened now.
+    QuicFailed {
         /// The TLS link for which the parallel QUIC link was requested.
         link: LinkId,
     },
@@ -139,8 +139,8 @@ pub enum LinkOutput {
         content: usize,
     },
     /// Open a QUIC link to the neighbour of a link, alongside that link. [`LinkInput::Opened`] or
-    /// [`LinkInput::NoneBeside`] reports the outcome.
-    OpenBeside {
+    /// [`LinkInput::QuicFailed`] reports the outcome.
+    OpenQuic {
         /// The existing link.
         link: LinkId,
         /// The neighbour's identity, and its address for QUIC links.

@@ -11,7 +11,7 @@ use anabranch_multipath::{PathView, Time};
 use crate::congestion::{self, Control, Outlet, Params};
 use crate::crypto::Tag;
 use crate::event::CircuitFault;
-use crate::handshake::extension::Agreed;
+use crate::handshake::extension::AgreedFeatures;
 use crate::wire::message::Sendme;
 
 /// Initial window, in cells, of a leg whose set joins at a middle relay, so that the leg carries
@@ -27,7 +27,7 @@ pub struct Leg {
     /// Number of DATA cells received since the last acknowledgement.
     unacknowledged: u64,
     /// Number of DATA cells received, and number sent.
-    carried: [u64; 2],
+    transferred: [u64; 2],
     /// Number of acknowledged cells that are not yet applied to the window. They belong to the
     /// trunk: the circuit that continues where the set's legs join, and whose cells this leg
     /// carries. The number is always smaller than the number of cells that one SENDME
@@ -39,11 +39,11 @@ pub struct Leg {
 
 impl Leg {
     /// Returns the flow control of a new circuit.
-    pub(crate) fn new(agreed: Agreed, params: &Params) -> Leg {
+    pub(crate) fn new(agreed: AgreedFeatures, params: &Params) -> Leg {
         let control = congestion::control(agreed.sendme_inc, params);
         let takes_bare = params.sendme_accept_min == 0;
-        let (owed, unacknowledged, carried, unsettled) = (VecDeque::new(), 0, [0; 2], 0);
-        Leg { control, owed, unacknowledged, carried, unsettled, takes_bare }
+        let (owed, unacknowledged, transferred, unsettled) = (VecDeque::new(), 0, [0; 2], 0);
+        Leg { control, owed, unacknowledged, transferred, unsettled, takes_bare }
     }
 
     /// Returns true if a DATA cell may be sent.
@@ -68,8 +68,8 @@ impl Leg {
     }
 
     /// Returns the number of DATA cells received, and the number sent.
-    pub(crate) fn carried(&self) -> [u64; 2] {
-        self.carried
+    pub(crate) fn transferred(&self) -> [u64; 2] {
+        self.transferred
     }
 
     /// Counts a sent DATA cell with the tag `tag`.
@@ -77,14 +77,14 @@ impl Leg {
         if self.control.is_marked() {
             self.owed.push_back((tag, now));
         }
-        self.carried[1] += 1;
+        self.transferred[1] += 1;
         self.control.sent();
     }
 
     /// Counts a received DATA cell with the tag `tag`. If a SENDME is due, returns the tag to send
     /// in it, otherwise `None`.
     pub(crate) fn received(&mut self, tag: Tag) -> Option<Tag> {
-        self.carried[0] += 1;
+        self.transferred[0] += 1;
         self.unacknowledged += 1;
         if self.unacknowledged < self.control.sendme_inc() {
             return None;
@@ -106,13 +106,13 @@ impl Leg {
     /// Counts a sent cell of the trunk (the circuit that continues where the set's legs join). The
     /// receiver acknowledges it with a RECEIVED message.
     pub(crate) fn passed(&mut self) {
-        self.carried[1] += 1;
+        self.transferred[1] += 1;
         self.control.sent();
     }
 
     /// Counts a received cell of the trunk (the circuit that continues where the set's legs join).
     pub(crate) fn counted(&mut self) {
-        self.carried[0] += 1;
+        self.transferred[0] += 1;
     }
 
     /// Handles a RECEIVED message, which acknowledges `cells` cells of the trunk (the circuit that
@@ -159,7 +159,7 @@ mod tests {
     }
 
     fn leg() -> Leg {
-        let mut leg = Leg::new(Agreed::default(), &Params::default());
+        let mut leg = Leg::new(AgreedFeatures::default(), &Params::default());
         (1..=200u8).for_each(|n| leg.sent(Time::ZERO, tag(n)));
         leg
     }
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(acknowledge(&mut open, Sendme::Bare), Err(CircuitFault::Sendme));
 
         let strict = Params { sendme_accept_min: 1, ..Params::default() };
-        let mut strict = Leg::new(Agreed::default(), &strict);
+        let mut strict = Leg::new(AgreedFeatures::default(), &strict);
         (1..=100u8).for_each(|n| strict.sent(Time::ZERO, tag(n)));
         let refused = acknowledge(&mut strict, Sendme::Bare).unwrap_err();
         assert!(refused.to_string().contains("version 0"), "{refused}");
@@ -206,8 +206,10 @@ mod tests {
 
     #[test]
     fn cells_that_pass_are_settled_by_counts_and_only_a_full_one_is_a_measurement() {
-        let mut leg =
-            Leg::new(Agreed { sendme_inc: Some(31), ..Agreed::default() }, &Params::default());
+        let mut leg = Leg::new(
+            AgreedFeatures { sendme_inc: Some(31), ..AgreedFeatures::default() },
+            &Params::default(),
+        );
         leg.pass_cells(&Params::default());
         (0..100).for_each(|_| leg.passed());
         let inflight = |leg: &Leg| leg.view().leg.inflight;

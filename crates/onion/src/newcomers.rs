@@ -108,7 +108,7 @@ impl Newcomers {
     }
 
     /// Decides whether to accept a connection from the address `peer`.
-    pub fn come(&mut self, now: Time, peer: IpAddr) -> Admission {
+    pub fn admit(&mut self, now: Time, peer: IpAddr) -> Admission {
         self.sweep(now);
         let address = counted_as(peer);
         if self.entries.len() >= MOST && !self.entries.contains_key(&address) {
@@ -209,45 +209,45 @@ mod tests {
 
     /// Returns the number of accepted connections, out of `count` connections from `peer` at the
     /// time `seconds`.
-    fn come(newcomers: &mut Newcomers, seconds: u64, peer: &str, count: usize) -> usize {
+    fn admit(newcomers: &mut Newcomers, seconds: u64, peer: &str, count: usize) -> usize {
         let now = Time::from_secs(seconds);
-        let taken = |_: &usize| newcomers.come(now, ip(peer)) != Admission::Refused;
+        let taken = |_: &usize| newcomers.admit(now, ip(peer)) != Admission::Refused;
         (0..count).filter(taken).count()
     }
 
     #[test]
     fn handshakes_of_one_address_are_held_to_a_number_beside_those_of_others() {
         let mut all = newcomers(&[]);
-        assert_eq!(come(&mut all, 1, "192.0.2.1", 1000), HALF_OPEN);
-        assert_eq!(come(&mut all, 1, "192.0.2.2", 5), 5);
+        assert_eq!(admit(&mut all, 1, "192.0.2.1", 1000), HALF_OPEN);
+        assert_eq!(admit(&mut all, 1, "192.0.2.2", 5), 5);
         assert_eq!(all.refused(), 900);
         (0..10).for_each(|_| all.opened(ip("192.0.2.1")));
         all.left(ip("192.0.2.1"), false);
-        assert_eq!(come(&mut all, 2, "192.0.2.1", 1000), 11, "places that are free are given");
-        assert_eq!(come(&mut all, 2, "2001:db8::1", 60), 60);
-        assert_eq!(come(&mut all, 2, "2001:db8::2:1", 60), 40, "a /64 counts as one");
-        assert_eq!(come(&mut all, 2, "::ffff:192.0.2.2", 200), 95, "and so does IPv4 as IPv6");
+        assert_eq!(admit(&mut all, 2, "192.0.2.1", 1000), 11, "places that are free are given");
+        assert_eq!(admit(&mut all, 2, "2001:db8::1", 60), 60);
+        assert_eq!(admit(&mut all, 2, "2001:db8::2:1", 60), 40, "a /64 counts as one");
+        assert_eq!(admit(&mut all, 2, "::ffff:192.0.2.2", 200), 95, "and so does IPv4 as IPv6");
     }
 
     #[test]
     fn the_consensus_may_hold_an_address_to_connections_and_to_a_rate() {
         let rules = [("Enabled", 1), ("MaxConcurrentCount", 10), ("ConnectRate", 1000)];
         let mut all = newcomers(&rules);
-        assert_eq!(come(&mut all, 1, "192.0.2.1", 50), 10);
+        assert_eq!(admit(&mut all, 1, "192.0.2.1", 50), 10);
         (0..10).for_each(|_| all.opened(ip("192.0.2.1")));
-        assert_eq!(come(&mut all, 2, "192.0.2.1", 50), 0, "open ones count");
+        assert_eq!(admit(&mut all, 2, "192.0.2.1", 50), 0, "open ones count");
         all.left(ip("192.0.2.1"), true);
-        assert_eq!(come(&mut all, 3, "192.0.2.1", 50), 1);
-        assert_eq!(come(&mut all, 3, "192.0.2.9", 50), 50, "a relay's address is left out");
+        assert_eq!(admit(&mut all, 3, "192.0.2.1", 50), 1);
+        assert_eq!(admit(&mut all, 3, "192.0.2.9", 50), 50, "a relay's address is left out");
         let slow = [("ConnectRate", 2), ("ConnectBurst", 4), ("ConnectDefenseTimePeriod", 60)];
         let mut all = newcomers(&[&[("Enabled", 1)][..], &slow].concat());
-        assert_eq!(come(&mut all, 1, "192.0.2.1", 4), 4, "a burst");
-        assert_eq!(come(&mut all, 2, "192.0.2.1", 2), 2, "then the rate");
-        assert_eq!(come(&mut all, 2, "192.0.2.1", 1), 0, "and who goes beyond is barred");
-        assert_eq!(come(&mut all, 61, "192.0.2.1", 1), 0);
-        assert_eq!(come(&mut all, 62, "192.0.2.1", 1), 1);
+        assert_eq!(admit(&mut all, 1, "192.0.2.1", 4), 4, "a burst");
+        assert_eq!(admit(&mut all, 2, "192.0.2.1", 2), 2, "then the rate");
+        assert_eq!(admit(&mut all, 2, "192.0.2.1", 1), 0, "and who goes beyond is barred");
+        assert_eq!(admit(&mut all, 61, "192.0.2.1", 1), 0);
+        assert_eq!(admit(&mut all, 62, "192.0.2.1", 1), 1);
         let mut all = newcomers(&[("Enabled", 1), ("DefenseType", 1), ("ConnectRate", 1)]);
-        assert_eq!(come(&mut all, 1, "192.0.2.1", 100), 100, "a defence that does nothing");
+        assert_eq!(admit(&mut all, 1, "192.0.2.1", 100), 100, "a defence that does nothing");
     }
 
     #[test]
@@ -255,12 +255,12 @@ mod tests {
         let mut all = newcomers(&[]);
         let at = |number: u32| IpAddr::from((0x0a00_0000 + number).to_be_bytes());
         for number in 0..MOST as u32 {
-            assert_eq!(all.come(Time::from_secs(1), at(number)), Admission::Counted);
+            assert_eq!(all.admit(Time::from_secs(1), at(number)), Admission::Counted);
         }
-        assert_eq!(all.come(Time::from_secs(1), ip("192.0.2.1")), Admission::Uncounted);
-        assert_eq!(all.come(Time::from_secs(1), at(7)), Admission::Counted, "who is known counts");
+        assert_eq!(all.admit(Time::from_secs(1), ip("192.0.2.1")), Admission::Uncounted);
+        assert_eq!(all.admit(Time::from_secs(1), at(7)), Admission::Counted, "who is known counts");
         (0..MOST as u32).for_each(|number| all.left(at(number), false));
-        all.come(Time::from_secs(70), ip("192.0.2.1"));
+        all.admit(Time::from_secs(70), ip("192.0.2.1"));
         assert_eq!(all.entries.len(), 2);
     }
 }

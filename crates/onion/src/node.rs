@@ -11,7 +11,7 @@ use anabranch_tcp::Congestion;
 use rand_core::CryptoRng;
 
 use crate::channel::{self, Channel, Start};
-use crate::channels::{Channels, Lane, LinkId, Owner, Popped};
+use crate::channels::{Channels, Lane, LinkId, Owner, PopOutcome};
 use crate::circuitmux;
 use crate::crypto::Keys;
 use crate::ending::{Carrier, Ending};
@@ -26,7 +26,6 @@ use crate::wire::conflux::SetNonce;
 use crate::wire::extend::ANYBODY;
 use crate::wire::message::{self, Message, RelayCommand};
 
-mod beside;
 mod dedicated;
 mod detour;
 mod links;
@@ -34,6 +33,7 @@ mod lossy;
 mod memory;
 mod padding;
 mod passing;
+mod quic_offers;
 mod several;
 mod streams;
 
@@ -58,7 +58,7 @@ pub(crate) enum Timer {
     /// Check whether the link has been without circuits for long enough to be closed.
     Rest(LinkId),
     /// Another attempt to open a QUIC link alongside this one is due.
-    Beside(LinkId),
+    QuicRetry(LinkId),
     /// An acknowledgement of cells on the QUIC link is due.
     Arrived(LinkId),
     /// Time limit for the neighbour to complete its list of circuits that move from the QUIC link
@@ -76,7 +76,7 @@ pub(crate) enum Timer {
 
 /// Reason for which this core closes a circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum CloseCause {
     /// The link that the circuit needs cannot be opened.
     Unreached,
     /// The link that the circuit needs was opened, but another relay is at its other end.
@@ -156,7 +156,7 @@ pub trait NodeRole: Sized {
     fn lost(node: &mut Node<Self>, now: Time, owner: Owner);
 
     /// Closes `circuit` for the reason `why`.
-    fn give_up(node: &mut Node<Self>, circuit: u32, why: Why);
+    fn give_up(node: &mut Node<Self>, circuit: u32, why: CloseCause);
 
     /// Handles a message of a stream, which arrived on `circuit`. All earlier messages have been
     /// handled.
@@ -321,7 +321,7 @@ impl<R: NodeRole> Node<R> {
                 Timer::Linking(set) => self.look_for_late_legs(now, set),
                 Timer::LegActions(set) => self.tend(now, set),
                 Timer::Padding(id) => self.look(now, id),
-                Timer::Beside(id) => self.offer_due(now, id),
+                Timer::QuicRetry(id) => self.offer_due(now, id),
                 Timer::Arrived(id) => self.channels.arrived_due(id),
                 Timer::Moving(id) => self.moving_due(now, id),
                 Timer::Segments(set) => self.segments_due(now, set),
@@ -357,17 +357,17 @@ impl<R: NodeRole> Node<R> {
                 MemoryUse::LossyStreams => {
                     let Some(set) = self.sets.fullest_lossy() else { return };
                     self.put(Event::OutOfMemory);
-                    self.end_lossy_set(set, Why::Memory);
+                    self.end_lossy_set(set, CloseCause::Memory);
                 }
                 MemoryUse::Sets => {
                     let Some(set) = self.sets.fullest() else { return };
                     self.put(Event::OutOfMemory);
-                    self.end_set(set, Why::Memory);
+                    self.end_set(set, CloseCause::Memory);
                 }
                 MemoryUse::Cells => {
                     let Some(owner) = self.channels.oldest() else { return };
                     self.put(Event::OutOfMemory);
-                    R::give_up(self, owner.circuit, Why::Memory);
+                    R::give_up(self, owner.circuit, CloseCause::Memory);
                 }
             }
         }
@@ -382,7 +382,7 @@ impl<R: NodeRole> Node<R> {
             None => None,
         };
         lane.into_iter().for_each(|lane| self.violated(lane.link, fault));
-        R::give_up(self, index, Why::Fault(fault));
+        R::give_up(self, index, CloseCause::Fault(fault));
     }
 
     /// Ends the set `id` because of a violation on its trunk (the circuit that continues where the
@@ -390,7 +390,7 @@ impl<R: NodeRole> Node<R> {
     pub(crate) fn break_set(&mut self, id: SetId, fault: CircuitFault) {
         let lane = self.lane_of_leg(id);
         lane.into_iter().for_each(|lane| self.violated(lane.link, fault));
-        self.end_set(id, Why::Fault(fault));
+        self.end_set(id, CloseCause::Fault(fault));
     }
 
     /// Returns the lane (link and circuit ID) of one of the set's legs (parallel circuits); `None`
@@ -411,14 +411,14 @@ impl<R: NodeRole> Node<R> {
     ) -> bool {
         while out.len() < limit {
             match self.channels.pop(now, link, out) {
-                Popped::Nothing => return false,
-                Popped::Cell { owner, left } => {
+                PopOutcome::Nothing => return false,
+                PopOutcome::Cell { owner, left } => {
                     R::sent_cell(self, now, owner);
                     if left < QUEUE_LOW && owner.outward == R::Circuit::OUTWARD {
                         self.pump_by(now, owner.circuit);
                     }
                 }
-                Popped::Own => {
+                PopOutcome::Own => {
                     self.fix_records(link);
                     self.let_go(now, link);
                 }
@@ -443,7 +443,7 @@ impl<R: NodeRole> Node<R> {
 
     /// Sends a message about the circuit `index` itself, not about a stream, to the circuit's
     /// other end.
-    pub(crate) fn say(
+    pub(crate) fn send_relay_cell(
         &mut self,
         now: Time,
         index: u32,
@@ -501,7 +501,7 @@ impl<R: NodeRole> LinkCore for Node<R> {
             LinkInput::Lossy { link, cells } => self.receive_lossy(now, link, cells),
             LinkInput::Exported { link, secret } => self.exported(now, link, secret),
             LinkInput::RecordsFixed { link } => self.records_fixed(link),
-            LinkInput::NoneBeside { link } => self.offer_failed(now, link),
+            LinkInput::QuicFailed { link } => self.offer_failed(now, link),
             LinkInput::Seen { link, view } => self.channels.saw(now, link, view),
             LinkInput::Closed { link } => self.carrier_closed(now, link),
             LinkInput::Broken { link, fault } => self.carrier_broke(now, link, fault),
@@ -511,9 +511,9 @@ impl<R: NodeRole> LinkCore for Node<R> {
             }
             LinkInput::Elsewhere { target, link } => self.found(now, &target, link),
             LinkInput::Unreachable { target } => {
-                self.unreachable(&target, Why::Unreached);
+                self.unreachable(&target, CloseCause::Unreached);
                 for circuit in self.dialling.take_lossy(|wanted| *wanted == target) {
-                    R::give_up(self, circuit, Why::Unreached);
+                    R::give_up(self, circuit, CloseCause::Unreached);
                 }
             }
         }

@@ -222,11 +222,11 @@ mod tests {
         if take(order, circuit, RELAY, number) != Ok(Turn::Now) {
             return Vec::new();
         }
-        let mut came = vec![number];
+        let mut received = vec![number];
         while let Some(mut held) = order.next(circuit) {
-            came.push(u32::from_be_bytes(*held.cell().body.first_chunk().unwrap()));
+            received.push(u32::from_be_bytes(*held.cell().body.first_chunk().unwrap()));
         }
-        came
+        received
     }
 
     #[test]
@@ -241,13 +241,13 @@ mod tests {
                 cells.extend((0..300).map(|_| (circuit, order.number(circuit))));
             }
             cells.chunks_mut(500).for_each(|chunk| chunk.shuffle(&mut dice));
-            let mut came = vec![Vec::new(); firsts.len()];
+            let mut received = vec![Vec::new(); firsts.len()];
             for (circuit, number) in cells {
-                came[circuit as usize].extend(all_turns(&mut order, circuit, number));
+                received[circuit as usize].extend(all_turns(&mut order, circuit, number));
             }
-            for (came, first) in came.iter().zip(firsts) {
+            for (received, first) in received.iter().zip(firsts) {
                 let wanted: Vec<u32> = (0..300).map(|n| first.wrapping_add(n)).collect();
-                assert_eq!(*came, wanted, "seed {seed}");
+                assert_eq!(*received, wanted, "seed {seed}");
             }
             assert!(order.held.is_empty() && order.early() > 100);
             let _: u32 = dice.random();

@@ -163,7 +163,7 @@ impl Rules {
 
 /// State of a link's padding: its use, the times of its last cells, and the expiry of its timers.
 #[derive(Debug, Default)]
-pub(crate) struct Quiet {
+pub(crate) struct IdleTimes {
     pub(crate) usage: Usage,
     /// Time at which the padding timer runs next; `None` if the timer is not set.
     pub(crate) watched: Option<Time>,
@@ -181,7 +181,7 @@ pub(crate) struct Quiet {
     drawn: Option<Time>,
 }
 
-impl Quiet {
+impl IdleTimes {
     /// Notes that a cell was sent or received at `now`.
     pub(crate) fn note(&mut self, now: Time, is_padding: bool) {
         self.moved = now;
@@ -252,8 +252,9 @@ mod tests {
 
     #[test]
     fn the_consensus_says_how_long_a_silence_may_be_within_bounds() {
-        let said = [("nf_ito_low", 12_000), ("nf_ito_high_reduced", 70_000), ("nf_pad_relays", 1)];
-        let values = said.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
+        let message =
+            [("nf_ito_low", 12_000), ("nf_ito_high_reduced", 70_000), ("nf_pad_relays", 1)];
+        let values = message.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
         let params = PaddingParams::new(&values);
         assert_eq!((params.silence, params.reduced), ((12_000, 12_000), (9000, 60_000)));
         assert!(params.relays && params.before_usage);
@@ -303,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_busy_link_is_looked_at_now_and_then_and_a_silent_one_padded() {
-        let (mut quiet, mut rng) = (Quiet::default(), stream(2, 0, "padding"));
+        let (mut quiet, mut rng) = (IdleTimes::default(), stream(2, 0, "padding"));
         let silence = (1500, 9500);
         let at = Time::from_millis;
         quiet.note(at(1000), false);

@@ -20,7 +20,7 @@ pub(crate) struct Pool {
 struct Slot {
     cell: [u8; CELL],
     next: u32,
-    came: Time,
+    queued_at: Time,
 }
 
 /// Queue of one circuit's cells for one link, in the order of arrival.
@@ -59,7 +59,7 @@ impl Pool {
     ) {
         let index = self.take();
         let slot = self.slot(index);
-        (slot.next, slot.came) = (NONE, now);
+        (slot.next, slot.queued_at) = (NONE, now);
         fill(&mut slot.cell);
         match queue.tail {
             NONE => queue.head = index,
@@ -101,7 +101,7 @@ impl Pool {
         let Some(index) = self.unlink_first(from) else { return false };
         let slot = self.slot(index);
         out.extend_from_slice(&slot.cell);
-        slot.came = now;
+        slot.queued_at = now;
         self.join(to, Queue { head: index, tail: index, length: 1 });
         true
     }
@@ -140,7 +140,7 @@ impl Pool {
     /// empty.
     pub(crate) fn oldest(&self, queue: &Queue) -> Option<Time> {
         let index = queue.head as usize;
-        (queue.head != NONE).then(|| self.chunks[index / CHUNK][index % CHUNK].came)
+        (queue.head != NONE).then(|| self.chunks[index / CHUNK][index % CHUNK].queued_at)
     }
 
     /// Returns the number of cells in all queues.
@@ -153,7 +153,7 @@ impl Pool {
             return index;
         }
         let first = (self.chunks.len() * CHUNK) as u32;
-        let empty = || Slot { cell: [0; CELL], next: NONE, came: Time::ZERO };
+        let empty = || Slot { cell: [0; CELL], next: NONE, queued_at: Time::ZERO };
         self.chunks.push((0..CHUNK).map(|_| empty()).collect());
         self.free.extend((first + 1..first + CHUNK as u32).rev());
         first

@@ -16,13 +16,13 @@ use rand_core::CryptoRng;
 use crate::channel::{Role, Start};
 use crate::channels::{Lane, LinkId, Owner};
 use crate::circuitmux;
-use crate::conflux::{ConfluxFault, ConfluxParams, Dealing};
+use crate::conflux::{ConfluxFault, ConfluxParams, LegScheduler};
 use crate::congestion::Params;
 use crate::ending::Ending;
 use crate::event::{CircuitFault, Event, LinkFault};
 use crate::io::{LinkOutput, StreamOutput};
 use crate::leg::Leg;
-use crate::node::{LossyStats, Node, NodeRole, Why};
+use crate::node::{CloseCause, LossyStats, Node, NodeRole};
 use crate::padding::PaddingParams;
 use crate::points::{PointTable, Points};
 use crate::set::numbers::NumberSpread;
@@ -84,7 +84,7 @@ pub struct Config {
     pub conflux: ConfluxParams,
     /// Scheduler that distributes messages among the circuits of a set; `None` if the client
     /// chooses it.
-    pub dealing: Option<Dealing>,
+    pub dealing: Option<LegScheduler>,
     /// True if the relay accepts BEGIN_DIR, which opens a stream to its directory.
     pub directory: bool,
     /// True if the relay may extend circuits to private and loopback addresses. This is for
@@ -514,18 +514,18 @@ impl NodeRole for RelayRole {
         node.left_by(now, owner, DestroyReason::LINK_CLOSED);
     }
 
-    fn give_up(node: &mut Relay, circuit: u32, why: Why) {
+    fn give_up(node: &mut Relay, circuit: u32, why: CloseCause) {
         let reason = match why {
-            Why::Unreached => DestroyReason::CONNECT_FAILED,
-            Why::WrongIdentity => DestroyReason::WRONG_IDENTITY,
-            Why::Fault(CircuitFault::Conflux(ConfluxFault::Full | ConfluxFault::TooManyLegs)) => {
-                DestroyReason::RESOURCES
-            }
-            Why::Fault(_) => DestroyReason::PROTOCOL,
-            Why::Set | Why::Exhausted => DestroyReason::FINISHED,
-            Why::NoLossyLink => DestroyReason::CONNECT_FAILED,
-            Why::Unlinked | Why::Silent => DestroyReason::TIMEOUT,
-            Why::Memory => {
+            CloseCause::Unreached => DestroyReason::CONNECT_FAILED,
+            CloseCause::WrongIdentity => DestroyReason::WRONG_IDENTITY,
+            CloseCause::Fault(CircuitFault::Conflux(
+                ConfluxFault::Full | ConfluxFault::TooManyLegs,
+            )) => DestroyReason::RESOURCES,
+            CloseCause::Fault(_) => DestroyReason::PROTOCOL,
+            CloseCause::Set | CloseCause::Exhausted => DestroyReason::FINISHED,
+            CloseCause::NoLossyLink => DestroyReason::CONNECT_FAILED,
+            CloseCause::Unlinked | CloseCause::Silent => DestroyReason::TIMEOUT,
+            CloseCause::Memory => {
                 node.role.stats.out_of_memory += 1;
                 DestroyReason::RESOURCES
             }

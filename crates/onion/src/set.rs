@@ -2,7 +2,7 @@
 //! to send on them.
 //!
 //! The set has the streams, their IDs and their turns. Each leg is a circuit with its own keys,
-//! window, SENDME tags and queue. A set of one leg needs no scheduler. [`Several`] is the state
+//! window, SENDME tags and queue. A set of one leg needs no scheduler. [`SetLegs`] is the state
 //! for several legs.
 
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use anabranch_tcp::Congestion;
 
 use crate::congestion::{Outlet, Params};
 use crate::event::CircuitFault;
-use crate::handshake::extension::Agreed;
+use crate::handshake::extension::AgreedFeatures;
 use crate::stream::{Broken, Side};
 use crate::streams::{Next, Streams};
 use crate::wire::message::{Message, RelayCommand, read_end};
 pub(crate) use circuit_sets::CircuitSets;
 use lossy::LossyStreams;
 use lossy_legs::LossyLegs;
-pub(crate) use several::Several;
+pub(crate) use several::SetLegs;
 
 mod circuit_sets;
 pub(crate) mod lossy;
@@ -52,13 +52,13 @@ pub(crate) enum Route {
     /// One circuit, identified by its number in the core.
     One(u32),
     /// The legs of a set that can have several circuits.
-    Several(Box<Several>),
+    Several(Box<SetLegs>),
 }
 
 impl Set {
     /// Returns a set with the one circuit `leg`. `agreed` is the result of the circuit's
     /// handshake.
-    pub(crate) fn new(side: Side, agreed: Agreed, params: &Arc<Params>, leg: u32) -> Set {
+    pub(crate) fn new(side: Side, agreed: AgreedFeatures, params: &Arc<Params>, leg: u32) -> Set {
         let streams = Streams::new(side, agreed.sendme_inc.is_some(), params);
         let lossy = agreed.lossy.then(|| Box::new(LossyStreams::new(side)));
         Set { streams, lossy, lossy_legs: None, route: Route::One(leg) }
@@ -117,7 +117,7 @@ impl Set {
 
     /// Returns the state for several legs (parallel circuits); `None` if the circuit set can have
     /// only one leg.
-    pub(crate) fn several(&mut self) -> Option<&mut Several> {
+    pub(crate) fn several(&mut self) -> Option<&mut SetLegs> {
         match &mut self.route {
             Route::One(_) => None,
             Route::Several(several) => Some(several),
@@ -217,7 +217,7 @@ impl Set {
 fn assign(
     now: Time,
     streams: &mut Streams,
-    several: &mut Several,
+    several: &mut SetLegs,
     waiting: u64,
 ) -> Option<(PathId, u64)> {
     match streams.have_leg_windows() {

@@ -102,7 +102,7 @@ trait Flow: Send {
     fn received(
         &mut self,
         now: Time,
-        arrived: Arrived,
+        arrived: ArrivedCell,
         replies: &mut Replies<'_>,
     ) -> Result<(), Broken>;
 
@@ -111,7 +111,12 @@ trait Flow: Send {
     ///
     /// # Errors
     /// Returns the same errors as [`Flow::received`].
-    fn received_early(&mut self, _: Time, _: Arrived, _: &mut Replies<'_>) -> Result<(), Broken> {
+    fn received_early(
+        &mut self,
+        _: Time,
+        _: ArrivedCell,
+        _: &mut Replies<'_>,
+    ) -> Result<(), Broken> {
         Ok(())
     }
 
@@ -141,7 +146,7 @@ trait Flow: Send {
 
 /// Facts about a received DATA cell; sizes are in bytes.
 #[derive(Clone, Copy, Debug)]
-struct Arrived {
+struct ArrivedCell {
     /// Length of the cell's data.
     bytes: usize,
     /// Number of received bytes that wait for the local program, including this cell's data.
@@ -157,17 +162,17 @@ struct Arrived {
 struct Replies<'a> {
     stream: u16,
     by: Option<PathId>,
-    say: &'a mut VecDeque<ControlMessage>,
+    control: &'a mut VecDeque<ControlMessage>,
 }
 
 impl Replies<'_> {
-    fn say(&mut self, command: RelayCommand, data: Vec<u8>) {
-        self.say.push_back(ControlMessage { command, stream: self.stream, data, by: self.by });
+    fn push(&mut self, command: RelayCommand, data: Vec<u8>) {
+        self.control.push_back(ControlMessage { command, stream: self.stream, data, by: self.by });
     }
 
     /// Returns the queue for messages that must be sent on the leg (parallel circuit) `leg`.
     fn by(&mut self, leg: PathId) -> Replies<'_> {
-        Replies { stream: self.stream, by: Some(leg), say: self.say }
+        Replies { stream: self.stream, by: Some(leg), control: self.control }
     }
 }
 
@@ -267,9 +272,9 @@ impl Stream {
     }
 
     /// Asks the peer to pause if `rest` is true, and to resume otherwise.
-    pub(crate) fn rest(&mut self, now: Time, rest: bool, say: &mut VecDeque<ControlMessage>) {
+    pub(crate) fn rest(&mut self, now: Time, rest: bool, control: &mut VecDeque<ControlMessage>) {
         let waiting = self.incoming.len();
-        self.flow.rest(now, rest, waiting, &mut Replies { stream: self.id, by: None, say });
+        self.flow.rest(now, rest, waiting, &mut Replies { stream: self.id, by: None, control });
     }
 
     /// Returns the reason of the END message to send now. Returns `None` while bytes must be sent
@@ -287,11 +292,11 @@ impl Stream {
         now: Time,
         (data, by): (&[u8], Option<PathId>),
         burst: usize,
-        say: &mut VecDeque<ControlMessage>,
+        control: &mut VecDeque<ControlMessage>,
     ) -> Result<bool, Broken> {
         let bytes = data.len();
-        let arrived = Arrived { bytes, waiting: self.incoming.len() + bytes, burst, by };
-        self.flow.received(now, arrived, &mut Replies { stream: self.id, by: None, say })?;
+        let arrived = ArrivedCell { bytes, waiting: self.incoming.len() + bytes, burst, by };
+        self.flow.received(now, arrived, &mut Replies { stream: self.id, by: None, control })?;
         let woke = self.incoming.is_empty() && !data.is_empty();
         self.incoming.extend(data);
         Ok(woke)
@@ -305,18 +310,28 @@ impl Stream {
         now: Time,
         (bytes, by): (usize, PathId),
         much_waits: bool,
-        say: &mut VecDeque<ControlMessage>,
+        control: &mut VecDeque<ControlMessage>,
     ) -> Result<(), Broken> {
         let waiting = if much_waits { usize::MAX } else { self.incoming.len() };
-        let arrived = Arrived { bytes, waiting, burst: 0, by: Some(by) };
-        self.flow.received_early(now, arrived, &mut Replies { stream: self.id, by: None, say })
+        let arrived = ArrivedCell { bytes, waiting, burst: 0, by: Some(by) };
+        self.flow.received_early(now, arrived, &mut Replies { stream: self.id, by: None, control })
     }
 
     /// Removes `bytes` received bytes, because the local program has read them.
-    pub(crate) fn consumed(&mut self, now: Time, bytes: usize, say: &mut VecDeque<ControlMessage>) {
+    pub(crate) fn consumed(
+        &mut self,
+        now: Time,
+        bytes: usize,
+        control: &mut VecDeque<ControlMessage>,
+    ) {
         self.incoming.drain(..bytes.min(self.incoming.len()));
         let waiting = self.incoming.len();
-        self.flow.consumed(now, bytes, waiting, &mut Replies { stream: self.id, by: None, say });
+        self.flow.consumed(
+            now,
+            bytes,
+            waiting,
+            &mut Replies { stream: self.id, by: None, control },
+        );
     }
 
     /// Handles a SENDME for the stream that arrived on the leg (parallel circuit) `by`.

@@ -35,7 +35,7 @@ pub(crate) enum StreamEvent {
 
 /// Kind of a message that was written into a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Filled {
+pub(crate) enum FilledMessage {
     /// A DATA message, which counts for the flow-control window.
     Data,
     /// A message that does not count for the flow-control window.
@@ -82,7 +82,7 @@ pub(crate) struct Streams {
     turns: Turns,
     /// The last ID that this end assigned to a stream.
     last_id: u16,
-    say: VecDeque<ControlMessage>,
+    control: VecDeque<ControlMessage>,
     happened: VecDeque<StreamEvent>,
     /// Maximum excess of a stream's data over its window, in bytes. When a missing message arrives
     /// on another leg (parallel circuit), the data that waited for it is delivered at once, and
@@ -95,7 +95,7 @@ pub(crate) struct Streams {
     /// is closed.
     arrival_leg: Option<PathId>,
     /// Total bytes of stream data received, and total sent.
-    pub(crate) carried: [u64; 2],
+    pub(crate) transferred: [u64; 2],
 }
 
 impl Streams {
@@ -113,12 +113,12 @@ impl Streams {
             streams: BTreeMap::new(),
             turns: Turns::default(),
             last_id: 0,
-            say: VecDeque::new(),
+            control: VecDeque::new(),
             happened: VecDeque::new(),
             burst: 0,
             open: Vec::new(),
             arrival_leg: Some(ONLY),
-            carried: [0; 2],
+            transferred: [0; 2],
         }
     }
 
@@ -140,7 +140,7 @@ impl Streams {
 
     /// Returns true if there are no streams, and no messages or events of streams are pending.
     pub(crate) fn are_idle(&self) -> bool {
-        self.streams.is_empty() && self.say.is_empty() && self.happened.is_empty()
+        self.streams.is_empty() && self.control.is_empty() && self.happened.is_empty()
     }
 
     /// Returns true if the circuits of these streams have congestion control. There are then no
@@ -194,14 +194,16 @@ impl Streams {
     ) -> Result<(), Broken> {
         let stream = self.streams.get_mut(&message.stream);
         let stream = stream.filter(|_| message.command == RelayCommand::DATA);
-        let came = (message.data.len(), leg);
-        stream.map_or(Ok(()), |stream| stream.received_early(now, came, much_waits, &mut self.say))
+        let received = (message.data.len(), leg);
+        stream.map_or(Ok(()), |stream| {
+            stream.received_early(now, received, much_waits, &mut self.control)
+        })
     }
 
     /// Removes a lost leg (parallel circuit), and the messages that could only be sent on that
     /// leg.
     pub(crate) fn lost(&mut self, leg: PathId) {
-        self.say.retain(|say| say.by != Some(leg));
+        self.control.retain(|control| control.by != Some(leg));
         self.streams.values_mut().for_each(|stream| stream.lost(leg));
         if self.have_leg_windows() {
             self.turns.lost(leg);
@@ -255,8 +257,8 @@ impl Streams {
     }
 
     /// Queues a message other than DATA.
-    pub(crate) fn say(&mut self, command: RelayCommand, stream: u16, data: Vec<u8>) {
-        self.say.push_back(ControlMessage { command, stream, data, by: None });
+    pub(crate) fn queue_control(&mut self, command: RelayCommand, stream: u16, data: Vec<u8>) {
+        self.control.push_back(ControlMessage { command, stream, data, by: None });
     }
 
     /// Removes and returns the next event of the streams; `None` if no event waits.
@@ -278,7 +280,7 @@ impl Streams {
     /// Notes that the program of the stream `id` has read `bytes` bytes.
     pub(crate) fn consumed(&mut self, now: Time, id: u16, bytes: usize) {
         if let Some(stream) = self.streams.get_mut(&id) {
-            stream.consumed(now, bytes, &mut self.say);
+            stream.consumed(now, bytes, &mut self.control);
         }
     }
 
@@ -297,9 +299,9 @@ impl Streams {
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
         match message.command {
             RelayCommand::DATA if stream.open || self.side == Side::Exit => {
-                self.carried[0] += message.data.len() as u64;
-                let came = (message.data, self.arrival_leg);
-                if stream.received(now, came, self.burst, &mut self.say)? && stream.open {
+                self.transferred[0] += message.data.len() as u64;
+                let received = (message.data, self.arrival_leg);
+                if stream.received(now, received, self.burst, &mut self.control)? && stream.open {
                     self.happened.push_back(StreamEvent::Readable(stream.key));
                 }
                 Ok(())
@@ -333,7 +335,7 @@ impl Streams {
     /// pause while too many bytes wait for earlier messages on other legs (parallel circuits).
     pub(crate) fn rest(&mut self, now: Time, rest: bool) {
         for stream in self.streams.values_mut() {
-            stream.rest(now, rest, &mut self.say);
+            stream.rest(now, rest, &mut self.control);
         }
     }
 
@@ -345,7 +347,7 @@ impl Streams {
     /// Returns the kind of message that [`Streams::fill`] would write now. It is DATA only if
     /// `data` is true. Returns `None` if there is nothing to send.
     pub(crate) fn next(&mut self, now: Time, data: bool) -> Option<Next> {
-        if let Some(ControlMessage { command, stream, by, .. }) = self.say.front() {
+        if let Some(ControlMessage { command, stream, by, .. }) = self.control.front() {
             return Some(Next::Control { counted: is_counted(*command, *stream), by: *by });
         }
         let (_, end) = self.next_in_turn(now, data)?;
@@ -360,11 +362,11 @@ impl Streams {
         OutLeg { by, format, has_room, prefix }: OutLeg<'_>,
         body: &mut Body,
         rng: &mut dyn CryptoRng,
-    ) -> Option<Filled> {
-        if let Some(say) = self.say.pop_front() {
-            let ControlMessage { command, stream, data, .. } = &say;
+    ) -> Option<FilledMessage> {
+        if let Some(control) = self.control.pop_front() {
+            let ControlMessage { command, stream, data, .. } = &control;
             write_pieces(format, body, (*command, *stream), [prefix, data], rng);
-            return Some(Filled::Control);
+            return Some(FilledMessage::Control);
         }
         self.may_go_by(std::iter::once(by));
         let (id, due) = self.next_in_turn(now, has_room)?;
@@ -372,7 +374,7 @@ impl Streams {
             let stream = self.remove(id).expect("the stream was found above");
             self.happened.push_back(StreamEvent::Finished(stream.key));
             write_pieces(format, body, (RelayCommand::END, id), [prefix, &[reason.0]], rng);
-            return Some(Filled::Control);
+            return Some(FilledMessage::Control);
         }
         let (before, data) = data_of(format, RelayCommand::DATA, body).split_at_mut(prefix.len());
         before.copy_from_slice(prefix);
@@ -382,9 +384,9 @@ impl Streams {
             self.happened.push_back(StreamEvent::Room(key));
         }
         self.turns.sent(self.queue_of(by), id);
-        self.carried[1] += length as u64;
+        self.transferred[1] += length as u64;
         write_header(format, body, RelayCommand::DATA, id, prefix.len() + length, rng);
-        Some(Filled::Data)
+        Some(FilledMessage::Data)
     }
 
     /// Returns the ID of the next stream that may send. If the stream must send END instead of

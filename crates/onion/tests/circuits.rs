@@ -61,7 +61,7 @@ fn load(world: &mut World, circuit: CircuitKey) -> u64 {
         refused: None
     })));
     let servers = world.relays.iter().flat_map(|relay| relay.servers.values());
-    assert_eq!(world.client.carried(circuit), [10 * MEGABYTE as u64; 2]);
+    assert_eq!(world.client.transferred(circuit), [10 * MEGABYTE as u64; 2]);
     let taken: usize = servers.map(|server| server.received).sum();
     assert_eq!(taken, 10 * MEGABYTE);
     assert!(world.relays.iter().all(|relay| relay.violations.is_empty()));
@@ -340,26 +340,26 @@ fn refusals(setting: Setting, hosts: &[&str]) -> Vec<Option<IpAddr>> {
             _ => None,
         })
     };
-    let told = streams.iter().map(|stream| ended(stream).unwrap()).collect();
+    let reports = streams.iter().map(|stream| ended(stream).unwrap()).collect();
     assert_eq!(world.relays[2].core.stats().streams, 0, "the exit has forgotten them");
     assert!(world.relays.iter().all(|relay| relay.violations.is_empty()));
-    told
+    reports
 }
 
 #[test]
 fn an_exit_tells_the_address_that_its_policy_refuses() {
-    let told = refusals(Setting::default(), &["deny-192.0.2.9", "deny-2001:db8::9"]);
+    let report = refusals(Setting::default(), &["deny-192.0.2.9", "deny-2001:db8::9"]);
     let expected = ["192.0.2.9", "2001:db8::9"].map(|text| Some(text.parse().unwrap()));
-    assert_eq!(told, expected);
+    assert_eq!(report, expected);
 }
 
 #[test]
 fn a_relay_that_is_no_exit_tells_an_address_and_looks_up_no_name() {
     let setting = Setting { exit: false, ..Setting::default() };
     // The first is as a stock client's probe of a circuit that nobody used.
-    let told = refusals(setting, &["0.1.2.3", "::1", "a.name"]);
+    let report = refusals(setting, &["0.1.2.3", "::1", "a.name"]);
     let expected = ["0.1.2.3", "::1"].map(|text| Some(text.parse().unwrap()));
-    assert_eq!(told, [&expected[..], &[None]].concat());
+    assert_eq!(report, [&expected[..], &[None]].concat());
 }
 
 #[test]
@@ -461,7 +461,7 @@ fn drop_cells_reach_the_last_hop_and_end_there() {
     // They are nobody's, and no window counts them: streams go on.
     begin(&mut world, circuit, "source-1000000");
     world.run_for(Duration::from_secs(10));
-    assert_eq!(world.client.carried(circuit)[0], 1_000_000);
+    assert_eq!(world.client.transferred(circuit)[0], 1_000_000);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::{Core as _, Silence};
 use anabranch_onion::client::{CircuitKey, Hop, Input, NoSet, NoStream, Output};
-use anabranch_onion::conflux::{Dealing, Design};
+use anabranch_onion::conflux::{Design, LegScheduler};
 use anabranch_onion::handshake::extension::HopRequest;
 use anabranch_onion::padding::Amount;
 use anabranch_onion::wire::cell::CELL;
@@ -108,9 +108,9 @@ impl Set {
     }
 
     /// Bytes that came to the client by each leg's link.
-    fn carried(&self) -> Vec<u64> {
+    fn transferred(&self) -> Vec<u64> {
         let links = self.world.links_of(0);
-        links.iter().map(|link| self.world.pipes[link].carried).collect()
+        links.iter().map(|link| self.world.pipes[link].bytes_sent).collect()
     }
 
     fn nothing_is_left_and_nobody_complained(&self) {
@@ -171,7 +171,7 @@ fn ten_megabytes_both_ways_whoever_deals() {
         ("eta", "1p"),
     ] {
         let schedule = Spec::over_windows(name).unwrap();
-        let dealing = Some(Dealing { schedule, every: every.parse().unwrap(), redraw: None });
+        let dealing = Some(LegScheduler { schedule, every: every.parse().unwrap(), redraw: None });
         let setting = Setting { dealing, ..setting(&lines(3)) };
         ten_megabytes_both_ways(setting, HopRequest::CongestionControl);
     }
@@ -228,7 +228,7 @@ fn our_design_carries_ten_megabytes_both_ways_over_unequal_legs_shards_and_cells
     }
     let schedule = Spec::over_windows("round-robin").unwrap();
     for every in ["1p", "300p"] {
-        let dealing = Some(Dealing {
+        let dealing = Some(LegScheduler {
             schedule: schedule.clone(),
             every: every.parse().unwrap(),
             redraw: None,
@@ -248,7 +248,7 @@ fn legs_of_older_designs_that_come_to_different_shards_are_one_set() {
 
 /// Bytes that came by each leg of a set of this design while 10 MB were fetched.
 fn carried_of_ten_megabytes(design: &str, lines: &[Line], dealing: Option<&str>) -> Vec<u64> {
-    let client_dealing = dealing.and_then(|text| Dealing::read(text, 8));
+    let client_dealing = dealing.and_then(|text| LegScheduler::read(text, 8));
     let design = design.parse().unwrap();
     let setting = Setting { design, client_dealing, ..setting(lines) };
     let mut set = Set::new(setting, wish(design));
@@ -256,7 +256,7 @@ fn carried_of_ten_megabytes(design: &str, lines: &[Line], dealing: Option<&str>)
     set.world.run_for(Duration::from_secs(60));
     assert_eq!(set.received(stream), 10 * MEGABYTE);
     set.nothing_is_left_and_nobody_complained();
-    set.carried()
+    set.transferred()
 }
 
 #[test]
@@ -275,12 +275,16 @@ fn legs_pull_what_they_can_carry_and_sendmes_weigh_them() {
 fn an_exit_deals_as_the_client_of_an_older_design_asks() {
     let lines = [line(20, 10), line(20, 10)];
     for design in ["conflux-2013", "mtor"] {
-        let carried = carried_of_ten_megabytes(design, &lines, Some("weights:1,0,0,0,0,0,0,0 1p"));
-        assert!(carried[1] < 100_000 && carried[0] > 10_000_000, "{design}: {carried:?}");
-        let carried = carried_of_ten_megabytes(design, &lines, Some("round-robin 1p"));
-        let apart = carried[0].abs_diff(carried[1]);
+        let transferred =
+            carried_of_ten_megabytes(design, &lines, Some("weights:1,0,0,0,0,0,0,0 1p"));
+        assert!(
+            transferred[1] < 100_000 && transferred[0] > 10_000_000,
+            "{design}: {transferred:?}"
+        );
+        let transferred = carried_of_ten_megabytes(design, &lines, Some("round-robin 1p"));
+        let apart = transferred[0].abs_diff(transferred[1]);
         // The client's SENDMEs of streams go by one of them.
-        assert!(apart < carried[0] / 20, "{design}: {carried:?}");
+        assert!(apart < transferred[0] / 20, "{design}: {transferred:?}");
     }
 }
 
@@ -382,7 +386,7 @@ fn an_idle_leg_may_die_and_a_late_one_join_a_set_in_use() {
     set.world.client.link(set.world.now, CircuitKey(9), Some(set.legs[0])).unwrap();
     set.world.run_for(Duration::from_secs(60));
     assert_eq!(set.received(stream), 20 * MEGABYTE);
-    assert!(*set.carried().last().unwrap() > MEGABYTE as u64 / 2, "{:?}", set.carried());
+    assert!(*set.transferred().last().unwrap() > MEGABYTE as u64 / 2, "{:?}", set.transferred());
     set.nothing_is_left_and_nobody_complained();
 }
 
@@ -427,10 +431,10 @@ fn what_is_told_of_each_leg_is_what_its_guard_sees_cell_by_cell() {
     assert_eq!(set.received(stream), 2 * MEGABYTE);
     let seen = set.world.client.take_seen();
     assert!(seen.is_sorted_by_key(|cell| cell.time), "in the order of time");
-    let told = only(set.world.client.fullest_sets(9));
-    assert_eq!((told.design, told.schedule.as_str()), ("conflux", "lowrtt --every 1p"));
-    assert_eq!((told.streams, told.carried), (0, [2 * MEGABYTE as u64, 0]));
-    for (leg, link) in told.legs.iter().zip(set.world.links_of(0)) {
+    let report = only(set.world.client.fullest_sets(9));
+    assert_eq!((report.design, report.schedule.as_str()), ("conflux", "lowrtt --every 1p"));
+    assert_eq!((report.streams, report.transferred), (0, [2 * MEGABYTE as u64, 0]));
+    for (leg, link) in report.legs.iter().zip(set.world.links_of(0)) {
         let way = |outward: bool| {
             let of = |cell: &&anabranch_onion::client::CellSeen| {
                 Some(cell.circuit.0) == leg.circuit && cell.outward == outward
@@ -440,15 +444,15 @@ fn what_is_told_of_each_leg_is_what_its_guard_sees_cell_by_cell() {
         assert_eq!(leg.cells, [way(false), way(true)]);
         assert!(leg.is_linked && leg.cells[0] > 500, "{leg:?}");
         // Beside them there is the handshake of the link.
-        let beside = set.world.pipes[&link].carried - leg.total() * CELL as u64;
-        assert!((1..8_000).contains(&beside), "{beside} bytes");
+        let alongside = set.world.pipes[&link].bytes_sent - leg.total() * CELL as u64;
+        assert!((1..8_000).contains(&alongside), "{alongside} bytes");
     }
-    let shares = told.shares();
+    let shares = report.shares();
     for way in [0, 1] {
         assert!((shares[0][way] + shares[1][way] - 1.0).abs() < 1e-9, "{shares:?}");
     }
-    assert!(told.most_reordered > 0 && told.most_reordered <= told.budget, "{told:?}");
-    assert_eq!(told.reordered, 0);
+    assert!(report.most_reordered > 0 && report.most_reordered <= report.budget, "{report:?}");
+    assert_eq!(report.reordered, 0);
 }
 
 #[test]
@@ -458,18 +462,19 @@ fn an_exit_tells_windows_and_round_trip_times_of_legs_and_not_whose_they_are() {
     set.world.run_for(Duration::from_secs(20));
     assert_eq!(set.received(stream), 2 * MEGABYTE);
     let (client, exit) = (only(set.world.client.fullest_sets(9)), &set.world.relays[4].core);
-    let (told, stats) = (only(exit.fullest_sets(9)), exit.stats());
-    assert_eq!(told.carried, [client.carried[1], client.carried[0]]);
-    assert!(told.legs.iter().all(|leg| leg.circuit.is_none()), "{told:?}");
-    let data: u64 = told.legs.iter().map(|leg| leg.cells[1]).sum();
+    let (report, stats) = (only(exit.fullest_sets(9)), exit.stats());
+    assert_eq!(report.transferred, [client.transferred[1], client.transferred[0]]);
+    assert!(report.legs.iter().all(|leg| leg.circuit.is_none()), "{report:?}");
+    let data: u64 = report.legs.iter().map(|leg| leg.cells[1]).sum();
     // A cell with what a write left over is not full.
     let full = 2 * MEGABYTE as u64 / 498;
-    assert!((full..full + 100).contains(&data), "{told:?}");
-    let rtts: Vec<u64> = told.legs.iter().map(|leg| leg.rtt.unwrap().as_micros() as u64).collect();
+    assert!((full..full + 100).contains(&data), "{report:?}");
+    let rtts: Vec<u64> =
+        report.legs.iter().map(|leg| leg.rtt.unwrap().as_micros() as u64).collect();
     assert!(rtts[0] > 20_000 && rtts[1] > rtts[0], "{rtts:?}");
-    assert!(told.legs.iter().all(|leg| leg.least_rtt <= leg.rtt && leg.window >= 124));
+    assert!(report.legs.iter().all(|leg| leg.least_rtt <= leg.rtt && leg.window >= 124));
     assert_eq!(stats.leg_rtts, rtts.into_iter().collect());
-    assert_eq!(stats.leg_windows, told.legs.iter().map(|leg| leg.window).collect());
+    assert_eq!(stats.leg_windows, report.legs.iter().map(|leg| leg.window).collect());
     assert!(exit.fullest_sets(0).is_empty());
 }
 
@@ -477,7 +482,7 @@ fn an_exit_tells_windows_and_round_trip_times_of_legs_and_not_whose_they_are() {
 /// its set ever rested, and how often memory was full.
 fn download_in(max_cells: usize) -> (bool, usize) {
     let schedule = Spec::over_windows("round-robin").unwrap();
-    let dealing = Some(Dealing { schedule, every: "1p".parse().unwrap(), redraw: None });
+    let dealing = Some(LegScheduler { schedule, every: "1p".parse().unwrap(), redraw: None });
     let lines = [line(100, 5), line(5, 150)];
     let mut set = Set::new(Setting { dealing, ..setting(&lines) }, HopRequest::CongestionControl);
     set.world.client.set_max_cells(max_cells);
@@ -485,7 +490,7 @@ fn download_in(max_cells: usize) -> (bool, usize) {
     let mut rested = false;
     for _ in 0..1_000 {
         set.world.run_for(Duration::from_millis(50));
-        rested |= set.world.client.fullest_sets(1).iter().any(|told| told.resting);
+        rested |= set.world.client.fullest_sets(1).iter().any(|report| report.resting);
         let [waiting, reordered, _] = set.world.client.waiting();
         assert!(reordered <= waiting && waiting <= max_cells * CELL, "{waiting} bytes");
     }
@@ -507,7 +512,7 @@ fn sets_rest_from_half_of_memory_on_and_the_fullest_goes_where_that_is_not_enoug
 /// dealt by weights that are far apart.
 fn shares_of_uploads(redraw: Option<Silence>) -> Vec<f64> {
     let schedule = Spec::over_windows("weighted:0.3").unwrap();
-    let dealing = Some(Dealing { schedule, every: "1p".parse().unwrap(), redraw });
+    let dealing = Some(LegScheduler { schedule, every: "1p".parse().unwrap(), redraw });
     let setting = Setting { client_dealing: dealing, ..setting(&[line(20, 10), line(20, 10)]) };
     let mut set = Set::new(setting, HopRequest::CongestionControl);
     let mut shares = Vec::new();

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 use anabranch_onion::LossyCongestion;
 use anabranch_onion::client::{CircuitKey, Output};
-use anabranch_onion::conflux::Dealing;
+use anabranch_onion::conflux::LegScheduler;
 use anabranch_onion::handshake::extension::HopRequest;
 use anabranch_onion::wire::message::{Begin, EndReason};
 use anabranch_onion::{StreamKey, StreamOutput};
@@ -88,7 +88,7 @@ impl Arm {
 
     fn setting(&self, Faults { lost, jitter }: Faults) -> Setting {
         let (relays, design) = (2 * self.legs + 1, self.name.parse().unwrap_or_default());
-        let dealing = self.dealing.and_then(|text| Dealing::read(text, 8));
+        let dealing = self.dealing.and_then(|text| LegScheduler::read(text, 8));
         let common = Setting { relays, design, dealing, pieces: false, ..Setting::default() };
         match self.is_lossy() {
             true => Setting {
@@ -172,8 +172,8 @@ fn matrix(sizes: &[usize], faults: &[Faults]) {
                     println!("{}, CUBIC, {faults:?}: {bytes} bytes take too long", arm.name);
                     continue;
                 }
-                let took = download(&mut world, circuit, bytes);
-                println!("{}, {:?}, {faults:?}, {bytes} bytes: {took:?}", arm.name, arm.control);
+                let elapsed = download(&mut world, circuit, bytes);
+                println!("{}, {:?}, {faults:?}, {bytes} bytes: {elapsed:?}", arm.name, arm.control);
             }
             let violations = world.relays.iter().map(|relay| relay.violations.len());
             assert_eq!(violations.sum::<usize>(), 0, "{}", arm.name);

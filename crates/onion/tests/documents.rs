@@ -1,8 +1,8 @@
 //! Our own authority's documents, and those of the public network, before the same judge: a
 //! stranger's parser, every signature, every digest.
 //!
-//! The public network's documents are no part of this repository: `ANABRANCH_TOR_DOCUMENTS` names a
-//! folder with a client's caches as `consensus-microdesc-DATE.xz`, `cached-certs-DATE.xz` and
+//! The public network's documents are no part of this repository: `ANABRANCH_TOR_DOCUMENTS` names
+//! a folder with a client's caches as `consensus-microdesc-DATE.xz`, `cached-certs-DATE.xz` and
 //! `cached-microdescs-DATE.xz`, where the days agree.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -31,8 +31,8 @@ struct Documents {
     microdescs: String,
 }
 
-/// How many relays the consensus lists, and of how many of these the microdescriptors are there, or
-/// have no Ed25519 identity.
+/// How many relays the consensus lists, and of how many of these the microdescriptors are there,
+/// or have no Ed25519 identity.
 fn judge(name: &str, documents: &Documents) -> (usize, usize) {
     let (certs, bad) = parse_certs(&documents.certs).unwrap();
     assert!(!certs.is_empty() && bad == 0, "{name}: certificates");
@@ -74,15 +74,15 @@ fn the_public_networks_documents_pass() {
         let Some(date) = name.strip_prefix("consensus-microdesc-") else { continue };
         let consensus = unpacked(&path);
         // Those of before 2016 say of no relay which protocols it speaks, and are refused.
-        let tells = consensus.contains("\npr ");
-        assert_eq!(Unproven::parse(&consensus).is_ok(), tells, "{name}");
+        let has_protocols = consensus.contains("\npr ");
+        assert_eq!(Unproven::parse(&consensus).is_ok(), has_protocols, "{name}");
         let day = &date[..10];
-        let beside = |kind: &str| folder.join(format!("{kind}-{day}.xz"));
-        if !beside("cached-certs").exists() || !beside("cached-microdescs").exists() {
+        let file_of = |kind: &str| folder.join(format!("{kind}-{day}.xz"));
+        if !file_of("cached-certs").exists() || !file_of("cached-microdescs").exists() {
             continue;
         }
-        let certs = unpacked(&beside("cached-certs"));
-        let microdescs = without_notes(&unpacked(&beside("cached-microdescs")));
+        let certs = unpacked(&file_of("cached-certs"));
+        let microdescs = without_notes(&unpacked(&file_of("cached-microdescs")));
         // A client's cache need not hold all of them.
         let (listed, there) = judge(name, &Documents { consensus, certs, microdescs });
         assert!(listed > 1_000 && there * 4 > listed * 3, "{name}: {there} of {listed}");

@@ -143,21 +143,21 @@ fn download(settings: &LinkSettings, congestion: Congestion, length: usize, seed
     let mut file = vec![0; length];
     stream(seed, 0, "file").fill_bytes(&mut file);
     assert_eq!(circuit.ends[0].as_mut().unwrap().write(&[1]), 1);
-    let (mut said, mut came) = (0, Vec::new());
+    let (mut message, mut received) = (0, Vec::new());
     let start = circuit.now;
-    while came.len() < length {
+    while received.len() < length {
         circuit.step();
-        assert!(circuit.now < start + Duration::from_secs(600), "{} came", came.len());
+        assert!(circuit.now < start + Duration::from_secs(600), "{} came", received.len());
         if let Some(exit) = circuit.ends[1].as_mut() {
             let mut request = Vec::new();
             exit.read_all(&mut request);
-            if said > 0 || !request.is_empty() {
-                said += exit.write(&file[said..]);
+            if message > 0 || !request.is_empty() {
+                message += exit.write(&file[message..]);
             }
         }
-        circuit.ends[0].as_mut().unwrap().read_all(&mut came);
+        circuit.ends[0].as_mut().unwrap().read_all(&mut received);
     }
-    assert!(came == file, "what came is what was sent");
+    assert!(received == file, "what came is what was sent");
     assert_eq!(circuit.ends[0].as_ref().unwrap().ending(), None::<Ending>);
     assert_eq!(circuit.refused, 0, "lines double nothing");
     circuit.now.since(start)
@@ -178,8 +178,8 @@ fn files_of_all_sizes_arrive_whole_with_and_without_losses() {
                 queue: 200_000,
                 ..LinkSettings::default()
             };
-            let took = download(&settings, congestion, length, seed);
-            println!("{congestion:?}, {length} bytes at {loss} of each line: {took:?}");
+            let elapsed = download(&settings, congestion, length, seed);
+            println!("{congestion:?}, {length} bytes at {loss} of each line: {elapsed:?}");
         }
     }
 }

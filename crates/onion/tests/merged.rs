@@ -10,7 +10,7 @@ use std::time::Duration;
 use anabranch_multipath::Core as _;
 use anabranch_multipath::schedule::Spec;
 use anabranch_onion::client::{CircuitKey, Hop, Input, NoSet, Output};
-use anabranch_onion::conflux::{Dealing, Design};
+use anabranch_onion::conflux::{Design, LegScheduler};
 use anabranch_onion::handshake::extension::HopRequest;
 use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::wire::message::{Begin, EndReason};
@@ -41,12 +41,12 @@ fn setting(lines: &[Line]) -> Setting {
 
 /// How a set goes on from the joining relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Beyond {
+enum Continuation {
     Exit(HopRequest),
     MiddleAndExit(HopRequest),
 }
 
-const USUAL: Beyond = Beyond::Exit(HopRequest::CongestionControl);
+const USUAL: Continuation = Continuation::Exit(HopRequest::CongestionControl);
 
 /// A client with a set of linked legs.
 struct Set {
@@ -55,7 +55,7 @@ struct Set {
 }
 
 impl Set {
-    fn new(setting: Setting, beyond: Beyond) -> Set {
+    fn new(setting: Setting, beyond: Continuation) -> Set {
         let (count, world) = (setting.lines.len(), World::new(setting));
         let mut set = Set { world, legs: Vec::new() };
         (0..count).for_each(|guard| set.build(guard));
@@ -73,11 +73,11 @@ impl Set {
         self.world.setting.relays - 3
     }
 
-    fn hops_beyond(&self, beyond: Beyond) -> Vec<Hop> {
+    fn hops_beyond(&self, beyond: Continuation) -> Vec<Hop> {
         let [middle, exit] = [self.joins_at() + 1, self.joins_at() + 2];
         match beyond {
-            Beyond::Exit(wish) => vec![self.world.hop(exit, wish)],
-            Beyond::MiddleAndExit(wish) => {
+            Continuation::Exit(wish) => vec![self.world.hop(exit, wish)],
+            Continuation::MiddleAndExit(wish) => {
                 vec![self.world.hop(middle, HopRequest::Plain), self.world.hop(exit, wish)]
             }
         }
@@ -148,7 +148,7 @@ impl Set {
 }
 
 /// So many bytes both ways at once over a set; the trace's hash.
-fn both_ways(setting: Setting, beyond: Beyond, bytes: usize) -> u64 {
+fn both_ways(setting: Setting, beyond: Continuation, bytes: usize) -> u64 {
     let mut set = Set::new(setting, beyond);
     let down = set.begin(&format!("source-{bytes}"));
     let up = set.begin("sink");
@@ -196,10 +196,10 @@ fn a_cell_that_comes_from_beyond_a_silent_set_goes_on_at_once() {
 #[test]
 fn several_layers_lie_beyond_and_their_cells_are_of_any_construction() {
     for beyond in [
-        Beyond::Exit(HopRequest::Cgo),
-        Beyond::MiddleAndExit(HopRequest::CongestionControl),
-        Beyond::MiddleAndExit(HopRequest::Cgo),
-        Beyond::MiddleAndExit(HopRequest::Plain),
+        Continuation::Exit(HopRequest::Cgo),
+        Continuation::MiddleAndExit(HopRequest::CongestionControl),
+        Continuation::MiddleAndExit(HopRequest::Cgo),
+        Continuation::MiddleAndExit(HopRequest::Plain),
     ] {
         both_ways(setting(&lines(3)), beyond, MEGABYTE);
     }
@@ -225,7 +225,7 @@ fn any_schedule_deals() {
         ("eta", "1p"),
     ] {
         let schedule = Spec::over_windows(name).unwrap();
-        let dealing = Some(Dealing { schedule, every: every.parse().unwrap(), redraw: None });
+        let dealing = Some(LegScheduler { schedule, every: every.parse().unwrap(), redraw: None });
         both_ways(Setting { dealing, ..setting(&lines(3)) }, USUAL, MEGABYTE);
     }
 }
@@ -266,8 +266,10 @@ fn what_does_not_begin_or_join_a_set_is_told_why() {
 #[test]
 fn a_set_whose_exit_or_trunk_is_gone_ends_at_once_with_an_error() {
     for dies_at in [0, 1] {
-        let mut set =
-            Set::new(setting(&lines(2)), Beyond::MiddleAndExit(HopRequest::CongestionControl));
+        let mut set = Set::new(
+            setting(&lines(2)),
+            Continuation::MiddleAndExit(HopRequest::CongestionControl),
+        );
         let stream = set.begin(&format!("source-{}", 5 * MEGABYTE));
         set.world.run_for(Duration::from_millis(300));
         let join = set.joins_at();
@@ -314,16 +316,17 @@ fn seconds(world: &mut World, mut done: impl FnMut(&World) -> bool) -> f64 {
 
 /// Seconds for a download by legs of 20 Mbit/s that join at a middle.
 fn merged_seconds(legs: usize, bytes: usize, dealing: Option<&str>) -> (f64, u64) {
-    let dealing = dealing.and_then(|text| Dealing::read(text, 8));
+    let dealing = dealing.and_then(|text| LegScheduler::read(text, 8));
     let lines = vec![line(20, 20); legs];
     let mut set = Set::new(Setting { dealing, pieces: false, ..setting(&lines) }, USUAL);
     let before =
-        set.world.links_of(0).iter().map(|link| set.world.pipes[link].carried).sum::<u64>();
+        set.world.links_of(0).iter().map(|link| set.world.pipes[link].bytes_sent).sum::<u64>();
     let stream = set.begin(&format!("source-{bytes}"));
     let received = move |world: &World| world.received.get(&stream).map_or(0, Vec::len) == bytes;
-    let took = seconds(&mut set.world, received);
-    let after = set.world.links_of(0).iter().map(|link| set.world.pipes[link].carried).sum::<u64>();
-    (took, after - before)
+    let elapsed = seconds(&mut set.world, received);
+    let after =
+        set.world.links_of(0).iter().map(|link| set.world.pipes[link].bytes_sent).sum::<u64>();
+    (elapsed, after - before)
 }
 
 /// The same by legs that join at the exit.
@@ -355,8 +358,8 @@ fn equal_legs_carry_nine_tenths_of_what_they_carry_joined_at_the_exit() {
     for legs in [2, 3] {
         let at_exit = exit_seconds(legs, bytes, Design::Conflux);
         let ours = exit_seconds(legs, bytes, Design::Resilient);
-        let (merged, carried) = merged_seconds(legs, bytes, None);
-        let cells = carried as f64 / CELL as f64;
+        let (merged, transferred) = merged_seconds(legs, bytes, None);
+        let cells = transferred as f64 / CELL as f64;
         let least = bytes as f64 / 498.0;
         println!(
             "{legs} legs: conflux {at_exit:.2} s, anabranch {ours:.2} s, merged {merged:.2} s, \
@@ -372,8 +375,8 @@ fn equal_legs_carry_nine_tenths_of_what_they_carry_joined_at_the_exit() {
 fn short_runs_cost_a_cell_each_turn() {
     let least = 5.0 * MEGABYTE as f64 / 498.0 * CELL as f64;
     let [each, runs] = ["round-robin 1p", "round-robin 31p"].map(|dealing| {
-        let (_, carried) = merged_seconds(2, 5 * MEGABYTE, Some(dealing));
-        carried as f64 / least
+        let (_, transferred) = merged_seconds(2, 5 * MEGABYTE, Some(dealing));
+        transferred as f64 / least
     });
     println!("round robin by 1: {each:.3}, by 31: {runs:.3}");
     assert!(each > 1.8 && runs < 1.15, "{each} {runs}");

@@ -1,5 +1,5 @@
-//! QUIC links beside others (`docs/spec/quic-links.md`): who may have one, which circuits go by it,
-//! and what happens where UDP is blocked, at once or later.
+//! QUIC links beside others (`docs/spec/quic-links.md`): who may have one, which circuits go by
+//! it, and what happens where UDP is blocked, at once or later.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -13,11 +13,11 @@ use anabranch_onion::channel::Fault;
 use anabranch_onion::client::{CircuitKey, Input, Output};
 use anabranch_onion::handshake::extension::HopRequest;
 use anabranch_onion::wire::cell::{Command, Width, put_fixed, put_variable};
-use anabranch_onion::wire::link::{put_beside, put_counts, put_move};
+use anabranch_onion::wire::link::{put_counts, put_move, put_pairing};
 use anabranch_onion::wire::message::Begin;
 use anabranch_onion::{LinkCore, LinkFault, LinkId, StreamKey, Violation};
 use rand::RngExt;
-use world::{Papers, Setting, World};
+use world::{RelayIdentity, Setting, World};
 
 const BYTES: usize = 100_000;
 
@@ -47,8 +47,8 @@ fn quic(world: &World) -> [usize; 2] {
 }
 
 /// Bytes that each pipe has carried.
-fn carried(world: &World) -> Vec<(LinkId, u64)> {
-    world.pipes.iter().map(|(id, pipe)| (*id, pipe.carried)).collect()
+fn transferred(world: &World) -> Vec<(LinkId, u64)> {
+    world.pipes.iter().map(|(id, pipe)| (*id, pipe.bytes_sent)).collect()
 }
 
 /// Circuits that moved to TLS, as all see them.
@@ -68,16 +68,20 @@ fn begin(world: &mut World, circuit: CircuitKey, host: &str) -> StreamKey {
 }
 
 /// A world in which a circuit goes by QUIC links, and a stream of it.
-fn by_quic(setting: Setting, papers: &[Papers], host: &str) -> (World, CircuitKey, StreamKey) {
-    let mut world = World::of(setting, papers);
+fn by_quic(
+    setting: Setting,
+    identities: &[RelayIdentity],
+    host: &str,
+) -> (World, CircuitKey, StreamKey) {
+    let mut world = World::of(setting, identities);
     download(&mut world, 1);
     let circuit = world.build_through_all(2, HopRequest::CongestionControl);
     let stream = begin(&mut world, circuit, host);
     (world, circuit, stream)
 }
 
-fn papers() -> Vec<Papers> {
-    (0..3).map(|relay| Papers::new(1, relay)).collect()
+fn identities() -> Vec<RelayIdentity> {
+    (0..3).map(|relay| RelayIdentity::new(1, relay)).collect()
 }
 
 fn nobody_is_at_fault(world: &World) {
@@ -89,11 +93,11 @@ fn circuits_that_are_made_later_go_by_quic_and_those_that_are_there_stay() {
     let mut world = World::new(setting());
     let first = download(&mut world, 1);
     assert_eq!(quic(&world), [5, 0], "the client's at the guard, two between relays, both ends");
-    let before = carried(&world);
+    let before = transferred(&world);
     let second = download(&mut world, 2);
     assert_eq!(quic(&world), [5, 5]);
     for (link, before) in before {
-        let grown = world.pipes[&link].carried - before;
+        let grown = world.pipes[&link].bytes_sent - before;
         assert_eq!(grown > BYTES as u64, world.quic.contains(&link), "{link:?}: {grown}");
     }
     // Without circuits either kind is closed after a while.
@@ -124,13 +128,13 @@ fn a_neighbour_that_knows_none_is_told_nothing() {
 fn where_udp_is_blocked_circuits_stay_on_tls_and_it_is_tried_ever_less_often() {
     let mut world = World::new(Setting { blocked: true, ..setting() });
     download(&mut world, 1);
-    assert_eq!((quic(&world), world.tried_beside), ([0, 0], 3));
+    assert_eq!((quic(&world), world.failed_quic), ([0, 0], 3));
     download(&mut world, 2);
     world.run_for(Duration::from_secs(300));
     // At once, and after 60 and 180 seconds.
-    assert_eq!(world.tried_beside, 9);
+    assert_eq!(world.failed_quic, 9);
     world.run_for(Duration::from_secs(24 * 3600));
-    assert!((60..100).contains(&world.tried_beside), "{}", world.tried_beside);
+    assert!((60..100).contains(&world.failed_quic), "{}", world.failed_quic);
     // Once it passes, it is used.
     world.setting.blocked = false;
     world.run_for(Duration::from_secs(3_700));
@@ -205,8 +209,13 @@ fn shards_share_a_neighbours_quic_link() {
 
 /// Downloads by several circuits while UDP is blocked: how many circuits moved, and how many
 /// downloads came whole.
-fn moves_with_shards(shards: usize, steered: bool, papers: &[Papers], seed: u64) -> (u64, usize) {
-    let mut world = World::of(Setting { shards, steered, seed, ..setting() }, papers);
+fn moves_with_shards(
+    shards: usize,
+    steered: bool,
+    identities: &[RelayIdentity],
+    seed: u64,
+) -> (u64, usize) {
+    let mut world = World::of(Setting { shards, steered, seed, ..setting() }, identities);
     download(&mut world, 1);
     let bytes = 300_000;
     let mut streams = Vec::new();
@@ -233,15 +242,16 @@ fn moves_with_shards(shards: usize, steered: bool, papers: &[Papers], seed: u64)
 /// A relay's shard has the QUIC links beside the TLS links that it has: circuits move there.
 #[test]
 fn circuits_move_at_relays_with_several_shards_too() {
-    let papers = papers();
+    let identities = identities();
     for shards in [2, 3] {
         for run in 0..6 {
-            let (moved, whole) = moves_with_shards(shards, true, &papers, 120 + run);
+            let (moved, whole) = moves_with_shards(shards, true, &identities, 120 + run);
             assert!(moved > 0 && whole == 4, "{shards} shards, {run}: {moved}, {whole} whole");
         }
     }
     // Where QUIC links come to any shard, circuits end with those that came to another.
-    let whole: usize = (0..4).map(|run| moves_with_shards(2, false, &papers, 120 + run).1).sum();
+    let whole: usize =
+        (0..4).map(|run| moves_with_shards(2, false, &identities, 120 + run).1).sum();
     assert!(whole < 16, "QUIC links came to the right shards by chance");
 }
 
@@ -249,10 +259,10 @@ fn circuits_move_at_relays_with_several_shards_too() {
 /// which it was opened, and in the same shard.
 #[test]
 fn a_quic_link_beside_one_of_two_tls_links_to_a_relay_can_give_its_circuits_back() {
-    let papers = papers();
+    let identities = identities();
     for run in 0..8 {
         let setting = Setting { shards: 2, steered: true, seed: 140 + run, ..setting() };
-        let mut world = World::of(setting, &papers);
+        let mut world = World::of(setting, &identities);
         // Who is named by its RSA key alone is dialled beside who is named by both.
         for (key, named) in [(1, true), (2, false)] {
             let mut hops: Vec<_> =
@@ -304,13 +314,13 @@ fn block(world: &mut World, links: &[LinkId], rng: &mut seed::Stream) {
 
 #[test]
 fn where_udp_is_blocked_later_circuits_move_to_tls_and_every_byte_arrives_once() {
-    let papers = papers();
+    let identities = identities();
     for run in 0..24u64 {
         let mut rng = seed::stream(run, 0, "blocks");
         let setting = Setting { seed: 1 + run, ..setting() };
         let bytes = 1_500_000;
         let host = format!("source-{bytes}");
-        let (mut world, circuit, stream) = by_quic(setting, &papers, &host);
+        let (mut world, circuit, stream) = by_quic(setting, &identities, &host);
         world.run_for(Duration::from_millis(rng.random_range(0..400)));
         let quic_links: Vec<LinkId> = world.quic.iter().copied().collect();
         let some: Vec<LinkId> = match run % 4 {
@@ -345,11 +355,11 @@ fn where_udp_is_blocked_later_circuits_move_to_tls_and_every_byte_arrives_once()
 
 #[test]
 fn an_upload_goes_on_by_tls_byte_for_byte() {
-    let papers = papers();
+    let identities = identities();
     for run in 0..12u64 {
         let mut rng = seed::stream(run, 1, "blocks");
         let setting = Setting { seed: 50 + run, ..setting() };
-        let (mut world, _, stream) = by_quic(setting, &papers, "sink");
+        let (mut world, _, stream) = by_quic(setting, &identities, "sink");
         let at = rng.random_range(0..60);
         let (mut sent, bytes) = (0, 1_500_000);
         for step in 0..2_000 {
@@ -375,10 +385,10 @@ fn an_upload_goes_on_by_tls_byte_for_byte() {
 /// Circuits are made and ended while links break: neither end keeps what the other has forgotten.
 #[test]
 fn circuits_that_come_and_go_while_links_break_leave_nothing_behind() {
-    let papers = papers();
+    let identities = identities();
     for run in 0..12u64 {
         let mut rng = seed::stream(run, 2, "blocks");
-        let mut world = World::of(Setting { seed: 80 + run, ..setting() }, &papers);
+        let mut world = World::of(Setting { seed: 80 + run, ..setting() }, &identities);
         download(&mut world, 1);
         let links: Vec<LinkId> = world.quic.iter().copied().collect();
         for key in 10..40 {
@@ -420,14 +430,14 @@ fn circuits_that_come_and_go_while_links_break_leave_nothing_behind() {
 
 #[test]
 fn where_the_tls_link_breaks_too_or_cannot_take_them_circuits_end() {
-    let papers = papers();
+    let identities = identities();
     let ended = |world: &World, circuit| {
         let is_it = |output: &Output| matches!(output, Output::CircuitClosed { circuit: closed, .. } if *closed == circuit);
         world.outputs.iter().any(is_it)
     };
     for (unordered, with_tls) in [(false, true), (false, false), (true, false)] {
         let setting = Setting { unordered, ..setting() };
-        let (mut world, circuit, stream) = by_quic(setting, &papers, "source-100000");
+        let (mut world, circuit, stream) = by_quic(setting, &identities, "source-100000");
         let tls = world.link_between([None, Some(0)]).unwrap();
         let quic = *world.quic.iter().find(|id| world.pipes[id].nodes[0] == 0).unwrap();
         world.pipes.get_mut(&quic).unwrap().swallow();
@@ -449,7 +459,7 @@ fn where_the_tls_link_breaks_too_or_cannot_take_them_circuits_end() {
 /// A neighbour that is told that circuits move, and says nothing of it.
 #[test]
 fn a_neighbour_that_does_not_say_what_came_loses_the_circuits() {
-    let (mut world, ..) = by_quic(setting(), &papers(), "source-100000");
+    let (mut world, ..) = by_quic(setting(), &identities(), "source-100000");
     world.run_for(Duration::from_millis(60));
     let tls = world.link_between([None, Some(0)]).unwrap();
     let quic_link = *world.quic.iter().find(|id| world.pipes[id].nodes[0] == 0).unwrap();
@@ -486,7 +496,7 @@ fn own(command: Command, body: &[u8]) -> Vec<u8> {
 
 #[test]
 fn what_cannot_be_said_of_links_that_move_ends_the_link() {
-    let papers = papers();
+    let identities = identities();
     let (malformed, misplaced) = (Fault::Malformed, Fault::OutOfPlace);
     let (lane, unknown) = (0x8000_0001, 0x8765_4321);
     let list = |ends, counts: &[(u32, u32)]| long(Command::MOVE, &put_move(1, ends, counts));
@@ -526,20 +536,20 @@ fn what_cannot_be_said_of_links_that_move_ends_the_link() {
             Some(malformed(Command::MOVE)),
         ),
         (true, flood, Some(malformed(Command::MOVE))),
-        (false, own(Command::BESIDE, &put_beside(2, &[1; 16])), Some(misplaced(Command::BESIDE))),
+        (false, own(Command::BESIDE, &put_pairing(2, &[1; 16])), Some(misplaced(Command::BESIDE))),
         (false, counts(unknown, 7), None),
         (false, (0..500).flat_map(|_| counts(unknown, 7)).collect(), None),
     ];
-    for (nth, (by_tls, said, fault)) in cases.into_iter().enumerate() {
-        let mut world = World::of(setting(), &papers);
+    for (nth, (by_tls, message, fault)) in cases.into_iter().enumerate() {
+        let mut world = World::of(setting(), &identities);
         download(&mut world, 1);
         let tls = world.link_between([None, Some(0)]).unwrap();
         let quic_link = *world.quic.iter().find(|id| world.pipes[id].nodes[0] == 0).unwrap();
-        world.forge(1, if by_tls { tls } else { quic_link }, &said);
+        world.forge(1, if by_tls { tls } else { quic_link }, &message);
         world.run_for(Duration::from_secs(1));
         let expected = fault.map(|fault| Violation::Link(LinkFault::Handshake(fault)));
-        let told = world.relays[0].violations.first().copied();
-        assert_eq!(told, expected, "case {nth}");
+        let report = world.relays[0].violations.first().copied();
+        assert_eq!(report, expected, "case {nth}");
         assert_eq!(world.pipes.contains_key(&tls), !(by_tls && fault.is_some()), "case {nth}");
         assert!(cells(&world) < 10);
     }
@@ -547,19 +557,19 @@ fn what_cannot_be_said_of_links_that_move_ends_the_link() {
 
 #[test]
 fn counts_of_cells_that_were_not_sent_end_the_link() {
-    let papers = papers();
+    let identities = identities();
     // The guard's circuits on the QUIC link have random numbers: all are tried by what was sent.
     for by_tls in [false, true] {
-        let (mut world, _, stream) = by_quic(setting(), &papers, "source-50000");
+        let (mut world, _, stream) = by_quic(setting(), &identities, "source-50000");
         world.run_for(Duration::from_secs(5));
         assert_eq!(world.received[&stream].len(), 50_000);
         let tls = world.link_between([None, Some(0)]).unwrap();
         let quic_link = *world.quic.iter().find(|id| world.pipes[id].nodes[0] == 0).unwrap();
         let lane = world.pipes[&quic_link].last_circuit.unwrap();
-        let (link, said, command) = match by_tls {
+        let (link, message, command) = match by_tls {
             true => {
-                let said = long(Command::MOVE, &put_move(1, true, &[(lane, 100_000)]));
-                (tls, said, Command::MOVE)
+                let message = long(Command::MOVE, &put_move(1, true, &[(lane, 100_000)]));
+                (tls, message, Command::MOVE)
             }
             false => {
                 let mut body = Vec::new();
@@ -567,7 +577,7 @@ fn counts_of_cells_that_were_not_sent_end_the_link() {
                 (quic_link, own(Command::ARRIVED, &body), Command::ARRIVED)
             }
         };
-        world.forge(1, link, &said);
+        world.forge(1, link, &message);
         world.run_for(Duration::from_secs(1));
         let fault = LinkFault::Handshake(Fault::Malformed(command));
         assert_eq!(world.relays[0].violations, [Violation::Link(fault)]);

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use anabranch_multipath::seed;
-use anabranch_onion::handshake::extension::{HopRequest, Offered};
+use anabranch_onion::handshake::extension::{HopRequest, SupportedFeatures};
 use anabranch_onion::handshake::{Kind, extension, fast, ntor, ntor_v3};
 use anabranch_onion::wire::cell::{self, Cells, Command, Width};
 use anabranch_onion::wire::crypto::CurveKeys;
@@ -107,16 +107,16 @@ fn handshakes() {
         assert!(named || ntor::accept(&mut rng, &[1; 20], &keys, &bytes).is_err());
         let _ = fast::accept(&mut rng, &bytes);
     }
-    let said = extension::request(HopRequest::Cgo);
+    let message = extension::request(HopRequest::Cgo);
     let start =
-        ntor_v3::Client::start(&mut rng, [1; 32], *keys[0].public(), &said, ntor_v3::CIRCUIT);
+        ntor_v3::Client::start(&mut rng, [1; 32], *keys[0].public(), &message, ntor_v3::CIRCUIT);
     let (_, create) = start.unwrap();
     for bytes in bent(&create, "ntor v3").into_iter().take(200) {
         let read = ntor_v3::read(&[1; 32], &keys, ntor_v3::CIRCUIT, &bytes);
         assert_eq!(read.is_ok(), bytes == create);
     }
     for bytes in bent(&[2, 1, 0, 2, 1, 31], "extensions") {
-        let _ = extension::answer(&bytes, Offered { sendme_inc: Some(31), lossy: true });
+        let _ = extension::answer(&bytes, SupportedFeatures { sendme_inc: Some(31), lossy: true });
         let _ = extension::read_answer(&bytes, HopRequest::Cgo, 31);
     }
 }

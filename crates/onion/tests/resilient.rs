@@ -36,8 +36,8 @@ const STEP: Duration = Duration::from_millis(1);
 const KERNEL: Duration = Duration::from_secs(4);
 /// A circuit that is not built by then is given up.
 const BUILD: Duration = Duration::from_secs(1);
-/// Between deaths of links, in the mean: with those that swallow for four seconds about half of the
-/// links are out of use.
+/// Between deaths of links, in the mean: with those that swallow for four seconds about half of
+/// the links are out of use.
 const STORM: Duration = Duration::from_millis(150);
 /// As long between them costs no stream.
 const HALF_SECOND: Duration = Duration::from_millis(500);
@@ -46,16 +46,16 @@ const RTT: Duration = Duration::from_millis(60);
 
 /// A link of a leg.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum LegLink {
     Guard,
     Middle,
     Exit,
 }
 
-const PLACES: [Place; 3] = [Place::Guard, Place::Middle, Place::Exit];
+const PLACES: [LegLink; 3] = [LegLink::Guard, LegLink::Middle, LegLink::Exit];
 
 /// The links that a leg has.
-fn places(design: Design) -> &'static [Place] {
+fn places(design: Design) -> &'static [LegLink] {
     if design.is_merged() { &PLACES[..2] } else { &PLACES }
 }
 
@@ -250,7 +250,7 @@ impl Tunnel {
     }
 
     /// The link of the leg that a circuit is.
-    fn link_of(&self, circuit: CircuitKey, place: Place) -> Option<LinkId> {
+    fn link_of(&self, circuit: CircuitKey, place: LegLink) -> Option<LinkId> {
         let guard = self.legs.get(&circuit)?.guard;
         let middle = if self.is_merged() { JOIN } else { GUARDS + guard };
         let relays = [None, Some(guard), Some(middle), Some(EXIT)];
@@ -258,7 +258,7 @@ impl Tunnel {
         self.world.link_between([relays[at], relays[at + 1]])
     }
 
-    fn kill(&mut self, circuit: CircuitKey, place: Place, death: Death) {
+    fn kill(&mut self, circuit: CircuitKey, place: LegLink, death: Death) {
         let Some(link) = self.link_of(circuit, place) else { return };
         match death {
             Death::Reset => self.world.cut(link),
@@ -393,12 +393,12 @@ fn dies_under_way(case: Case, death: Death) -> Stall {
 struct Case {
     design: Design,
     up: bool,
-    place: Place,
+    place: LegLink,
     died: CircuitKey,
 }
 
-/// Each link of each of two legs of each design, both ways. By one of the legs goes what the client
-/// says in a download, such as XOFF.
+/// Each link of each of two legs of each design, both ways. By one of the legs goes what the
+/// client says in a download, such as XOFF.
 fn all_cases() -> impl Iterator<Item = Case> {
     let legs = [CircuitKey(1), CircuitKey(2)];
     let ways = DESIGNS.into_iter().flat_map(|design| [(design, false), (design, true)]);
@@ -443,7 +443,7 @@ fn what_waits_for_a_silent_leg_is_bounded_by_rest() {
         let mut transfer =
             if up { Transfer::up(&mut tunnel) } else { Transfer::down(&mut tunnel, 40_000_000) };
         longest_stall(&mut tunnel, &mut transfer, 8_000_000);
-        tunnel.kill(CircuitKey(1), Place::Guard, Death::Silent);
+        tunnel.kill(CircuitKey(1), LegLink::Guard, Death::Silent);
         let longest = longest_stall(&mut tunnel, &mut transfer, 16_000_000);
         assert!(longest < Duration::from_secs(1), "{design}, up {up}: {longest:?}");
         tunnel.nobody_complained();
@@ -457,7 +457,7 @@ fn all_die(design: Design, up: bool, death: Death) -> Duration {
         if up { Transfer::up(&mut tunnel) } else { Transfer::down(&mut tunnel, 5_000_000) };
     longest_stall(&mut tunnel, &mut transfer, 2_000_000);
     for circuit in [1, 2] {
-        tunnel.kill(CircuitKey(circuit), Place::Guard, death);
+        tunnel.kill(CircuitKey(circuit), LegLink::Guard, death);
     }
     let stall = longest_stall(&mut tunnel, &mut transfer, 2_000_000);
     if let Transfer::Down(stream, bytes) = transfer {
@@ -494,7 +494,7 @@ fn a_set_that_gets_no_leg_any_more_ends_with_an_error_after_ten_seconds_at_both_
         let at = tunnel.world.now;
         let before = tunnel.received(stream);
         for circuit in [1, 2] {
-            tunnel.kill(CircuitKey(circuit), Place::Guard, death);
+            tunnel.kill(CircuitKey(circuit), LegLink::Guard, death);
         }
         while tunnel.end_of(stream).is_none() {
             tunnel.run(STEP);
@@ -615,7 +615,7 @@ impl Tunnel {
 
 /// What became of streams while links were killed.
 #[derive(Debug, PartialEq, Eq)]
-struct Fates {
+struct StreamOutcomes {
     /// Down and up: all bytes came, and the stream ended as it should.
     whole: [usize; 2],
     trace: u64,
@@ -629,7 +629,7 @@ fn killed_at_random(
     pause: Duration,
     seed: u64,
     shards: usize,
-) -> Fates {
+) -> StreamOutcomes {
     let mut tunnel = Tunnel::new(Setting { seed, shards, ..setting(design) }, 3);
     let mut dice = seed::stream(seed, 0, "kills");
     let (mut killed, mut whole) = (0, [0; 2]);
@@ -667,7 +667,7 @@ fn killed_at_random(
     let mut servers = tunnel.exit().flat_map(|shard| shard.servers.values());
     assert!(servers.all(|server| server.received == 0 || server.ended.is_some()));
     tunnel.nobody_complained();
-    Fates { whole, trace: tunnel.world.trace }
+    StreamOutcomes { whole, trace: tunnel.world.trace }
 }
 
 /// `docs/spec/resilient-legs.md#death`: with three legs, one dies each half second.
@@ -690,7 +690,7 @@ fn a_thousand_random_deaths_of_merged_legs_cost_no_stream() {
 #[test]
 fn a_storm_of_deaths_costs_no_stream_either() {
     let storms = DESIGNS.into_iter().flat_map(|design| [(design, 1), (design, 10)]);
-    let fates: Vec<Fates> =
+    let fates: Vec<StreamOutcomes> =
         storms.map(|(design, seed)| killed_at_random(design, 500, STORM, seed, 1)).collect();
     println!("in four storms: {fates:?}");
     assert!(fates.iter().all(|fates| fates.whole.iter().all(|streams| *streams > 30)));
@@ -706,22 +706,22 @@ fn random_deaths_replay_and_legs_of_different_shards_are_as_good() {
     }
 }
 
-/// A download by two legs, by one of which their relay says these messages: that leg closes for the
-/// fault, another takes its place, and the download is whole.
-fn relay_breaks(design: Design, fault: CircuitFault, said: &[(RelayCommand, u16, Vec<u8>)]) {
+/// A download by two legs, by one of which their relay says these messages: that leg closes for
+/// the fault, another takes its place, and the download is whole.
+fn relay_breaks(design: Design, fault: CircuitFault, reply: &[(RelayCommand, u16, Vec<u8>)]) {
     let mut tunnel = Tunnel::new(setting(design), 2);
     let mut transfer = Transfer::down(&mut tunnel, 1_500_000);
     longest_stall(&mut tunnel, &mut transfer, 500_000);
     let at = tunnel.joins_at();
-    for (command, stream, data) in said {
+    for (command, stream, data) in reply {
         let message = Message { command: *command, stream: *stream, data };
         assert!(tunnel.world.relays[at].core.send_message(tunnel.world.now, 1, message));
     }
     tunnel.run(Duration::from_secs(2));
     let broken = Cause::Violation(Violation::Circuit(fault));
     let causes: Vec<Cause> = tunnel.closed.iter().map(|(_, _, cause)| *cause).collect();
-    assert_eq!(causes, [broken], "{design}, {said:?}");
-    assert_eq!((tunnel.linked(), tunnel.legs_of_relay()), (2, 2), "{design}, {said:?}");
+    assert_eq!(causes, [broken], "{design}, {reply:?}");
+    assert_eq!((tunnel.linked(), tunnel.legs_of_relay()), (2, 2), "{design}, {reply:?}");
     let Transfer::Down(stream, bytes) = transfer else { unreachable!() };
     assert_eq!((tunnel.received(stream), tunnel.end_of(stream)), (bytes, Some(EndReason::DONE)));
 }
@@ -800,12 +800,12 @@ fn breaks_beyond(fault: Option<CircuitFault>, act: impl FnOnce(&mut World)) {
 /// `docs/spec/middle-merge.md#hostile-ends`: a second EXTENDED2, TRUNCATED, cells of nobody's.
 #[test]
 fn a_joining_relay_that_breaks_what_lies_beyond_ends_the_set() {
-    let say = |world: &mut World, command| {
+    let send = |world: &mut World, command| {
         let message = Message { command, stream: 0, data: &[0; 60] };
         assert!(world.relays[JOIN].core.send_message(world.now, 1, message));
     };
-    breaks_beyond(Some(CircuitFault::Message), |world| say(world, RelayCommand::EXTENDED2));
-    breaks_beyond(None, |world| say(world, RelayCommand::TRUNCATED));
+    breaks_beyond(Some(CircuitFault::Message), |world| send(world, RelayCommand::EXTENDED2));
+    breaks_beyond(None, |world| send(world, RelayCommand::TRUNCATED));
     breaks_beyond(Some(CircuitFault::Unrecognised), |world| {
         let link = world.link_between([Some(JOIN), Some(EXIT)]).unwrap();
         let circuit = world.pipes[&link].last_circuit.unwrap().to_be_bytes();

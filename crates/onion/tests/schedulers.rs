@@ -1,5 +1,5 @@
-//! What schedulers do with unequal legs: downloads over sets of two and three circuits, in emulated
-//! time, beside the better leg alone; with nobody else on the lines, and with others.
+//! What schedulers do with unequal legs: downloads over sets of two and three circuits, in
+//! emulated time, beside the better leg alone; with nobody else on the lines, and with others.
 //!
 //! `make bench AREA=legs` prints the tables.
 
@@ -14,7 +14,7 @@ use anabranch_multipath::Time;
 use anabranch_multipath::schedule::Spec;
 use anabranch_onion::StreamKey;
 use anabranch_onion::client::{CircuitKey, Output};
-use anabranch_onion::conflux::Dealing;
+use anabranch_onion::conflux::LegScheduler;
 use anabranch_onion::handshake::extension::HopRequest;
 use anabranch_onion::wire::message::Begin;
 use world::{Setting, World};
@@ -58,14 +58,14 @@ const TOPOLOGIES: [(&str, Lines); 4] = [
 
 /// Seconds until the first byte and until the last.
 #[derive(Clone, Copy, Debug)]
-struct Took {
+struct TransferTimes {
     first: f64,
     last: f64,
 }
 
 /// Who else uses the first links: by each of them as many circuits of one leg as its number says.
 #[derive(Clone, Copy)]
-struct Others {
+struct CrossTraffic {
     name: &'static str,
     /// Bytes that each fetches.
     object: usize,
@@ -75,16 +75,22 @@ struct Others {
     by_leg: [u64; 3],
 }
 
-const NOBODY: Others = Others { name: "nobody", object: 0, rest: Duration::ZERO, by_leg: [0; 3] };
+const NOBODY: CrossTraffic =
+    CrossTraffic { name: "nobody", object: 0, rest: Duration::ZERO, by_leg: [0; 3] };
 /// Readers of pages: .4 Mbit/s each at most.
-const LIGHT: Others =
-    Others { name: "light", object: 50 * KIB, rest: Duration::from_secs(1), by_leg: [2, 2, 2] };
-/// Downloads without an end, more by the first leg, which is never the worse one, than by the rest.
-const HEAVY: Others =
-    Others { name: "heavy", object: 1 << 40, rest: Duration::ZERO, by_leg: [3, 1, 1] };
+const LIGHT: CrossTraffic = CrossTraffic {
+    name: "light",
+    object: 50 * KIB,
+    rest: Duration::from_secs(1),
+    by_leg: [2, 2, 2],
+};
+/// Downloads without an end, more by the first leg, which is never the worse one, than by the
+/// rest.
+const HEAVY: CrossTraffic =
+    CrossTraffic { name: "heavy", object: 1 << 40, rest: Duration::ZERO, by_leg: [3, 1, 1] };
 
 /// One of them.
-struct Other {
+struct OtherCircuit {
     circuit: CircuitKey,
     stream: Option<StreamKey>,
     missing: usize,
@@ -95,8 +101,8 @@ struct Other {
 struct Rig {
     world: World,
     legs: Vec<CircuitKey>,
-    others: Vec<Other>,
-    who: Others,
+    others: Vec<OtherCircuit>,
+    who: CrossTraffic,
 }
 
 impl Rig {
@@ -105,7 +111,7 @@ impl Rig {
         let speeds = |(rate, delay): &(u64, u64)| (rate * 1_000_000, Duration::from_millis(*delay));
         let lines: BTreeMap<usize, _> = lines.iter().map(speeds).enumerate().collect();
         let legs = lines.len();
-        let dealing = dealer.map(|(name, every)| Dealing {
+        let dealing = dealer.map(|(name, every)| LegScheduler {
             schedule: Spec::over_windows(name).unwrap(),
             every: every.parse().unwrap(),
             redraw: None,
@@ -143,14 +149,14 @@ impl Rig {
 
     /// Has others use the lines of all legs, who begin one after another within a second, at
     /// times of this seed.
-    fn join(&mut self, who: Others, legs: usize, seed: u64) {
+    fn join(&mut self, who: CrossTraffic, legs: usize, seed: u64) {
         self.who = who;
         for leg in 0..legs {
             for at in 0..who.by_leg[leg] {
                 let circuit = self.circuit(100 + 10 * leg as u64 + at, leg, legs);
                 let late = (seed * 311 + 173 * at + 89 * leg as u64) % 1_000;
                 let begins = self.world.now + Duration::from_millis(late);
-                self.others.push(Other { circuit, stream: None, missing: 0, begins });
+                self.others.push(OtherCircuit { circuit, stream: None, missing: 0, begins });
             }
         }
         self.pass(Duration::from_secs(3));
@@ -165,7 +171,7 @@ impl Rig {
         }
     }
 
-    fn download(&mut self, bytes: usize) -> Took {
+    fn download(&mut self, bytes: usize) -> TransferTimes {
         let begun = self.world.now;
         let begin = Begin { host: format!("source-{bytes}"), port: 80, flags: 0 };
         let stream = self.world.client.begin(begun, self.legs[0], &begin).unwrap();
@@ -179,17 +185,17 @@ impl Rig {
                 first.get_or_insert(seconds);
             }
             if received == bytes {
-                return Took { first: first.unwrap(), last: seconds };
+                return TransferTimes { first: first.unwrap(), last: seconds };
             }
         }
     }
 }
 
-impl Other {
-    fn go_on(&mut self, world: &mut World, who: Others) {
-        if let Some(came) = self.stream.and_then(|stream| world.received.get_mut(&stream)) {
-            self.missing -= came.len();
-            came.clear();
+impl OtherCircuit {
+    fn go_on(&mut self, world: &mut World, who: CrossTraffic) {
+        if let Some(received) = self.stream.and_then(|stream| world.received.get_mut(&stream)) {
+            self.missing -= received.len();
+            received.clear();
         }
         if self.stream.is_some() && self.missing == 0 {
             self.begins = world.now + who.rest;
@@ -213,9 +219,9 @@ struct Ask {
 }
 
 impl Ask {
-    /// What it takes by these legs. Nothing but keys and nonces is drawn: one run is enough for who
-    /// draws no lots.
-    fn by(self, legs: &[usize], dealer: Option<Dealer>) -> Took {
+    /// What it takes by these legs. Nothing but keys and nonces is drawn: one run is enough for
+    /// who draws no lots.
+    fn by(self, legs: &[usize], dealer: Option<Dealer>) -> TransferTimes {
         let mut rig = Rig::new(self.lines, legs, dealer, 1);
         if self.in_use {
             rig.download(2 * MIB);
@@ -224,32 +230,35 @@ impl Ask {
         rig.download(self.bytes)
     }
 
-    fn by_all(self, dealer: Dealer) -> Took {
+    fn by_all(self, dealer: Dealer) -> TransferTimes {
         let all: Vec<usize> = (0..self.lines.len()).collect();
         self.by(&all, Some(dealer))
     }
 
     /// By the leg that alone is best for it.
-    fn best_alone(self) -> Took {
+    fn best_alone(self) -> TransferTimes {
         let alone = (0..self.lines.len()).map(|leg| self.by(&[leg], None));
         alone.min_by(|one, other| one.last.total_cmp(&other.last)).unwrap()
     }
 
     /// The median of five seeds, while others use the lines.
-    fn among(self, legs: &[usize], dealer: Option<Dealer>, who: Others) -> Took {
-        let took = (1..=5).map(|seed| {
+    fn among(self, legs: &[usize], dealer: Option<Dealer>, who: CrossTraffic) -> TransferTimes {
+        let elapsed = (1..=5).map(|seed| {
             let mut rig = Rig::new(self.lines, legs, dealer, seed);
             rig.join(who, self.lines.len(), seed);
             rig.download(2 * MIB);
             rig.pass(Duration::from_secs(1));
             rig.download(self.bytes)
         });
-        let mut took: Vec<Took> = took.collect();
-        let mut median = |of: fn(&Took) -> f64| {
-            took.sort_by(|one, other| of(one).total_cmp(&of(other)));
-            of(&took[2])
+        let mut elapsed: Vec<TransferTimes> = elapsed.collect();
+        let mut median = |of: fn(&TransferTimes) -> f64| {
+            elapsed.sort_by(|one, other| of(one).total_cmp(&of(other)));
+            of(&elapsed[2])
         };
-        Took { first: median(|took| took.first), last: median(|took| took.last) }
+        TransferTimes {
+            first: median(|elapsed| elapsed.first),
+            last: median(|elapsed| elapsed.last),
+        }
     }
 
     /// By all lines together, if nothing but their rates counted.
@@ -288,12 +297,13 @@ fn table() {
             let asks = SIZES.map(|bytes| Ask { lines, bytes, in_use });
             let alone = asks.map(Ask::best_alone);
             println!("\n{name}, a {} set", if in_use { "used" } else { "new" });
-            let seconds = alone.map(|took| format!("{:10.3} s", took.last));
+            let seconds = alone.map(|elapsed| format!("{:10.3} s", elapsed.last));
             println!("{:20}{}", "best leg alone", seconds.concat());
             for dealer in DEALERS {
-                let took = asks.map(|ask| ask.by_all(dealer));
-                let cells = took.iter().zip(&alone).map(|(took, alone)| cell(*took, *alone));
-                let part = asks[SIZES.len() - 1].by_sum() / took[SIZES.len() - 1].last;
+                let elapsed = asks.map(|ask| ask.by_all(dealer));
+                let cells =
+                    elapsed.iter().zip(&alone).map(|(elapsed, alone)| cell(*elapsed, *alone));
+                let part = asks[SIZES.len() - 1].by_sum() / elapsed[SIZES.len() - 1].last;
                 let cells: String = cells.collect();
                 println!("{:20}{cells}   {part:.2} of the sum", [dealer.0, dealer.1].join(" "));
             }
@@ -315,11 +325,12 @@ fn table_among_others() {
                 alone.min_by(|one, other| one.last.total_cmp(&other.last)).unwrap()
             });
             println!("\n{name}, {} load", who.name);
-            let seconds = alone.map(|took| format!("{:10.3} s", took.last));
+            let seconds = alone.map(|elapsed| format!("{:10.3} s", elapsed.last));
             println!("{:20}{}", "best leg alone", seconds.concat());
             for dealer in [LOWRTT, ("round-robin", "1p"), ("round-robin", "16p"), ETA] {
-                let took = asks.map(|ask| ask.among(&all, Some(dealer), who));
-                let cells = took.iter().zip(&alone).map(|(took, alone)| cell(*took, *alone));
+                let elapsed = asks.map(|ask| ask.among(&all, Some(dealer), who));
+                let cells =
+                    elapsed.iter().zip(&alone).map(|(elapsed, alone)| cell(*elapsed, *alone));
                 let cells: String = cells.collect();
                 println!("{:20}{cells}", [dealer.0, dealer.1].join(" "));
             }
@@ -327,8 +338,8 @@ fn table_among_others() {
     }
 }
 
-fn cell(took: Took, alone: Took) -> String {
-    let (first, last) = (took.first / alone.first, took.last / alone.last);
+fn cell(elapsed: TransferTimes, alone: TransferTimes) -> String {
+    let (first, last) = (elapsed.first / alone.first, elapsed.last / alone.last);
     let late = if first > 1.05 { format!(" ({first:.2})") } else { String::new() };
     format!("{:>12}", format!("{last:.2}{late}"))
 }

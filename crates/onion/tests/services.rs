@@ -1,5 +1,5 @@
-//! Introduction points and rendezvous points: services and clients meet, whichever shards they came
-//! to, and nobody else hears of it.
+//! Introduction points and rendezvous points: services and clients meet, whichever shards they
+//! came to, and nobody else hears of it.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -32,7 +32,7 @@ const MESSAGE: Violation = Violation::Circuit(CircuitFault::Message);
 
 /// What came by a circuit.
 #[derive(Debug, PartialEq, Eq)]
-enum Came {
+enum CircuitOutput {
     /// A message of the relay's.
     Message(RelayCommand, Vec<u8>),
     /// A cell of somebody beyond it, without the relay's layer.
@@ -76,7 +76,7 @@ impl Party {
         let channel = Channel::new(role, start);
         let (inbox, circuits) = (Vec::new(), BTreeMap::new());
         let mut party = Party { node, link, channel, inbox, circuits, rng, last: 0x8000_0000 };
-        (0..4).for_each(|_| drop(party.hear(world)));
+        (0..4).for_each(|_| drop(party.receive(world)));
         assert!(party.channel.is_open());
         party
     }
@@ -87,15 +87,15 @@ impl Party {
     }
 
     /// Says what the channel has to say, has all go on, and reads what came.
-    fn hear(&mut self, world: &mut World) -> Vec<(u32, Came)> {
-        let said = std::mem::take(&mut self.channel.outbox);
-        self.send(world, &said);
+    fn receive(&mut self, world: &mut World) -> Vec<(u32, CircuitOutput)> {
+        let message = std::mem::take(&mut self.channel.outbox);
+        self.send(world, &message);
         world.run_for(Duration::from_millis(100));
         let core = &mut world.relays[self.node].core;
         core.transmit(world.now, self.link, &mut self.inbox, usize::MAX);
         let mut inbox = std::mem::take(&mut self.inbox);
         let mut cells = Cells::new(&mut inbox, self.channel.width(), 10_000);
-        let mut came = Vec::new();
+        let mut received = Vec::new();
         while let Some(cell) = cells.next_cell().unwrap() {
             if let CellOutcome::Export(context) = self.channel.take(&mut self.rng, &cell).unwrap() {
                 let number = self.link.bits().to_be_bytes();
@@ -103,14 +103,17 @@ impl Party {
                 self.channel.exported(&mut self.rng, secret.into()).unwrap();
             }
             cells.set_width(self.channel.width());
-            came.push((cell.circuit, cell.command, cell.body.to_vec()));
+            received.push((cell.circuit, cell.command, cell.body.to_vec()));
         }
-        came.into_iter().filter_map(|(id, command, body)| self.read(id, command, &body)).collect()
+        received
+            .into_iter()
+            .filter_map(|(id, command, body)| self.read(id, command, &body))
+            .collect()
     }
 
-    fn read(&mut self, id: u32, command: Command, body: &[u8]) -> Option<(u32, Came)> {
+    fn read(&mut self, id: u32, command: Command, body: &[u8]) -> Option<(u32, CircuitOutput)> {
         if command == Command::DESTROY {
-            return Some((id, Came::Destroyed));
+            return Some((id, CircuitOutput::Destroyed));
         }
         let (layer, _) = self.circuits.get_mut(&id).filter(|_| command == Command::RELAY)?;
         let mut body: Body = body.try_into().unwrap();
@@ -119,9 +122,9 @@ impl Party {
             match layer.inbound(command, &mut body) {
                 Some(_) => {
                     let message = message::read(Format::V0, &body).unwrap();
-                    Came::Message(message.command, message.data.to_vec())
+                    CircuitOutput::Message(message.command, message.data.to_vec())
                 }
-                None => Came::Cell(Box::new(body)),
+                None => CircuitOutput::Cell(Box::new(body)),
             },
         ))
     }
@@ -151,7 +154,7 @@ impl Party {
     }
 
     /// A message to the relay.
-    fn say(&mut self, world: &mut World, id: u32, command: RelayCommand, data: &[u8]) {
+    fn send_message(&mut self, world: &mut World, id: u32, command: RelayCommand, data: &[u8]) {
         let mut body = [0; BODY];
         let message = Message { command, stream: 0, data };
         message::write(Format::V0, &mut body, message, &mut self.rng);
@@ -173,17 +176,20 @@ impl Party {
         id: u32,
         command: RelayCommand,
         data: &[u8],
-    ) -> Vec<(u32, Came)> {
-        self.say(world, id, command, data);
-        self.hear(world)
+    ) -> Vec<(u32, CircuitOutput)> {
+        self.send_message(world, id, command, data);
+        self.receive(world)
     }
 
     /// An introduction point of the service's.
     fn establish(&mut self, world: &mut World, limit: Option<[u64; 2]>) -> u32 {
         let id = self.circuit(world);
         let data = establish_intro(SERVICE, &self.circuits[&id].1, limit);
-        let came = self.ask(world, id, RelayCommand::ESTABLISH_INTRO, &data);
-        assert_eq!(came, [(id, Came::Message(RelayCommand::INTRO_ESTABLISHED, vec![0]))]);
+        let received = self.ask(world, id, RelayCommand::ESTABLISH_INTRO, &data);
+        assert_eq!(
+            received,
+            [(id, CircuitOutput::Message(RelayCommand::INTRO_ESTABLISHED, vec![0]))]
+        );
         id
     }
 
@@ -191,7 +197,9 @@ impl Party {
     fn introduce(&mut self, world: &mut World, data: &[u8]) -> u8 {
         let id = self.circuit(world);
         match &self.ask(world, id, RelayCommand::INTRODUCE1, data)[..] {
-            [(_, Came::Message(RelayCommand::INTRODUCE_ACK, ack))] if ack[0] == 0 => ack[1],
+            [(_, CircuitOutput::Message(RelayCommand::INTRODUCE_ACK, ack))] if ack[0] == 0 => {
+                ack[1]
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -199,8 +207,11 @@ impl Party {
     /// A circuit that waits by this cookie.
     fn wait(&mut self, world: &mut World, cookie: &[u8]) -> u32 {
         let id = self.circuit(world);
-        let came = self.ask(world, id, RelayCommand::ESTABLISH_RENDEZVOUS, cookie);
-        assert_eq!(came, [(id, Came::Message(RelayCommand::RENDEZVOUS_ESTABLISHED, vec![]))]);
+        let received = self.ask(world, id, RelayCommand::ESTABLISH_RENDEZVOUS, cookie);
+        assert_eq!(
+            received,
+            [(id, CircuitOutput::Message(RelayCommand::RENDEZVOUS_ESTABLISHED, vec![]))]
+        );
         id
     }
 }
@@ -242,14 +253,17 @@ fn a_client_is_introduced_once_by_each_circuit() {
         let point = service.establish(&mut world, None);
         let data = introduce1(SERVICE, b"sealed for the service");
         assert_eq!(client.introduce(&mut world, &data), 0, "{shards} shards");
-        let came = service.hear(&mut world);
-        assert_eq!(came, [(point, Came::Message(RelayCommand::INTRODUCE2, data.clone()))]);
+        let received = service.receive(&mut world);
+        assert_eq!(
+            received,
+            [(point, CircuitOutput::Message(RelayCommand::INTRODUCE2, data.clone()))]
+        );
         only(&world, 2);
         // The circuit may go on elsewhere, but introduces nobody any more.
         let id = client.last;
-        let came = client.ask(&mut world, id, RelayCommand::INTRODUCE1, &data);
-        assert_eq!(came, [(id, Came::Destroyed)]);
-        assert_eq!((service.hear(&mut world), violations(&mut world)), (vec![], vec![MESSAGE]));
+        let received = client.ask(&mut world, id, RelayCommand::INTRODUCE1, &data);
+        assert_eq!(received, [(id, CircuitOutput::Destroyed)]);
+        assert_eq!((service.receive(&mut world), violations(&mut world)), (vec![], vec![MESSAGE]));
     }
 }
 
@@ -263,7 +277,7 @@ fn an_introduction_that_finds_nobody_or_cannot_be_read_is_told_so() {
         assert_eq!(client.introduce(&mut world, &introduce1(SERVICE + 1, b"sealed")), 1);
         assert_eq!(client.introduce(&mut world, &data[..40]), 2);
         assert_eq!(client.introduce(&mut world, &introduce1(SERVICE, b"")), 2);
-        assert_eq!((service.hear(&mut world), violations(&mut world)), (vec![], vec![]));
+        assert_eq!((service.receive(&mut world), violations(&mut world)), (vec![], vec![]));
     }
 }
 
@@ -272,8 +286,12 @@ fn a_client_that_hides_nothing_is_not_introduced() {
     let (mut world, mut service, _) = world(1);
     service.establish(&mut world, None);
     let id = service.circuit(&mut world);
-    let came = service.ask(&mut world, id, RelayCommand::INTRODUCE1, &introduce1(SERVICE, b"x"));
-    assert_eq!((came, violations(&mut world)), (vec![(id, Came::Destroyed)], vec![MESSAGE]));
+    let received =
+        service.ask(&mut world, id, RelayCommand::INTRODUCE1, &introduce1(SERVICE, b"x"));
+    assert_eq!(
+        (received, violations(&mut world)),
+        (vec![(id, CircuitOutput::Destroyed)], vec![MESSAGE])
+    );
 }
 
 #[test]
@@ -309,18 +327,20 @@ fn a_flood_of_introductions_for_a_service_that_does_not_read_is_bounded() {
         for _ in 0..400 {
             // The service's link takes what is fetched for it, and here nobody fetches.
             let id = client.circuit(&mut world);
-            client.say(&mut world, id, RelayCommand::INTRODUCE1, &data);
+            client.send_message(&mut world, id, RelayCommand::INTRODUCE1, &data);
         }
-        for (_, came) in client.hear(&mut world) {
-            let Came::Message(RelayCommand::INTRODUCE_ACK, ack) = came else { panic!("{came:?}") };
+        for (_, received) in client.receive(&mut world) {
+            let CircuitOutput::Message(RelayCommand::INTRODUCE_ACK, ack) = received else {
+                panic!("{received:?}")
+            };
             statuses.push(ack[1]);
         }
         assert_eq!(statuses.len(), 400);
-        let told = statuses.iter().filter(|&&status| status == 0).count();
-        assert_eq!((told, statuses[399]), (256, 3), "{shards} shards");
+        let report = statuses.iter().filter(|&&status| status == 0).count();
+        assert_eq!((report, statuses[399]), (256, 3), "{shards} shards");
         assert!(world.relays[0].core.stats().cells <= 256);
-        let came = service.hear(&mut world);
-        assert!(came.iter().all(|(id, _)| *id == point) && came.len() == 256);
+        let received = service.receive(&mut world);
+        assert!(received.iter().all(|(id, _)| *id == point) && received.len() == 256);
         assert_eq!(client.introduce(&mut world, &data), 0, "it reads again");
         assert_eq!(violations(&mut world), []);
     }
@@ -332,20 +352,27 @@ fn establish_intro_is_for_one_circuit_and_the_newest_counts() {
         let (mut world, mut service, mut client) = world(shards);
         let first = service.establish(&mut world, None);
         // Another one cannot use what it heard.
-        let heard = establish_intro(SERVICE, &service.circuits[&first].1, None);
+        let input = establish_intro(SERVICE, &service.circuits[&first].1, None);
         let mut thief = Party::by_relay(&mut world, 0);
         let id = thief.circuit(&mut world);
-        let came = thief.ask(&mut world, id, RelayCommand::ESTABLISH_INTRO, &heard);
-        assert_eq!(came, [(id, Came::Destroyed)]);
+        let received = thief.ask(&mut world, id, RelayCommand::ESTABLISH_INTRO, &input);
+        assert_eq!(received, [(id, CircuitOutput::Destroyed)]);
         assert_eq!(violations(&mut world), [MESSAGE]);
         // The service comes anew, to another shard if there is one.
         let mut again = Party::direct(&mut world, shards - 1);
         let second = again.establish(&mut world, None);
         let data = introduce1(SERVICE, b"sealed");
         assert_eq!(client.introduce(&mut world, &data), 0);
-        let came = again.hear(&mut world);
-        assert_eq!(came, [(second, Came::Message(RelayCommand::INTRODUCE2, data.clone()))]);
-        assert_eq!(service.hear(&mut world), [(first, Came::Destroyed)], "{shards} shards");
+        let received = again.receive(&mut world);
+        assert_eq!(
+            received,
+            [(second, CircuitOutput::Message(RelayCommand::INTRODUCE2, data.clone()))]
+        );
+        assert_eq!(
+            service.receive(&mut world),
+            [(first, CircuitOutput::Destroyed)],
+            "{shards} shards"
+        );
         again.cell(&mut world, second, Command::DESTROY, &[9]);
         assert_eq!(client.introduce(&mut world, &data), 1, "it is gone");
     }
@@ -358,8 +385,8 @@ fn joined(shards: usize) -> (World, [(Party, u32); 2]) {
     let comes = service.circuit(&mut world);
     let data = [&COOKIE[..], b"for the client"].concat();
     assert_eq!(service.ask(&mut world, comes, RelayCommand::RENDEZVOUS1, &data), []);
-    let told = Came::Message(RelayCommand::RENDEZVOUS2, b"for the client".to_vec());
-    assert_eq!(client.hear(&mut world), [(waits, told)]);
+    let report = CircuitOutput::Message(RelayCommand::RENDEZVOUS2, b"for the client".to_vec());
+    assert_eq!(client.receive(&mut world), [(waits, report)]);
     (world, [(client, waits), (service, comes)])
 }
 
@@ -377,11 +404,11 @@ fn joined_circuits_carry_cells_both_ways_in_order() {
                 sender.pass(&mut world, *id, command, *body);
             }
             let (receiver, id) = &mut ends[to];
-            let mut came = Vec::new();
-            (0..20).for_each(|_| came.extend(receiver.hear(&mut world)));
+            let mut received = Vec::new();
+            (0..20).for_each(|_| received.extend(receiver.receive(&mut world)));
             let wanted: Vec<_> =
-                bodies.into_iter().map(|body| (*id, Came::Cell(Box::new(body)))).collect();
-            assert!(came == wanted, "{} cells came over {shards} shards", came.len());
+                bodies.into_iter().map(|body| (*id, CircuitOutput::Cell(Box::new(body)))).collect();
+            assert!(received == wanted, "{} cells came over {shards} shards", received.len());
         }
         assert_eq!(relayed(&world) - before, 2 * 600, "each counts once");
         assert_eq!(violations(&mut world), []);
@@ -395,14 +422,14 @@ fn what_ends_one_of_two_joined_circuits_ends_both() {
             let (mut world, mut ends) = joined(shards);
             let (party, id) = &mut ends[leaves];
             party.cell(&mut world, *id, Command::DESTROY, &[9]);
-            party.hear(&mut world);
+            party.receive(&mut world);
             let (party, id) = &mut ends[stays];
-            assert_eq!(party.hear(&mut world), [(*id, Came::Destroyed)]);
+            assert_eq!(party.receive(&mut world), [(*id, CircuitOutput::Destroyed)]);
             only(&world, 0);
             // And the cookie leads nowhere any more.
             let again = party.circuit(&mut world);
-            let came = party.ask(&mut world, again, RelayCommand::RENDEZVOUS1, &COOKIE);
-            assert_eq!(came, [(again, Came::Destroyed)]);
+            let received = party.ask(&mut world, again, RelayCommand::RENDEZVOUS1, &COOKIE);
+            assert_eq!(received, [(again, CircuitOutput::Destroyed)]);
             assert_eq!(violations(&mut world), []);
         }
     }
@@ -417,24 +444,27 @@ fn a_cookie_leads_to_who_waits_by_it_and_once() {
         // Guessed cookies lead nowhere; nobody is to blame, as clients give up.
         for guess in 0..50u8 {
             let id = thief.circuit(&mut world);
-            let came = thief.ask(&mut world, id, RelayCommand::RENDEZVOUS1, &[guess | 128; 60]);
-            assert_eq!(came, [(id, Came::Destroyed)]);
+            let received = thief.ask(&mut world, id, RelayCommand::RENDEZVOUS1, &[guess | 128; 60]);
+            assert_eq!(received, [(id, CircuitOutput::Destroyed)]);
         }
         // A cookie that is taken cannot be taken again.
         let id = thief.circuit(&mut world);
-        let came = thief.ask(&mut world, id, RelayCommand::ESTABLISH_RENDEZVOUS, &COOKIE);
-        assert_eq!((came, violations(&mut world)), (vec![(id, Came::Destroyed)], vec![MESSAGE]));
+        let received = thief.ask(&mut world, id, RelayCommand::ESTABLISH_RENDEZVOUS, &COOKIE);
+        assert_eq!(
+            (received, violations(&mut world)),
+            (vec![(id, CircuitOutput::Destroyed)], vec![MESSAGE])
+        );
         let comes = service.circuit(&mut world);
         assert_eq!(service.ask(&mut world, comes, RelayCommand::RENDEZVOUS1, &COOKIE), []);
-        let told = Came::Message(RelayCommand::RENDEZVOUS2, Vec::new());
-        assert_eq!(client.hear(&mut world), [(waits, told)]);
+        let reports = CircuitOutput::Message(RelayCommand::RENDEZVOUS2, Vec::new());
+        assert_eq!(client.receive(&mut world), [(waits, reports)]);
         // Who comes later with the same cookie meets nobody.
         let id = thief.circuit(&mut world);
-        let came = thief.ask(&mut world, id, RelayCommand::RENDEZVOUS1, &COOKIE);
-        assert_eq!(came, [(id, Came::Destroyed)]);
-        assert_eq!((client.hear(&mut world), service.hear(&mut world)), (vec![], vec![]));
+        let received = thief.ask(&mut world, id, RelayCommand::RENDEZVOUS1, &COOKIE);
+        assert_eq!(received, [(id, CircuitOutput::Destroyed)]);
+        assert_eq!((client.receive(&mut world), service.receive(&mut world)), (vec![], vec![]));
         service.pass(&mut world, comes, Command::RELAY, [7; BODY]);
-        assert_eq!(client.hear(&mut world), [(waits, Came::Cell(Box::new([7; BODY])))]);
+        assert_eq!(client.receive(&mut world), [(waits, CircuitOutput::Cell(Box::new([7; BODY])))]);
         assert_eq!(violations(&mut world), []);
     }
 }
@@ -445,10 +475,10 @@ fn a_circuit_that_is_a_point_or_joined_is_nothing_else() {
         let (mut world, mut ends) = joined(2);
         let (client, id) = &mut ends[0];
         act(&mut world, client, *id);
-        assert!(client.hear(&mut world).contains(&(*id, Came::Destroyed)));
+        assert!(client.receive(&mut world).contains(&(*id, CircuitOutput::Destroyed)));
         assert_eq!(violations(&mut world).len(), 1);
         let (service, id) = &mut ends[1];
-        assert_eq!(service.hear(&mut world), [(*id, Came::Destroyed)]);
+        assert_eq!(service.receive(&mut world), [(*id, CircuitOutput::Destroyed)]);
         only(&world, 0);
     };
     for command in [
@@ -458,12 +488,16 @@ fn a_circuit_that_is_a_point_or_joined_is_nothing_else() {
         RelayCommand::TRUNCATE,
         RelayCommand::EXTEND2,
     ] {
-        breaks(&|world, party, id| party.say(world, id, command, &[8; 20]));
+        breaks(&|world, party, id| party.send_message(world, id, command, &[8; 20]));
     }
     let (mut world, mut service, _) = world(1);
     let point = service.establish(&mut world, None);
     service.pass(&mut world, point, Command::RELAY, [7; BODY]);
-    assert_eq!(service.hear(&mut world), [(point, Came::Destroyed)], "nobody is beyond it");
+    assert_eq!(
+        service.receive(&mut world),
+        [(point, CircuitOutput::Destroyed)],
+        "nobody is beyond it"
+    );
     only(&world, 0);
 }
 
@@ -478,7 +512,7 @@ fn messages_that_are_cut_or_too_long_end_their_circuit() {
     ] {
         let (mut world, mut service, _) = world(1);
         let id = service.circuit(&mut world);
-        assert_eq!(service.ask(&mut world, id, command, data), [(id, Came::Destroyed)]);
+        assert_eq!(service.ask(&mut world, id, command, data), [(id, CircuitOutput::Destroyed)]);
         assert_eq!((violations(&mut world), circuits(&world)), (vec![MESSAGE], 0));
     }
 }

@@ -71,11 +71,11 @@ fn run_to_end(world: &mut World, stream: StreamKey, limit: Duration) -> Duration
 
 fn download(world: &mut World, circuit: CircuitKey, bytes: usize) -> Duration {
     let stream = begin(world, circuit, &format!("source-{bytes}"));
-    let took = run_to_end(world, stream, Duration::from_secs(300));
+    let elapsed = run_to_end(world, stream, Duration::from_secs(300));
     let received = world.received.remove(&stream).unwrap_or_default();
     assert_eq!((ended(world, stream), received.len()), (Some(EndReason::DONE), bytes));
     assert!(received.iter().enumerate().all(|(at, byte)| *byte == Server::byte(at)));
-    took
+    elapsed
 }
 
 fn nobody_is_at_fault(world: &World) {
@@ -102,11 +102,13 @@ fn files_of_all_sizes_arrive_whole_over_links_that_lose_and_reorder() {
             let setting = Setting { dropped, jitter, pieces: false, lossy_congestion, ..setting() };
             let (mut world, circuit) = lossy(setting);
             for bytes in [1, 447, 20_000, 320 << 10, largest] {
-                let took = download(&mut world, circuit, bytes);
-                println!("{lossy_congestion:?}, {bytes} bytes, {dropped} of 1000 lost: {took:?}");
+                let elapsed = download(&mut world, circuit, bytes);
+                println!(
+                    "{lossy_congestion:?}, {bytes} bytes, {dropped} of 1000 lost: {elapsed:?}"
+                );
                 // Jitter beyond the delay, and losses, do not stop BBR.
                 let is_bbr = lossy_congestion == LossyCongestion::BBR;
-                assert!(!is_bbr || took < Duration::from_secs(10), "{bytes} bytes: {took:?}");
+                assert!(!is_bbr || elapsed < Duration::from_secs(10), "{bytes} bytes: {elapsed:?}");
             }
             nobody_is_at_fault(&world);
             let stats = world.relays[1].core.stats();
@@ -123,8 +125,8 @@ fn random_losses_cost_bbr_little() {
     for (dropped, least) in [(0, 30.0), (10, 20.0), (50, 8.0)] {
         let setting = Setting { dropped, pieces: false, ..setting() };
         let (mut world, circuit) = lossy(setting);
-        let took = download(&mut world, circuit, 5 << 20);
-        let megabits = f64::from(5u32 << 20) * 8.0 / 1e6 / took.as_secs_f64();
+        let elapsed = download(&mut world, circuit, 5 << 20);
+        let megabits = f64::from(5u32 << 20) * 8.0 / 1e6 / elapsed.as_secs_f64();
         println!("{dropped} of 1000 lost on each link: {megabits:.1} Mbit/s");
         assert!(megabits > least, "{dropped}: {megabits} Mbit/s");
     }
@@ -134,8 +136,8 @@ fn random_losses_cost_bbr_little() {
 fn the_first_byte_arrives_after_one_round_trip() {
     let (mut world, circuit) = lossy(setting());
     // Three links of 5 ms each way.
-    let took = download(&mut world, circuit, 400);
-    assert!((30 * MS..34 * MS).contains(&took), "{took:?}");
+    let elapsed = download(&mut world, circuit, 400);
+    assert!((30 * MS..34 * MS).contains(&elapsed), "{elapsed:?}");
 }
 
 #[test]
@@ -325,9 +327,9 @@ fn a_changed_cell_closes_the_circuit_and_is_counted() {
             world.relays.iter().map(|relay| relay.core.stats().lossy.garbage).sum();
         assert_eq!(at_relays + world.client.lossy().garbage, 1, "{ends:?}: {cause}");
         let garbage = Violation::Circuit(CircuitFault::Garbage);
-        let told = world.relays.iter().flat_map(|relay| &relay.violations);
-        let told = told.filter(|violation| **violation == garbage).count() as u64;
-        assert_eq!(told, at_relays, "whoever finds it reports it");
+        let report = world.relays.iter().flat_map(|relay| &relay.violations);
+        let report = report.filter(|violation| **violation == garbage).count() as u64;
+        assert_eq!(report, at_relays, "whoever finds it reports it");
         // The link serves other circuits.
         assert!(build(&mut world, 2));
         download(&mut world, CircuitKey(2), 10_000);
@@ -423,8 +425,8 @@ fn a_run_is_a_function_of_its_seed() {
     let run = |seed| {
         let setting = Setting { seed, dropped: 30, jitter: 5 * MS, ..setting() };
         let (mut world, circuit) = lossy(setting);
-        let took = download(&mut world, circuit, 200_000);
-        (took, world.trace, Time::since(world.now, Time::ZERO))
+        let elapsed = download(&mut world, circuit, 200_000);
+        (elapsed, world.trace, Time::since(world.now, Time::ZERO))
     };
     assert_eq!(run(3), run(3));
     assert_ne!(run(3), run(4));
@@ -457,13 +459,13 @@ fn passed(world: &World, legs: usize) -> Vec<u64> {
 #[test]
 fn cells_take_turns_over_the_legs_and_files_arrive_whole() {
     for (legs, dealing) in [(2, "round-robin 1p"), (3, "round-robin 5p"), (2, "uniform 1p")] {
-        let dealing = anabranch_onion::conflux::Dealing::read(dealing, 8);
+        let dealing = anabranch_onion::conflux::LegScheduler::read(dealing, 8);
         let lines = [(0, (50_000_000, 8 * MS)), (2, (100_000_000, 3 * MS))].into();
         let setting = Setting { dealing, lines, dropped: 5, pieces: false, ..setting() };
         let (mut world, keys) = lossy_set(legs, setting);
         for bytes in [1, 20_000, 1 << 20] {
-            let took = download(&mut world, keys[0], bytes);
-            println!("{bytes} bytes over {legs} legs: {took:?}");
+            let elapsed = download(&mut world, keys[0], bytes);
+            println!("{bytes} bytes over {legs} legs: {elapsed:?}");
         }
         let passed = passed(&world, legs);
         let (least, most) = (*passed.iter().min().unwrap(), *passed.iter().max().unwrap());
@@ -578,9 +580,9 @@ fn answers_that_overtake_each_other_on_unlike_legs_wait_for_no_timeout() {
         let setting = Setting { dealing: dealt(dealing), lines, pieces: false, ..setting() };
         let (mut world, keys) = lossy_set(2, setting);
         for _ in 0..20 {
-            let took = download(&mut world, keys[0], 400);
+            let elapsed = download(&mut world, keys[0], 400);
             // A round trip on the slower leg takes 140 ms.
-            assert!(took < 300 * MS, "{dealing}: {took:?}");
+            assert!(elapsed < 300 * MS, "{dealing}: {elapsed:?}");
         }
     }
 }
@@ -588,11 +590,11 @@ fn answers_that_overtake_each_other_on_unlike_legs_wait_for_no_timeout() {
 #[test]
 fn the_loss_of_a_first_cell_costs_no_more_than_a_few_round_trips() {
     let (mut world, circuit) = lossy(Setting { dropped: 20, pieces: false, ..setting() });
-    let mut took: Vec<Duration> = (0..100).map(|_| download(&mut world, circuit, 400)).collect();
-    took.sort_unstable();
+    let mut elapsed: Vec<Duration> = (0..100).map(|_| download(&mut world, circuit, 400)).collect();
+    elapsed.sort_unstable();
     // A round trip takes 30 ms, and a timeout at least 230. Without an expected round-trip time it
     // would be 1 s.
-    assert!(took[80] < 100 * MS && took[99] < 900 * MS, "{took:?}");
+    assert!(elapsed[80] < 100 * MS && elapsed[99] < 900 * MS, "{elapsed:?}");
 }
 
 /// Lines whose rates differ, by the relay at the client's end of each leg.
@@ -601,8 +603,8 @@ fn unequal() -> Setting {
     Setting { lines, pieces: false, ..setting() }
 }
 
-fn dealt(dealing: &str) -> Option<anabranch_onion::conflux::Dealing> {
-    anabranch_onion::conflux::Dealing::read(dealing, 8)
+fn dealt(dealing: &str) -> Option<anabranch_onion::conflux::LegScheduler> {
+    anabranch_onion::conflux::LegScheduler::read(dealing, 8)
 }
 
 #[test]
@@ -611,11 +613,11 @@ fn with_a_window_for_each_leg_each_has_its_own_rate() {
         let setting = Setting { dealing: dealt("eta 1p"), dropped, ..unequal() };
         let (mut world, keys) = lossy_set(2, setting);
         for bytes in [1, 447, 20_000, 320 << 10] {
-            let took = download(&mut world, keys[0], bytes);
-            println!("eta, {dropped} of 1000 lost, {bytes} bytes: {took:?}");
+            let elapsed = download(&mut world, keys[0], bytes);
+            println!("eta, {dropped} of 1000 lost, {bytes} bytes: {elapsed:?}");
         }
-        let took = download(&mut world, keys[0], 5 << 20);
-        let megabits = f64::from(5u32 << 20) * 8.0 / 1e6 / took.as_secs_f64();
+        let elapsed = download(&mut world, keys[0], 5 << 20);
+        let megabits = f64::from(5u32 << 20) * 8.0 / 1e6 / elapsed.as_secs_f64();
         println!("eta, {dropped} of 1000 lost: {megabits:.1} Mbit/s, {:?}", passed(&world, 2));
         // The quicker leg has 20 Mbit/s. Headers of cells take 3 of them, so streams have 17.
         assert!(megabits > 18.0, "{dropped}: {megabits} Mbit/s");
@@ -655,7 +657,7 @@ fn an_upload_uses_the_windows_of_all_legs() {
     world.run_for(Duration::from_secs(2));
     let server = world.relays[4].servers.values().next().unwrap();
     assert_eq!((server.received, server.ended), (data.len(), Some(EndReason::DONE)));
-    let took = world.now.since(begun);
-    assert!(took < Duration::from_secs(4), "{took:?}");
+    let elapsed = world.now.since(begun);
+    assert!(elapsed < Duration::from_secs(4), "{elapsed:?}");
     nobody_is_at_fault(&world);
 }

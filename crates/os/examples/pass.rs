@@ -21,9 +21,10 @@ const PIECES: [usize; 5] = [514, 4 << 10, 16 << 10, 32 << 10, 64 << 10];
 
 /// A method of forwarding. The function's arguments are the source, the destination, the total
 /// bytes, and the maximum bytes of a piece.
-type Way = fn(&mut TcpStream, &mut TcpStream, usize, usize) -> io::Result<()>;
+type ForwardFn = fn(&mut TcpStream, &mut TcpStream, usize, usize) -> io::Result<()>;
 
-const WAYS: [(&str, Way); 3] = [("read, write", plain), ("epoll", polled), ("io_uring", ringed)];
+const WAYS: [(&str, ForwardFn); 3] =
+    [("read, write", plain), ("epoll", polled), ("io_uring", ringed)];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut numbers = std::env::args().skip(1).map(|word| word.parse::<usize>());
@@ -37,9 +38,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 found.push(measure(*way, megabytes * 1_000_000, piece)? / megabytes as f64);
             }
         }
-        let told: Vec<_> =
+        let parts: Vec<_> =
             WAYS.iter().zip(&mut found).map(|((name, _), found)| tell(name, found)).collect();
-        println!("pieces of {piece}: {}", told.join("; "));
+        println!("pieces of {piece}: {}", parts.join("; "));
     }
     Ok(())
 }
@@ -51,14 +52,14 @@ fn tell(name: &str, found: &mut [f64]) -> String {
 }
 
 /// Returns the CPU time in milliseconds of the thread that forwards `bytes` bytes.
-fn measure(way: Way, bytes: usize, piece: usize) -> io::Result<f64> {
+fn measure(way: ForwardFn, bytes: usize, piece: usize) -> io::Result<f64> {
     let ((mut source, mut from), (mut to, sink)) = (pair()?, pair()?);
     thread::scope(|scope| {
         let pour = scope.spawn(move || source.write_all(&vec![0; bytes]));
         let drain = scope.spawn(move || io::copy(&mut sink.take(bytes as u64), &mut io::sink()));
         let before = cpu_ms();
         let done = way(&mut from, &mut to, bytes, piece);
-        let took = cpu_ms() - before;
+        let elapsed = cpu_ms() - before;
         // Closing the connections ends the threads of the sender and the receiver, whatever the
         // result.
         drop((from, to));
@@ -66,7 +67,7 @@ fn measure(way: Way, bytes: usize, piece: usize) -> io::Result<f64> {
         let poured = pour.join().map_err(failed)?;
         let drained = drain.join().map_err(failed)?;
         done.and(poured)?;
-        if drained? == bytes as u64 { Ok(took) } else { Err(ErrorKind::UnexpectedEof.into()) }
+        if drained? == bytes as u64 { Ok(elapsed) } else { Err(ErrorKind::UnexpectedEof.into()) }
     })
 }
 

@@ -37,16 +37,16 @@ pub fn ran_out(error: &io::Error) -> bool {
 /// spare makes a descriptor available to accept a waiting connection, which is then closed at
 /// once. Otherwise that connection would keep the listener readable, and the event loop would
 /// spin.
-pub struct Spare {
+pub struct SpareDescriptor {
     file: Option<OwnedFd>,
     turned_away: u64,
 }
 
-impl Spare {
+impl SpareDescriptor {
     /// Opens the spare file descriptor.
     #[must_use]
-    pub fn new() -> Spare {
-        Spare { file: Spare::file(), turned_away: 0 }
+    pub fn new() -> SpareDescriptor {
+        SpareDescriptor { file: SpareDescriptor::file(), turned_away: 0 }
     }
 
     fn file() -> Option<OwnedFd> {
@@ -82,21 +82,21 @@ impl Spare {
         drop(self.file.take());
         let turned = listener.accept().is_ok();
         self.turned_away += u64::from(turned);
-        self.file = Spare::file();
+        self.file = SpareDescriptor::file();
         turned
     }
 }
 
-impl Default for Spare {
-    fn default() -> Spare {
-        Spare::new()
+impl Default for SpareDescriptor {
+    fn default() -> SpareDescriptor {
+        SpareDescriptor::new()
     }
 }
 
 /// A reporter of rejected connections. It returns at most one message per minute.
 #[derive(Debug, Default)]
 pub struct FileWatch {
-    told: u64,
+    reported: u64,
     at: Option<Time>,
 }
 
@@ -107,11 +107,11 @@ impl FileWatch {
     /// connections.
     pub fn look(&mut self, now: Time, turned_away: u64, have: usize) -> Option<String> {
         let is_early = self.at.is_some_and(|at| now.since(at) < PAUSE);
-        if turned_away == self.told || is_early {
+        if turned_away == self.reported || is_early {
             return None;
         }
-        let count = turned_away - self.told;
-        (self.told, self.at) = (turned_away, Some(now));
+        let count = turned_away - self.reported;
+        (self.reported, self.at) = (turned_away, Some(now));
         let limit = limit();
         Some(format!(
             "out of file descriptors: {count} new connections were closed immediately. {have} \
@@ -143,7 +143,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let at = listener.local_addr().unwrap();
-        let mut spare = Spare::new();
+        let mut spare = SpareDescriptor::new();
         let mut newcomers: Vec<TcpStream> =
             (0..8).map(|_| TcpStream::connect(at).unwrap()).collect();
         let limit = Rlimit { current: Some(FEW), maximum: getrlimit(Resource::Nofile).maximum };
@@ -184,10 +184,10 @@ mod tests {
     fn a_want_of_files_is_told_with_its_numbers_and_not_each_second() {
         let (mut watch, at) = (FileWatch::default(), |s| Time::ZERO + Duration::from_secs(s));
         assert_eq!(watch.look(at(1), 0, 9), None);
-        let told = watch.look(at(2), 5, 9).unwrap();
+        let reported = watch.look(at(2), 5, 9).unwrap();
         assert!(
-            told.contains("5 new connections") && told.contains("9 connections are open"),
-            "{told}"
+            reported.contains("5 new connections") && reported.contains("9 connections are open"),
+            "{reported}"
         );
         assert_eq!(watch.look(at(30), 8, 9), None);
         assert!(watch.look(at(62), 8, 9).unwrap().contains(": 3 new connections"));

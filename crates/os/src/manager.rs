@@ -4,7 +4,7 @@ use sd_notify::NotifyState;
 
 /// Notifies the service manager of `state`. Succeeds even if the manager does not listen or has
 /// exited.
-pub fn tell(state: &[NotifyState<'_>]) {
+pub fn notify(state: &[NotifyState<'_>]) {
     let _ = sd_notify::notify(state);
 }
 
@@ -13,5 +13,5 @@ pub fn tell(state: &[NotifyState<'_>]) {
 pub fn reloading() {
     // Managers from version 253 on require the time with this state.
     let time = NotifyState::monotonic_usec_now();
-    tell(&[NotifyState::Reloading].into_iter().chain(time.ok()).collect::<Vec<_>>());
+    notify(&[NotifyState::Reloading].into_iter().chain(time.ok()).collect::<Vec<_>>());
 }

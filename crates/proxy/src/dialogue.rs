@@ -300,9 +300,9 @@ mod tests {
 
     const TOR: Service = Service::Tor { extended: false };
 
-    /// Runs a dialogue in which `bytes` arrive in pieces of `piece` bytes. Returns the request, the
-    /// answers and the dialogue.
-    fn said(
+    /// Runs a dialogue in which `bytes` arrive in pieces of `piece` bytes. Returns the request,
+    /// the answers and the dialogue.
+    fn converse(
         bytes: &[u8],
         piece: usize,
     ) -> (Result<Option<ProxyRequest>, ProxyEnd>, Vec<u8>, Dialogue) {
@@ -324,16 +324,16 @@ mod tests {
     fn a_socks_request_is_read_however_it_is_cut() {
         let bytes = b"\x05\x01\0\x05\x01\0\x03\x0bexample.com\x01\xbbGET";
         for piece in [1, 2, 5, 100] {
-            let (request, out, dialogue) = said(bytes, piece);
+            let (request, out, dialogue) = converse(bytes, piece);
             assert_eq!(request, Ok(Some(connect("example.com", 443))));
             assert_eq!(out, [5, 0]);
             assert_eq!(dialogue.rest(), b"GET");
             assert_eq!(dialogue.answer(&Outcome::Connected)[..2], [5, 0]);
         }
-        let v4 = said(b"\x05\x01\0\x05\x01\0\x01\x7f\0\0\x01\0\x50", 3).0;
+        let v4 = converse(b"\x05\x01\0\x05\x01\0\x01\x7f\0\0\x01\0\x50", 3).0;
         assert_eq!(v4, Ok(Some(connect("127.0.0.1", 80))));
         let v6 = [&b"\x05\x01\0\x05\x01\0\x04"[..], &[0; 15], b"\x01\0\x50"].concat();
-        assert_eq!(said(&v6, 3).0, Ok(Some(connect("::1", 80))));
+        assert_eq!(converse(&v6, 3).0, Ok(Some(connect("::1", 80))));
     }
 
     #[test]
@@ -343,7 +343,7 @@ mod tests {
             let login = [&[1, lengths.0], user, &[lengths.1], password].concat();
             let bytes =
                 [b"\x05\x02\0\x02", &login[..], b"\x05\x01\0\x01\x7f\0\0\x01\0\x50"].concat();
-            let (request, out, dialogue) = said(&bytes, 2);
+            let (request, out, dialogue) = converse(&bytes, 2);
             assert_eq!(
                 (request, &out[..]),
                 (Ok(Some(connect("127.0.0.1", 80))), &[5, 2, 1, 0][..])
@@ -383,7 +383,7 @@ mod tests {
         let words = b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n\
             CONNECT example.com:443 HTTP/1.1\r\nTor-Stream-Isolation: a\r\n\r\nrest";
         for piece in [1, 11, 1000] {
-            let (request, out, dialogue) = said(words, piece);
+            let (request, out, dialogue) = converse(words, piece);
             assert_eq!(request, Ok(Some(connect("example.com", 443))));
             let out = String::from_utf8(out).unwrap();
             assert!(out.starts_with("HTTP/1.1 200 OK\r\n") && out.ends_with("\r\n\r\n"), "{out}");
@@ -394,13 +394,13 @@ mod tests {
     #[test]
     fn names_and_addresses_are_asked_for_as_tor_does() {
         let ask = |command: u8, rest: &[u8]| {
-            said(&[&[5, 1, 0, 5, command, 0][..], rest, &[0, 0]].concat(), 9).0
+            converse(&[&[5, 1, 0, 5, command, 0][..], rest, &[0, 0]].concat(), 9).0
         };
         assert_eq!(ask(0xf0, b"\x03\x01x"), Ok(Some(ProxyRequest::Resolve("x".to_owned()))));
         let address = "192.0.2.1".parse().unwrap();
         assert_eq!(ask(0xf1, b"\x01\xc0\0\x02\x01"), Ok(Some(ProxyRequest::Name(address))));
         assert!(ask(0xf1, b"\x03\x01x").is_err());
-        let dialogue = said(b"\x05\x01\0\x05\xf0\0\x03\x01x\0\0", 9).2;
+        let dialogue = converse(b"\x05\x01\0\x05\xf0\0\x03\x01x\0\0", 9).2;
         assert_eq!(dialogue.answer(&Outcome::Address(address)), b"\x05\0\0\x01\xc0\0\x02\x01\0\0");
         assert_eq!(dialogue.answer(&Outcome::Name("a.b".into())), b"\x05\0\0\x03\x03a.b\0\0");
     }
@@ -410,7 +410,7 @@ mod tests {
         let head =
             "CONNECT example.com:443 HTTP/1.1\r\nProxy-Authorization: Basic YTpi\r\n\r\nrest";
         for piece in [1, 7, 1000] {
-            let (request, out, dialogue) = said(head.as_bytes(), piece);
+            let (request, out, dialogue) = converse(head.as_bytes(), piece);
             assert_eq!(request, Ok(Some(connect("example.com", 443))));
             assert!(out.is_empty());
             assert_eq!(dialogue.rest(), b"rest");
@@ -422,7 +422,7 @@ mod tests {
             assert!(failed.contains("\r\nTor-Request-Failed: end/EXITPOLICY\r\n"), "{failed}");
             assert!(failed.contains("\r\nVia: tor/1.0 tor-network (Anabranch "), "{failed}");
         }
-        let v6 = said(b"CONNECT [2001:db8::1]:80 HTTP/1.1\r\n\r\n", 9).0;
+        let v6 = converse(b"CONNECT [2001:db8::1]:80 HTTP/1.1\r\n\r\n", 9).0;
         assert_eq!(v6, Ok(Some(connect("2001:db8::1", 80))));
     }
 
@@ -436,7 +436,7 @@ mod tests {
                 (named, "example.com", 80, b"socks4"),
             ];
             for (words, host, port, isolation) in cases {
-                let (request, out, dialogue) = said(words, piece);
+                let (request, out, dialogue) = converse(words, piece);
                 assert_eq!((request, out), (Ok(Some(connect(host, port))), vec![]));
                 assert_eq!((dialogue.rest(), dialogue.isolation()), (&b"GET"[..], isolation));
                 assert_eq!(dialogue.answer(&Outcome::Connected), [0, 0x5a, 0, 0, 0, 0, 0, 0]);
@@ -450,7 +450,7 @@ mod tests {
     fn an_address_in_brackets_in_a_names_place_is_that_address() {
         for (length, text) in [(5, "[::1]"), (13, "[2001:DB8::1]")] {
             let words = [&b"\x05\x01\0\x05\x01\0\x03"[..], &[length], text.as_bytes(), b"\0\x50"];
-            let (request, ..) = said(&words.concat(), 99);
+            let (request, ..) = converse(&words.concat(), 99);
             let host = text[1..text.len() - 1].to_ascii_lowercase();
             assert_eq!(request, Ok(Some(connect(&host, 80))));
         }
@@ -461,7 +461,7 @@ mod tests {
 
     #[test]
     fn socks4a_resolves_names_to_addresses_that_it_has_room_for() {
-        let (request, _, dialogue) = said(b"\x04\xf0\0\0\0\0\0\x01\0x.example\0", 4);
+        let (request, _, dialogue) = converse(b"\x04\xf0\0\0\0\0\0\x01\0x.example\0", 4);
         assert_eq!(request, Ok(Some(ProxyRequest::Resolve("x.example".to_owned()))));
         let answer = |text: &str| dialogue.answer(&Outcome::Address(text.parse().unwrap()));
         assert_eq!(answer("192.0.2.1"), [0, 0x5a, 0, 0, 192, 0, 2, 1]);
@@ -477,13 +477,13 @@ mod tests {
             assert!(dialogue.take(words, &mut Vec::new()).unwrap().is_some());
             assert_eq!(dialogue.answer(&refused)[..2], [5, code]);
         }
-        let http = said(b"CONNECT x.onion:80 HTTP/1.1\r\n\r\n", 99).2;
+        let http = converse(b"CONNECT x.onion:80 HTTP/1.1\r\n\r\n", 99).2;
         assert!(http.answer(&refused).starts_with(b"HTTP/1.1 501"));
     }
 
     #[test]
     fn a_browser_that_takes_it_for_a_web_server_is_shown_what_it_is() {
-        let page = |request: &[u8]| match said(request, 50).0 {
+        let page = |request: &[u8]| match converse(request, 50).0 {
             Err(ProxyEnd(answer)) => String::from_utf8(answer).unwrap(),
             other => panic!("{other:?}"),
         };
@@ -505,8 +505,8 @@ mod tests {
 
     #[test]
     fn what_no_protocol_has_is_refused_with_an_answer() {
-        let answered = |bytes: &[u8], answer: &[u8]| match said(bytes, 50).0 {
-            Err(ProxyEnd(said)) => assert!(said.starts_with(answer), "{said:?}"),
+        let answered = |bytes: &[u8], answer: &[u8]| match converse(bytes, 50).0 {
+            Err(ProxyEnd(message)) => assert!(message.starts_with(answer), "{message:?}"),
             other => panic!("{other:?}"),
         };
         answered(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"HTTP/1.1 405");

@@ -300,8 +300,8 @@ mod tests {
             ("", "203.0.113.4", "V6: '203.0.113.4' is not an IPv6 address"),
             ("", "[2001:db8::4", "V6: '[2001:db8::4' is not an IPv6 address"),
         ] {
-            let told = format!("ENV-ERROR TOR_PT_OUTBOUND_BIND_ADDRESS_{wanted}");
-            assert_eq!(outbound(v4, v6), Err(told));
+            let message = format!("ENV-ERROR TOR_PT_OUTBOUND_BIND_ADDRESS_{wanted}");
+            assert_eq!(outbound(v4, v6), Err(message));
         }
     }
 

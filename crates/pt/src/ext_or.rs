@@ -358,19 +358,19 @@ mod tests {
         let mut down = Vec::new();
         let mut server = ExtOrServer::new(cookies[1], [2; 32], &mut down);
         let mut client = ExtOrClient::new(&file(cookies[0]), [1; 32], info()).unwrap();
-        let (mut is_open, mut up, mut told) = (Ok(false), Vec::new(), Ok(None));
+        let (mut is_open, mut up, mut report) = (Ok(false), Vec::new(), Ok(None));
         while !down.is_empty() || !up.is_empty() {
             let part: Vec<u8> = down.drain(..step.min(down.len())).collect();
             is_open = client.take(&part, &mut up);
             let part: Vec<u8> = up.drain(..step.min(up.len())).collect();
-            if told.is_ok() {
-                told = server.take(&part, &mut down);
+            if report.is_ok() {
+                report = server.take(&part, &mut down);
             }
             if is_open.is_err() {
                 break;
             }
         }
-        (is_open, told)
+        (is_open, report)
     }
 
     #[test]
@@ -405,15 +405,15 @@ mod tests {
 
     #[test]
     fn a_relay_is_told_addresses_as_it_knows_them() {
-        let told = |user: SocketAddr| {
+        let text_of = |user: SocketAddr| {
             let info = ConnectionInfo { user: Some(user), transport: None };
             let mut out = Vec::new();
             ExtOrClient::new(&file([7; 32]), [1; 32], info).unwrap().introduce(&mut out);
             String::from_utf8(out[HEAD..out.len() - HEAD].to_vec()).unwrap()
         };
-        assert_eq!(told("[::ffff:192.0.2.1]:5".parse().unwrap()), "192.0.2.1:5");
+        assert_eq!(text_of("[::ffff:192.0.2.1]:5".parse().unwrap()), "192.0.2.1:5");
         let local = SocketAddrV6::new("fe80::1".parse().unwrap(), 5, 0, 3);
-        assert_eq!(told(local.into()), "[fe80::1]:5");
+        assert_eq!(text_of(local.into()), "[fe80::1]:5");
     }
 
     #[test]
@@ -424,8 +424,8 @@ mod tests {
         let hash = sign(&key, &message(BY_CLIENT, &[1; 32], &[2; 32]));
         let all =
             [&[SAFE_COOKIE][..], &[1; 32], hash.as_ref(), &[0, 99, 0, 1, 5, 0, 0, 0, 0], b"tls"];
-        let told = server.take(&all.concat(), &mut out);
-        assert_eq!(told, Ok(Some(ConnectionInfo::default())), "a later command is passed over");
+        let report = server.take(&all.concat(), &mut out);
+        assert_eq!(report, Ok(Some(ConnectionInfo::default())), "a later command is passed over");
         assert_eq!(server.rest(), b"tls");
         assert!(out.ends_with(&[0x10, 0, 0, 0]));
     }

@@ -302,8 +302,8 @@ mod tests {
             matches!(Line::read(options), Some(Line::ServerMethod(_, _, args)) if !args.is_empty())
         );
         let go = "LOG SEVERITY=info MESSAGE=\"open \\042a\\134\\303\\274\\042\\0\\18\"";
-        let said = "open \"a\\\u{fc}\"\0\u{1}8".to_owned();
-        assert_eq!(Line::read(go), Some(Line::Log(Severity::Info, said)));
+        let text = "open \"a\\\u{fc}\"\0\u{1}8".to_owned();
+        assert_eq!(Line::read(go), Some(Line::Log(Severity::Info, text)));
         let plain = Line::read("LOG SEVERITY=info MESSAGE=word\r");
         assert_eq!(plain, Some(Line::Log(Severity::Info, "word".to_owned())));
     }

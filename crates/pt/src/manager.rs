@@ -69,7 +69,7 @@ impl std::error::Error for Failure {}
 /// The state of a transport, derived from its output.
 ///
 /// [`Manager::take`] processes the transport's standard output. Once [`Manager::is_ready`], the
-/// list of methods is complete. Later output contains log messages, which [`Manager::said`]
+/// list of methods is complete. Later output contains log messages, which [`Manager::messages`]
 /// returns.
 #[derive(Debug, Default)]
 pub struct Manager {
@@ -79,7 +79,7 @@ pub struct Manager {
     ready: bool,
     methods: Vec<Method>,
     refused: Vec<(String, String)>,
-    said: Vec<(Severity, String)>,
+    messages: Vec<(Severity, String)>,
 }
 
 impl Manager {
@@ -98,7 +98,7 @@ impl Manager {
         self.inbox.extend_from_slice(bytes);
         while let Some(end) = self.inbox.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.inbox.drain(..=end).take(end).collect();
-            self.hear(&String::from_utf8_lossy(&line))?;
+            self.on_line(&String::from_utf8_lossy(&line))?;
         }
         match self.inbox.len() > LONGEST {
             true => Err(Failure::Line(String::from_utf8_lossy(&self.inbox[..80]).into_owned())),
@@ -106,11 +106,11 @@ impl Manager {
         }
     }
 
-    fn hear(&mut self, text: &str) -> Result<(), Failure> {
+    fn on_line(&mut self, text: &str) -> Result<(), Failure> {
         let shown = || text.chars().take(80).collect::<String>();
         let line = Line::read(text).ok_or_else(|| Failure::Line(shown()))?;
         match line {
-            Line::Log(severity, message) => self.said.push((severity, message)),
+            Line::Log(severity, message) => self.messages.push((severity, message)),
             Line::Status(_) | Line::Unknown => {}
             Line::Version(version) if version == "1" => self.versioned = true,
             Line::Version(version) => return Err(Failure::Version(version)),
@@ -160,8 +160,8 @@ impl Manager {
     }
 
     /// Removes and returns the messages that the transport has logged since the last call.
-    pub fn said(&mut self) -> Vec<(Severity, String)> {
-        std::mem::take(&mut self.said)
+    pub fn messages(&mut self) -> Vec<(Severity, String)> {
+        std::mem::take(&mut self.messages)
     }
 }
 
@@ -185,8 +185,8 @@ mod tests {
         assert!(manager.is_ready());
         assert_eq!(manager.methods()[0].name, "a");
         assert_eq!(manager.refused(), [("b".to_owned(), "why not".to_owned())]);
-        assert_eq!(manager.said(), [(Severity::Notice, "hello".to_owned())]);
-        assert_eq!(manager.said(), []);
+        assert_eq!(manager.messages(), [(Severity::Notice, "hello".to_owned())]);
+        assert_eq!(manager.messages(), []);
         let bridge = heard("VERSION 1\nSMETHOD a 0.0.0.0:9 ARGS:k=v\nSMETHODS DONE\n").unwrap();
         assert_eq!(bridge.methods()[0].args.get("k"), Some("v"));
     }

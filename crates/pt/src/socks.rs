@@ -181,17 +181,17 @@ mod tests {
         Args(pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect())
     }
 
-    /// Runs a dialogue in which the transport sends `said` in pieces of `step` bytes. Returns the
-    /// client's messages, its result, and the bytes left.
-    fn told(
+    /// Runs a dialogue in which the transport sends `message` in pieces of `step` bytes. Returns
+    /// the client's messages, its result, and the bytes left.
+    fn converse(
         args: &Args,
-        said: &[u8],
+        message: &[u8],
         step: usize,
     ) -> (Vec<u8>, Result<bool, SocksRefusal>, Vec<u8>) {
         let mut out = Vec::new();
         let mut client = SocksClient::new(BRIDGE.parse().unwrap(), args, &mut out).unwrap();
         let mut open = Ok(false);
-        for piece in said.chunks(step) {
+        for piece in message.chunks(step) {
             open = client.take(piece, &mut out);
             if open.is_err() {
                 break;
@@ -202,9 +202,9 @@ mod tests {
 
     #[test]
     fn arguments_go_by_user_and_password_and_what_comes_behind_is_the_bridges() {
-        let said = [&[5, 2, 1, 0][..], &[5, 0, 0, 1, 0, 0, 0, 0, 0, 0], b"hello"].concat();
+        let message = [&[5, 2, 1, 0][..], &[5, 0, 0, 1, 0, 0, 0, 0, 0, 0], b"hello"].concat();
         for step in [1, 3, 100] {
-            let (out, open, rest) = told(&args(&[("k", "v")]), &said, step);
+            let (out, open, rest) = converse(&args(&[("k", "v")]), &message, step);
             assert_eq!((open, &*rest), (Ok(true), &b"hello"[..]));
             let login = b"\x01\x03k=v\x01\0";
             let request = [5, 1, 0, 1, 192, 0, 2, 1, 1, 187];
@@ -213,8 +213,8 @@ mod tests {
         for address in
             [&[1, 0, 0, 0, 0][..], &[3, 2, b'a', b'b'], &[[4].as_slice(), &[0; 16]].concat()]
         {
-            let said = [&[5, 0, 5, 0, 0][..], address, &[0, 0]].concat();
-            let (out, open, _) = told(&Args::default(), &said, 1);
+            let message = [&[5, 0, 5, 0, 0][..], address, &[0, 0]].concat();
+            let (out, open, _) = converse(&Args::default(), &message, 1);
             assert_eq!((open, &out[..3]), (Ok(true), &[5, 1, 0][..]));
         }
     }
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn who_refuses_and_who_is_no_transport_is_told() {
         let some = args(&[("k", "v")]);
-        let refused = |args: &Args, said: &[u8]| told(args, said, 1).1;
+        let refused = |args: &Args, message: &[u8]| converse(args, message, 1).1;
         assert_eq!(refused(&some, &[5, 2, 1, 1]), Err(SocksRefusal::Arguments));
         assert_eq!(refused(&some, &[5, 0]), Err(SocksRefusal::Nonsense));
         assert_eq!(refused(&some, b"HTTP/1.0"), Err(SocksRefusal::Nonsense));

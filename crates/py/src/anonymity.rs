@@ -1,13 +1,13 @@
 //! The anonymity analysis of consensuses: the share of multi-path clients that hostile relays
 //! compromise. Python users call it through `anabranch.anonymity`.
 
-use anabranch_anonymity::consensus::{Listed, decode};
+use anabranch_anonymity::consensus::{ListedConsensus, decode};
 use anabranch_anonymity::figures::Band;
 use anabranch_anonymity::fingerprints::{FingerprintSettings, Sharing};
 use anabranch_anonymity::hostile::Spread;
 use anabranch_anonymity::paths::{Chance, PathRow, PathSettings};
-use anabranch_anonymity::town::entries;
-use anabranch_anonymity::year::{self, Adversary, Compromised, YearSettings};
+use anabranch_anonymity::population::entries;
+use anabranch_anonymity::year::{self, Adversary, CompromisedShares, YearSettings};
 use anabranch_anonymity::{Workers, fingerprints, paths};
 use anabranch_onion::guards::GuardParams;
 use anabranch_os::threads::share_out;
@@ -33,9 +33,10 @@ type Flat<'py> = Bound<'py, PyArray1<f64>>;
 type Paths<'py> = ((f64, f64, f64, f64), Flat<'py>, Flat<'py>, Flat<'py>, Vec<(u64, u64)>);
 /// Result of the Python function `year`. Its elements have rows for 1, 2 and 3 circuits per
 /// stream, and a row for clients that are a mixture of these three ([`year::rows`]). The kinds of
-/// compromise are the fields of [`Compromised`] (`any_ever`, `all_ever`, `any_now`, `all_now`): at
-/// least one hostile entry, or as many as circuits per stream, at some time until that day or on
-/// that day. `low` and `high` are the 5 % and 95 % quantiles over the random adversaries.
+/// compromise are the fields of [`CompromisedShares`] (`any_ever`, `all_ever`, `any_now`,
+/// `all_now`): at least one hostile entry, or as many as circuits per stream, at some time until
+/// that day or on that day. `low` and `high` are the 5 % and 95 % quantiles over the random
+/// adversaries.
 ///
 /// * guards in use: rows
 /// * number of different guards: rows
@@ -57,7 +58,7 @@ type Fingerprints<'py> = (Vec<usize>, Vec<f64>, Flat<'py>);
 /// A consensus of the Tor network in memory.
 #[pyclass(frozen, module = "anabranch._core")]
 pub(crate) struct Consensus {
-    listed: Listed,
+    listed: ListedConsensus,
 }
 
 #[pymethods]
@@ -97,7 +98,8 @@ impl Consensus {
         self.listed.network.params().guards.primary_to_use
     }
 
-    /// Returns the weights (uint64) of the relays that may be entries and have a weight above zero.
+    /// Returns the weights (uint64) of the relays that may be entries and have a weight above
+    /// zero.
     fn entry_weights<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<u64>> {
         self.weights().into_pyarray(py)
     }
@@ -254,7 +256,7 @@ fn padded(shares: &[f64], most: usize) -> Vec<f64> {
     all
 }
 
-fn kinds(at: &Compromised) -> [Band; 4] {
+fn kinds(at: &CompromisedShares) -> [Band; 4] {
     [at.any_ever, at.all_ever, at.any_now, at.all_now]
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct TraceSplit {
 
 /// Packets in the order in which an observer sees them: indices in the flat arrays, and times in
 /// seconds.
-type Seen<'py> = (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<f64>>);
+type ObservedOrder<'py> = (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<f64>>);
 
 /// Times, bytes and paths of packets that were sent.
 type Sent<'py> = (Bound<'py, PyArray1<f64>>, Bound<'py, PyArray1<i32>>, Bound<'py, PyArray1<i16>>);
@@ -105,7 +105,7 @@ impl TraceSplit {
         times: PyReadonlyArray1<'py, f64>,
         sizes: PyReadonlyArray1<'py, i32>,
         paths: PyReadonlyArray1<'py, i16>,
-    ) -> PyResult<Seen<'py>> {
+    ) -> PyResult<ObservedOrder<'py>> {
         let (times, sizes, paths) = (flat(&times)?, flat(&sizes)?, flat(&paths)?);
         let bounds = bounds(flat(&offsets)?, &[times.len(), sizes.len(), paths.len()])?;
         if let Some(path) = paths.iter().find(|&&path| !self.has(path)) {

@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct World {
     dirclient: Option<DirClient>,
     running: Option<Running>,
-    told: Receiver<AuthorityEvent>,
+    events: Receiver<AuthorityEvent>,
     at: SocketAddr,
 }
 
@@ -43,13 +43,13 @@ impl World {
     }
 
     fn try_start(settings: Settings) -> Result<World, AuthorityError> {
-        let (tell, told) = channel();
-        let tell = Box::new(move |one: AuthorityEvent| drop(tell.send(one)));
-        let (dirclient, running) = authority::start(settings, tell)?;
+        let (notify, reports) = channel();
+        let notify = Box::new(move |one: AuthorityEvent| drop(notify.send(one)));
+        let (dirclient, running) = authority::start(settings, notify)?;
         // Its relay would.
         dirclient.publish(description());
         let at = running.at[0];
-        Ok(World { dirclient: Some(dirclient), running: Some(running), told, at })
+        Ok(World { dirclient: Some(dirclient), running: Some(running), events: reports, at })
     }
 
     fn publish(&self, body: &str) -> Response {
@@ -61,9 +61,9 @@ impl World {
         let end = Instant::now() + PATIENCE;
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            let told = self.told.recv_timeout(left).expect("it is told in time");
-            if wanted(&told) {
-                return told;
+            let inbox = self.events.recv_timeout(left).expect("it is told in time");
+            if wanted(&inbox) {
+                return inbox;
             }
         }
     }
@@ -72,7 +72,7 @@ impl World {
     fn stop(mut self) -> Vec<AuthorityEvent> {
         drop(self.dirclient.take());
         self.running.take().unwrap().join();
-        self.told.try_iter().collect()
+        self.events.try_iter().collect()
     }
 }
 
@@ -210,9 +210,9 @@ fn a_restart_serves_the_same_consensus_and_knows_the_same_relays() {
     assert_eq!(ask(world.at, &known).body, before);
     assert_eq!(ask(world.at, &get(&format!("{CONSENSUS}/{}", hex(&identity)))).status, 200);
     assert_eq!(world.publish(&describe(&relay(1), unix() - 100)).status, 200, "no news");
-    world.wait(|told| matches!(told, AuthorityEvent::Consensus(..)));
-    let told = world.stop();
-    assert!(!told.iter().any(|told| matches!(told, AuthorityEvent::Trouble(_))), "{told:?}");
+    world.wait(|inbox| matches!(inbox, AuthorityEvent::Consensus(..)));
+    let inbox = world.stop();
+    assert!(!inbox.iter().any(|inbox| matches!(inbox, AuthorityEvent::Trouble(_))), "{inbox:?}");
 }
 
 #[test]
@@ -227,12 +227,14 @@ fn files_that_were_cut_in_half_are_named_and_nothing_else_is_lost() {
     halve(&lost);
     halve(&data.path().join("consensus-microdesc"));
     let world = World::start(data.path());
-    let told = world.told.try_iter().collect::<Vec<_>>();
+    let inbox = world.events.try_iter().collect::<Vec<_>>();
     let complains = |of: &Path| {
         let of = of.display().to_string();
-        told.iter().any(|told| matches!(told, AuthorityEvent::Trouble(text) if text.contains(&of)))
+        inbox
+            .iter()
+            .any(|inbox| matches!(inbox, AuthorityEvent::Trouble(text) if text.contains(&of)))
     };
-    assert!(complains(&lost) && complains(&data.path().join("consensus")), "{told:?}");
+    assert!(complains(&lost) && complains(&data.path().join("consensus")), "{inbox:?}");
     let found = [1, 2].map(|seed| {
         let id = hex(&relay(seed).rsa_identity());
         ask(world.at, &get(&format!("/tor/server/fp/{id}"))).status
@@ -287,7 +289,7 @@ fn descriptors_of_another_time_are_kept_for_when_the_clock_is_right() {
         path
     });
     let world = World::start(data.path());
-    world.wait(|told| matches!(told, AuthorityEvent::Consensus(..)));
+    world.wait(|inbox| matches!(inbox, AuthorityEvent::Consensus(..)));
     let all = String::from_utf8(ask(world.at, &get("/tor/server/all")).body).unwrap();
     assert_eq!(all.matches("\nrouter-signature\n").count(), 1, "ours alone is of these days");
     assert_eq!(
@@ -295,8 +297,8 @@ fn descriptors_of_another_time_are_kept_for_when_the_clock_is_right() {
         200,
         "it is not held against it"
     );
-    let told = world.stop();
-    assert!(!told.iter().any(|told| matches!(told, AuthorityEvent::Trouble(_))), "{told:?}");
+    let inbox = world.stop();
+    assert!(!inbox.iter().any(|inbox| matches!(inbox, AuthorityEvent::Trouble(_))), "{inbox:?}");
     assert!(files.iter().all(|path| path.exists()));
 }
 
@@ -320,13 +322,13 @@ fn who_asks_does_not_wait_for_those_who_publish() {
     // somebody has halted; a disk that stalls is waited for by the same thread.
     let (mut relays, strange) = (0, Arc::new(AtomicBool::new(false)));
     let halted = Arc::clone(&strange);
-    let tell = Box::new(move |told: AuthorityEvent| {
-        relays += usize::from(matches!(told, AuthorityEvent::Relay(..)));
+    let notify = Box::new(move |event: AuthorityEvent| {
+        relays += usize::from(matches!(event, AuthorityEvent::Relay(..)));
         if relays > 1 && !halted.swap(true, Ordering::SeqCst) {
             let _ = passage.recv();
         }
     });
-    let (dirclient, running) = authority::start(settings(data.path(), 0), tell).unwrap();
+    let (dirclient, running) = authority::start(settings(data.path(), 0), notify).unwrap();
     dirclient.publish(description());
     let at = running.at[0];
     assert_eq!(ask(at, &get(CONSENSUS)).status, 200);

@@ -35,9 +35,9 @@ enum RelayNews {
     Numbers(Box<Numbers>),
 }
 
-struct Teller(Sender<RelayNews>);
+struct EventSender(Sender<RelayNews>);
 
-impl Watch for Teller {
+impl Watch for EventSender {
     fn listening(&mut self, at: &[SocketAddr]) {
         let _ = self.0.send(RelayNews::Listens(at[0]));
     }
@@ -57,7 +57,7 @@ impl Watch for Teller {
 
 /// What the relay has told so far.
 struct RelayLog {
-    told: Receiver<RelayNews>,
+    events: Receiver<RelayNews>,
     violations: Vec<Violation>,
     numbers: Numbers,
 }
@@ -66,14 +66,14 @@ impl RelayLog {
     /// Listens until numbers that are told from now on are as they should be.
     fn until(&mut self, what: &str, is_so: impl Fn(&Numbers) -> bool) {
         let end = Instant::now() + PATIENCE;
-        let earlier: Vec<RelayNews> = self.told.try_iter().collect();
-        self.violations.extend(earlier.into_iter().filter_map(|told| match told {
+        let earlier: Vec<RelayNews> = self.events.try_iter().collect();
+        self.violations.extend(earlier.into_iter().filter_map(|inbox| match inbox {
             RelayNews::Violation(violation) => Some(violation),
             _ => None,
         }));
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            match self.told.recv_timeout(left) {
+            match self.events.recv_timeout(left) {
                 Ok(RelayNews::Violation(violation)) => self.violations.push(violation),
                 Ok(RelayNews::Numbers(numbers)) => {
                     self.numbers = *numbers;
@@ -125,22 +125,22 @@ impl Peer {
 
     /// Sends what there is to send, takes what came; the commands of its cells.
     fn turn(&mut self) -> Vec<(u32, Command)> {
-        let said = std::mem::take(&mut self.channel.outbox);
-        self.link.write(&said).unwrap();
+        let message = std::mem::take(&mut self.channel.outbox);
+        self.link.write(&message).unwrap();
         exchange(&mut self.link, &mut self.socket);
         self.link.read(&mut self.inbox).unwrap();
         let mut rng = anabranch_os::entropy::generator().unwrap();
         let mut cells = Cells::new(&mut self.inbox, self.channel.width(), self.channel.longest());
         self.channel.frame(&mut cells);
-        let mut came = Vec::new();
+        let mut received = Vec::new();
         while let Some(cell) = cells.next_cell().unwrap() {
-            came.push((cell.circuit, cell.command));
+            received.push((cell.circuit, cell.command));
             self.channel.take(&mut rng, &cell).unwrap();
             self.channel.frame(&mut cells);
         }
         let taken = cells.taken();
         self.inbox.drain(..taken);
-        came
+        received
     }
 
     /// Whether the relay makes a circuit for it.
@@ -209,15 +209,15 @@ fn a_neighbour_that_breaks_tls_loses_its_link_and_is_counted_and_told_of_once() 
     // One whose links may be unordered.
     let settings = lone_relay::settings(&folder.path().join("relay"));
     let settings = Settings { taps: vec![Tap::none()], ..settings };
-    let ((mut stop, stopped), (teller, told)) = (UnixStream::pair().unwrap(), channel());
-    let work = move || relay::run(settings, &stopped, &mut Teller(teller));
+    let ((mut stop, stopped), (reporter, inbox)) = (UnixStream::pair().unwrap(), channel());
+    let work = move || relay::run(settings, &stopped, &mut EventSender(reporter));
     let relay = thread::spawn(work);
-    let at = match told.recv_timeout(PATIENCE) {
+    let at = match inbox.recv_timeout(PATIENCE) {
         Ok(RelayNews::Listens(at)) => at,
         _ => panic!("it does not listen"),
     };
     let (violations, numbers) = (Vec::new(), Numbers::default());
-    let mut heard = RelayLog { told, violations, numbers };
+    let mut received = RelayLog { events: inbox, violations, numbers };
     let mut other = Peer::open(at, false);
     assert!(other.has_a_circuit(0x8000_0001));
 
@@ -235,43 +235,43 @@ fn a_neighbour_that_breaks_tls_loses_its_link_and_is_counted_and_told_of_once() 
     alerting.link.receive(Time::ZERO, &[0; 16]).unwrap_err();
     let alert = alerting.sealed();
     assert!(!alert.is_empty() && alerting.is_closed_for(&alert));
-    heard.until("only one is left", |numbers| numbers.links == 1);
-    assert_eq!((heard.numbers.stats.violations, &heard.violations[..]), (0, &[][..]));
+    received.until("only one is left", |numbers| numbers.links == 1);
+    assert_eq!((received.numbers.stats.violations, &received.violations[..]), (0, &[][..]));
 
     let mut peer = Peer::open(at, false);
     let wire = a_changed_record(&mut peer);
     assert!(peer.is_closed_for(&wire));
-    heard.until("it is counted", |numbers| numbers.stats.violations == 1);
+    received.until("it is counted", |numbers| numbers.stats.violations == 1);
     assert!(other.has_a_circuit(0x8000_0002));
 
     let mut peer = Peer::open(at, true);
     // Its records have one size once its NETINFO has come: a second later at the latest.
     for _ in 0..2 {
-        heard.until("it is unordered", |numbers| numbers.stats.unordered_links == 1);
+        received.until("it is unordered", |numbers| numbers.stats.unordered_links == 1);
     }
     peer.link.write(&[0; 100]).unwrap();
     let wire = peer.sealed();
     assert!(peer.is_closed_for(&wire));
-    heard.until("it is counted", |numbers| numbers.stats.violations == 2);
+    received.until("it is counted", |numbers| numbers.stats.violations == 2);
     assert!(other.has_a_circuit(0x8000_0003));
 
     let mut peer = Peer::open(at, false);
     (0..UPDATES).for_each(|_| peer.link.refresh_keys().unwrap());
     let wire = peer.sealed();
     assert!(peer.is_closed_for(&wire));
-    heard.until("it is counted", |numbers| numbers.stats.violations == 3);
+    received.until("it is counted", |numbers| numbers.stats.violations == 3);
     assert!(other.has_a_circuit(0x8000_0004));
 
     // One more of a kind is counted, and told only a minute later.
     let mut peer = Peer::open(at, false);
     let wire = a_changed_record(&mut peer);
     assert!(peer.is_closed_for(&wire));
-    heard.until("it is counted", |numbers| numbers.stats.violations == 4);
-    heard.until("the links are gone", |numbers| numbers.links == 1);
-    assert_eq!(heard.numbers.stats.violations, 4, "each once");
+    received.until("it is counted", |numbers| numbers.stats.violations == 4);
+    received.until("the links are gone", |numbers| numbers.links == 1);
+    assert_eq!(received.numbers.stats.violations, 4, "each once");
     let faults = [CarrierFault::Unopened, CarrierFault::Length, CarrierFault::KeyUpdates];
-    let told = faults.map(|fault| Violation::Link(LinkFault::Carrier(fault)));
-    assert_eq!(heard.violations, told);
+    let inbox = faults.map(|fault| Violation::Link(LinkFault::Carrier(fault)));
+    assert_eq!(received.violations, inbox);
 
     stop.write_all(&[0; 2]).unwrap();
     relay.join().unwrap().unwrap();
@@ -284,10 +284,10 @@ fn time_to_end(threads: usize, circuits: u32) -> Duration {
     let mut settings = lone_relay::settings(&folder.path().join("relay"));
     settings.threads = threads;
     settings.live.grace = Duration::from_secs(600);
-    let ((mut stop, stopped), (teller, told)) = (UnixStream::pair().unwrap(), channel());
-    let work = move || relay::run(settings, &stopped, &mut Teller(teller));
+    let ((mut stop, stopped), (reporter, inbox)) = (UnixStream::pair().unwrap(), channel());
+    let work = move || relay::run(settings, &stopped, &mut EventSender(reporter));
     let relay = thread::spawn(work);
-    let at = match told.recv_timeout(PATIENCE) {
+    let at = match inbox.recv_timeout(PATIENCE) {
         Ok(RelayNews::Listens(at)) => at,
         _ => panic!("it does not listen"),
     };

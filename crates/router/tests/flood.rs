@@ -23,9 +23,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const FLOOD: usize = 400;
 
 /// Tells where the relay listens, and how many connections it has refused.
-struct Teller(Sender<(Option<SocketAddr>, u64)>);
+struct EventSender(Sender<(Option<SocketAddr>, u64)>);
 
-impl Watch for Teller {
+impl Watch for EventSender {
     fn listening(&mut self, at: &[SocketAddr]) {
         let _ = self.0.send((at.first().copied(), 0));
     }
@@ -83,14 +83,14 @@ fn one_address_takes_no_more_places_than_it_may_and_others_come_in_meanwhile() {
     let folder = tempfile::tempdir().unwrap();
     let settings = lone_relay::settings(&folder.path().join("relay"));
     let settings = Settings { threads: 2, ..settings };
-    let ((mut stop, stopped), (teller, told)) = (UnixStream::pair().unwrap(), channel());
-    let work = move || relay::run(settings, &stopped, &mut Teller(teller));
+    let ((mut stop, stopped), (reporter, inbox)) = (UnixStream::pair().unwrap(), channel());
+    let work = move || relay::run(settings, &stopped, &mut EventSender(reporter));
     let relay = thread::spawn(work);
-    let (at, _) = told.recv_timeout(PATIENCE).unwrap();
+    let (at, _) = inbox.recv_timeout(PATIENCE).unwrap();
     let at = at.unwrap();
     let mut flood: Vec<TcpStream> = (0..FLOOD).map(|_| connect(2, at)).collect();
     let refused = (FLOOD - HALF_OPEN) as u64;
-    let counted = told.iter().find(|(_, count)| *count >= refused);
+    let counted = inbox.iter().find(|(_, count)| *count >= refused);
     assert_eq!(counted, Some((None, refused)), "all beyond the number");
     let closed = flood.iter_mut().map(is_closed).filter(|closed| *closed).count();
     assert_eq!(closed, FLOOD - HALF_OPEN);

@@ -126,8 +126,8 @@ fn fetch(net: &Net, server: SocketAddr, length: usize) -> Duration {
 fn programs_fetch_through_every_node() {
     let (net, server) = (Net::start(more::PAYLOAD, "accept 127.0.0.1:*"), server());
     for length in [1, 320 << 10, 1 << 20] {
-        let took = fetch(&net, server, length);
-        println!("{length} bytes: {took:?}");
+        let elapsed = fetch(&net, server, length);
+        println!("{length} bytes: {elapsed:?}");
     }
     thread::scope(|scope| {
         for number in 1..6 {
@@ -145,8 +145,8 @@ fn programs_fetch_through_every_node() {
 #[test]
 fn cells_of_tors_size_carry_a_page() {
     let (net, server) = (Net::start(more::CELL_PAYLOAD, "accept 127.0.0.1:*"), server());
-    let took = fetch(&net, server, 320 << 10);
-    println!("320 KiB with 498 bytes a packet: {took:?}");
+    let elapsed = fetch(&net, server, 320 << 10);
+    println!("320 KiB with 498 bytes a packet: {elapsed:?}");
     net.stop();
 }
 

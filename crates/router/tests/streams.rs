@@ -40,15 +40,15 @@ fn streams_that_are_dialled_come_whole_both_ways_and_end_in_order() {
             assert!(from.is_some_and(|from| from.ip().is_loopback()));
             let (up, down) = (counted(length), counted(length / 2));
             thread::scope(|scope| {
-                for (end, said, wanted) in [(&near, &up, &down), (&far, &down, &up)] {
+                for (end, message, wanted) in [(&near, &up, &down), (&far, &down, &up)] {
                     scope.spawn(move || {
-                        { end }.write_all(said).unwrap();
+                        { end }.write_all(message).unwrap();
                         end.finish().unwrap();
                     });
                     scope.spawn(move || {
-                        let mut came = Vec::new();
-                        patient(end).read_to_end(&mut came).unwrap();
-                        assert!(came == *wanted, "{profile}: {} of {length}", came.len());
+                        let mut received = Vec::new();
+                        patient(end).read_to_end(&mut received).unwrap();
+                        assert!(received == *wanted, "{profile}: {} of {length}", received.len());
                     });
                 }
             });
@@ -61,14 +61,14 @@ fn what_was_written_goes_though_its_stream_is_dropped() {
     let (server, bytes) = (server("nosteg"), counted(2_000_000));
     let mut near = dial(server.bridge()).unwrap();
     let (far, _) = server.accept().unwrap();
-    let mut came = Vec::new();
+    let mut received = Vec::new();
     thread::scope(|scope| {
         let bytes = &bytes;
         // It is dropped at once, with all on its way that the sockets and the link hold.
         scope.spawn(move || near.write_all(bytes).unwrap());
-        patient(&far).read_to_end(&mut came).unwrap();
+        patient(&far).read_to_end(&mut received).unwrap();
     });
-    assert!(came == bytes, "{} of {} bytes came", came.len(), bytes.len());
+    assert!(received == bytes, "{} of {} bytes came", received.len(), bytes.len());
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 use anabranch_onion::LossyCongestion;
-use anabranch_onion::conflux::Dealing;
+use anabranch_onion::conflux::LegScheduler;
 use anabranch_sim::onion::{
     ClientHostSettings, ClientLoad, Common, Crypto, NetworkDocuments, OnionNetwork, Pause,
     RelayDescription, RequestTime, Scenario,
@@ -47,7 +47,7 @@ const TURNS: Arm = Arm {
 
 impl Arm {
     fn common(&self, seed: u64) -> Common {
-        let dealing = self.schedule.and_then(|text| Dealing::read(text, self.legs));
+        let dealing = self.schedule.and_then(|text| LegScheduler::read(text, self.legs));
         let (legs, udp_or, crypto) = (self.legs, self.congestion, Crypto::Elided);
         Common { seed, legs, udp_or, dealing, crypto, ..Common::default() }
     }
@@ -64,11 +64,11 @@ struct Lines {
 }
 
 /// The networks' documents, without and with lossy circuits.
-struct Papers([NetworkDocuments; 2]);
+struct DocumentPair([NetworkDocuments; 2]);
 
-impl Papers {
-    fn new() -> Papers {
-        Papers([false, true].map(|lossy| {
+impl DocumentPair {
+    fn new() -> DocumentPair {
+        DocumentPair([false, true].map(|lossy| {
             let describe =
                 |place| RelayDescription { exit: place >= RELAYS[0], bandwidth: 1_000_000, lossy };
             let relays: Vec<_> = (0..RELAYS.iter().sum()).map(describe).collect();
@@ -208,7 +208,7 @@ fn ratios<'v>(of: &'v [f64], to: &'v [f64]) -> impl Iterator<Item = f64> + 'v {
     of.iter().zip(to).map(|(of, to)| of / to)
 }
 
-fn first_bytes(papers: &Papers) {
+fn first_bytes(papers: &DocumentPair) {
     println!("| loss of a link | design | median, ms | 90th percentile, ms | ratio of both |");
     println!("|---|---|---|---|---|");
     let arms = [
@@ -235,7 +235,7 @@ fn first_bytes(papers: &Papers) {
     }
 }
 
-fn bulk(papers: &Papers) {
+fn bulk(papers: &DocumentPair) {
     println!("| relays' lines, Mbit/s | loss of a link | design | Mbit/s | ratio to conflux |");
     println!("|---|---|---|---|---|");
     let places: [&[u64]; 2] = [&[4], &[2, 4, 8]];
@@ -255,7 +255,7 @@ fn bulk(papers: &Papers) {
     }
 }
 
-fn accounts(papers: &Papers) {
+fn accounts(papers: &DocumentPair) {
     println!("Shares of the capacity of the inner relays' lines, in percent, without loss:");
     println!("| relays' lines, Mbit/s | design | payload | acknowledgements | rest | idle |");
     println!("|---|---|---|---|---|---|");
@@ -272,7 +272,7 @@ fn accounts(papers: &Papers) {
 }
 
 fn main() {
-    let papers = Papers::new();
+    let papers = DocumentPair::new();
     let parts: Vec<String> = std::env::args().skip(1).collect();
     let has = |part: &str| parts.is_empty() || parts.iter().any(|asked| asked == part);
     if has("first-bytes") {

@@ -35,7 +35,7 @@ mod trace;
 pub use anabranch_tcp::{Config as TcpConfig, Congestion, UnknownCongestion};
 pub use latency::{Latencies, NotSquare};
 pub use line::{Line, LineDrop, LineSettings, LineStats};
-pub use network::{Happening, HostSettings, Network};
+pub use network::{HostEvent, HostSettings, Network};
 pub use path::CoreImpairment;
 pub use queue::{EventQueue, HostId};
 pub use simulation::{HostProgram, Io, Simulation, UdpOutbox};

@@ -39,7 +39,7 @@ impl HostSettings {
 
 /// An event at a host.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Happening<P> {
+pub enum HostEvent<P> {
     /// A packet arrived.
     Arrival {
         /// The host that sent the packet.
@@ -72,8 +72,8 @@ pub struct Network<P> {
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// The packet with this number has left the access line of its sender, and enters a line of the
-    /// core network.
+    /// The packet with this number has left the access line of its sender, and enters a line of
+    /// the core network.
     Enter(u32),
     /// The packet with this number has crossed the core network, and reaches the access line of
     /// its destination.
@@ -256,7 +256,7 @@ impl<P> Network<P> {
 
     /// Returns the next event at or before `until`; `None` if there is none. Afterwards,
     /// [`Network::now`] is the time of the returned event, or `until`.
-    pub fn next(&mut self, until: Time) -> Option<(HostId, Happening<P>)> {
+    pub fn next(&mut self, until: Time) -> Option<(HostId, HostEvent<P>)> {
         while let Some((time, host, event)) = self.queue.pop(until) {
             self.now = time;
             match event {
@@ -265,12 +265,12 @@ impl<P> Network<P> {
                 Event::Deliver => {
                     if let Some(packet) = self.deliver(host) {
                         let Packet { from, load, .. } = packet;
-                        return Some((host, Happening::Arrival { from, packet: load }));
+                        return Some((host, HostEvent::Arrival { from, packet: load }));
                     }
                 }
                 Event::Timer(timer) => {
                     self.trace.note(time, Kind::Timer, host, [timer.into(), 0]);
-                    return Some((host, Happening::Timer { timer }));
+                    return Some((host, HostEvent::Timer { timer }));
                 }
             }
         }
@@ -340,7 +340,7 @@ mod tests {
     fn arrivals(network: &mut Network<u32>) -> Vec<(u64, u32, u32)> {
         let mut seen = Vec::new();
         while let Some((host, happening)) = network.next(Time::MAX) {
-            if let Happening::Arrival { packet, .. } = happening {
+            if let HostEvent::Arrival { packet, .. } = happening {
                 seen.push((network.now().nanos() / 1000, host.0, packet));
             }
         }
@@ -372,7 +372,8 @@ mod tests {
 
     #[test]
     fn hosts_of_a_place_share_the_line_to_another_place() {
-        // The line takes 1 ms for 1,000 bytes. Hosts 0 and 1 are at one place, host 2 at the other.
+        // The line takes 1 ms for 1,000 bytes. Hosts 0 and 1 are at one place, host 2 at the
+        // other.
         let latencies = Latencies::matrix(&[vec![10 * MS; 2], vec![10 * MS; 2]]).unwrap();
         let shared = CoreImpairment { line: Some(line(8_000_000)), ..CoreImpairment::default() };
         let network = || {
@@ -407,7 +408,7 @@ mod tests {
         assert_eq!(network.stats(HostId(0))[0].queue_full, 1, "the sender's queue is full");
         // The next ten reach the other line before more than one has left it.
         network.set_timer(HostId(0), Time::from_millis(1), 3);
-        assert_eq!(network.next(Time::MAX), Some((HostId(0), Happening::Timer { timer: 3 })));
+        assert_eq!(network.next(Time::MAX), Some((HostId(0), HostEvent::Timer { timer: 3 })));
         (11..21).for_each(|packet| network.send(HostId(0), HostId(1), 1000, packet));
         assert_eq!(arrivals(&mut network).len(), 11);
         assert_eq!(network.stats(HostId(1))[1].queue_full, 9);
@@ -421,7 +422,7 @@ mod tests {
         assert_eq!(network.next(Time::from_millis(5)), None);
         assert_eq!(network.now(), Time::from_millis(5));
         network.set_timer(HostId(1), Time::ZERO, 8);
-        assert_eq!(network.next(Time::MAX), Some((HostId(1), Happening::Timer { timer: 8 })));
+        assert_eq!(network.next(Time::MAX), Some((HostId(1), HostEvent::Timer { timer: 8 })));
         assert_eq!(network.now(), Time::from_millis(5));
     }
 

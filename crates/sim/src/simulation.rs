@@ -5,7 +5,7 @@ use anabranch_tcp::{Config, Segment};
 
 use crate::latency::Latencies;
 use crate::line::LineStats;
-use crate::network::{Happening, HostSettings, Network};
+use crate::network::{HostEvent, HostSettings, Network};
 use crate::path::CoreImpairment;
 use crate::queue::HostId;
 use crate::stack::{ConnId, Stack, TcpEvent};
@@ -170,14 +170,14 @@ impl<P: HostProgram> Simulation<P> {
             let now = self.network.now();
             let at = &mut self.hosts[host.index()];
             match happening {
-                Happening::Arrival { from, packet: Packet::Segment(segment) } => {
+                HostEvent::Arrival { from, packet: Packet::Segment(segment) } => {
                     at.tcp.handle(now, from, segment);
                 }
-                Happening::Arrival { from, packet: Packet::Datagram(content) } => {
+                HostEvent::Arrival { from, packet: Packet::Datagram(content) } => {
                     self.with(host, |program, io| program.datagram(io, from, content));
                 }
-                Happening::Timer { timer: PROGRAM_TIMER } => self.expire(host),
-                Happening::Timer { timer } => at.tcp.expire(now, ConnId(timer)),
+                HostEvent::Timer { timer: PROGRAM_TIMER } => self.expire(host),
+                HostEvent::Timer { timer } => at.tcp.expire(now, ConnId(timer)),
             }
             self.settle(host);
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 use anabranch_onion::LossyCongestion;
-use anabranch_onion::conflux::Dealing;
+use anabranch_onion::conflux::LegScheduler;
 use anabranch_sim::onion::{
     ClientHostSettings, ClientLoad, Common, Cpu, Crypto, LinkLayer, NetworkDocuments, OnionNetwork,
     Pause, RelayDescription, RequestTime, Scenario, WebTimes,
@@ -163,7 +163,7 @@ const UDP: [(LossyCongestion, usize, Option<&str>); 4] = [
 ];
 
 fn udp((congestion, legs, schedule): (LossyCongestion, usize, Option<&str>)) -> Common {
-    let dealing = schedule.and_then(|text| Dealing::read(text, 8));
+    let dealing = schedule.and_then(|text| LegScheduler::read(text, 8));
     Common { udp_or: Some(congestion), legs, dealing, ..Common::default() }
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anabranch_onion::circmgr::Selection;
-use anabranch_onion::conflux::{Dealing, Design};
+use anabranch_onion::conflux::{Design, LegScheduler};
 use anabranch_sim::onion::{
     Common, ConsensusRelays, Crypto, Keyring, LineRates, NetworkDocuments, NetworkPlan,
     PublicRates, QuantileTable, RelaySample, planetlab_delays,
@@ -94,7 +94,7 @@ fn every_design_downloads_and_with_one_path_is_tor() {
 #[test]
 fn schedules_and_congestion_control_change_the_run() {
     let with = |schedule: Option<&str>, name: &str, congestion_control| {
-        let dealing = schedule.map(|text| Dealing::read(text, 2).unwrap());
+        let dealing = schedule.map(|text| LegScheduler::read(text, 2).unwrap());
         let common = Common { dealing, legs: 2, design: name.parse().unwrap(), ..plan().common };
         run(&NetworkPlan { common, congestion_control, ..plan() })
     };

@@ -1,6 +1,6 @@
 //! Event loops of a splitter and of a far end, which is our program in front of a server. The
 //! logic of a splitter is `anabranch_comps::Core`, and the logic of a far end is
-//! `anabranch_tunnel::Far`. This crate adds sockets, timers and routes to both.
+//! `anabranch_tunnel::FarSide`. This crate adds sockets, timers and routes to both.
 //!
 //! * **The splitter.** [`split`] is its driver. [`paths`] parses a user's `--path` and finds the
 //!   route out of this machine; [`socks`] implements the dialogue with SOCKS5 proxies.

@@ -6,8 +6,8 @@
 //!
 //! Numbers in parentheses are lengths in bytes. The AEAD's nonce is the full 64-bit number of the
 //! block in its direction, so it never repeats. The number's lowest 24 bits and the length are
-//! masked as QUIC masks packet numbers (RFC 9001, section 5.4), with the tag as the sample. The key
-//! changes after 65,536 blocks, which contain at most about 1 GiB. Each key is derived from a
+//! masked as QUIC masks packet numbers (RFC 9001, section 5.4), with the tag as the sample. The
+//! key changes after 65,536 blocks, which contain at most about 1 GiB. Each key is derived from a
 //! secret, and each secret from its predecessor, which is then discarded.
 
 use std::collections::VecDeque;

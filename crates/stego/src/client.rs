@@ -108,7 +108,7 @@ pub struct Client<R> {
     answers: AnswerSizes,
     /// Time at which a block from the server last arrived. Until the first block, the time of the
     /// first [`Core::poll`]; `None` before that call.
-    heard: Option<Time>,
+    last_arrival: Option<Time>,
     /// Time since which the streams of both directions have ended; `None` before.
     done: Option<Time>,
     /// Whether anything has changed since the last call of [`Client::work`].
@@ -156,7 +156,7 @@ impl<R: CryptoRng> Core for Client<R> {
 
     fn poll(&mut self, now: Time) -> Option<ClientOutput> {
         if self.outputs.is_empty() && (self.changed || self.timer.is_some_and(|due| now >= due)) {
-            self.heard.get_or_insert(now);
+            self.last_arrival.get_or_insert(now);
             self.changed = false;
             self.work(now);
             self.timer = self.next_work(now);
@@ -189,7 +189,7 @@ impl<R: CryptoRng> Client<R> {
             early: EarlyData::default(),
             next_path: None,
             answers,
-            heard: None,
+            last_arrival: None,
             done: None,
             changed: true,
             timer: None,
@@ -304,7 +304,7 @@ impl<R: CryptoRng> Client<R> {
 
     /// Returns the time at which the link is given up if the server stays silent.
     fn lost_at(&self, now: Time) -> Time {
-        self.heard.unwrap_or(now) + SURVIVES
+        self.last_arrival.unwrap_or(now) + SURVIVES
     }
 
     /// Returns the reason why the link has ended; `None` if it has not.

@@ -27,7 +27,7 @@ const PING: u8 = 5;
 /// Kind of a frame: the answer to a probe.
 const PONG: u8 = 6;
 /// Kind of a frame: the client's index of a connection.
-const SEAT: u8 = 7;
+const SLOT: u8 = 7;
 
 /// A decoded frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub(crate) enum Frame<'a> {
     Pong,
     /// The client's index of this connection. If the server still has an older connection with the
     /// same index, this one replaces it.
-    Seat(u64),
+    Slot(u64),
 }
 
 /// An acknowledgement of the other end's stream, with the limit of that stream.
@@ -95,7 +95,7 @@ impl<'a> Frame<'a> {
             ACK => Frame::Ack(Ack::read(bytes)?),
             PING => Frame::Ping,
             PONG => Frame::Pong,
-            SEAT => Frame::Seat(take_number(bytes)?),
+            SLOT => Frame::Slot(take_number(bytes)?),
             _ => return None,
         };
         Some(Some(frame))
@@ -122,9 +122,9 @@ impl<'a> Frame<'a> {
             Frame::Ack(ack) => ack.write(out),
             Frame::Ping => out.push(PING),
             Frame::Pong => out.push(PONG),
-            Frame::Seat(seat) => {
-                out.push(SEAT);
-                put_number(*seat, out);
+            Frame::Slot(slot) => {
+                out.push(SLOT);
+                put_number(*slot, out);
             }
         }
     }
@@ -225,7 +225,7 @@ mod tests {
             Frame::Ack(Ack::default()),
             Frame::Ping,
             Frame::Pong,
-            Frame::Seat(70),
+            Frame::Slot(70),
         ];
         let mut out = Vec::new();
         frames.iter().for_each(|frame| frame.write(&mut out));

@@ -59,7 +59,7 @@ pub(crate) struct Inbox {
     raised: Time,
     ended: bool,
     acknowledged_end: bool,
-    due: Due,
+    due: AckDue,
     /// Whether an acknowledgement waits until a message is sent for another reason.
     delays_acks: bool,
     /// For each connection, the number of blocks received over it, and how many times this number
@@ -75,7 +75,7 @@ enum Chunk {
 
 /// Time at which an acknowledgement is due, and number of chunks received since the last one.
 #[derive(Default)]
-struct Due {
+struct AckDue {
     at: Option<Time>,
     chunks: u32,
 }
@@ -97,7 +97,7 @@ impl Inbox {
             raised: Time::ZERO,
             ended: false,
             acknowledged_end: false,
-            due: Due::default(),
+            due: AckDue::default(),
             delays_acks: false,
             receipts: BTreeMap::new(),
         }
@@ -277,7 +277,7 @@ impl Inbox {
     /// Builds an acknowledgement with as many ranges and receipts as fit into `room` bytes.
     /// `written` is the length of the stream in the other direction so far.
     pub(crate) fn ack(&mut self, written: u64, room: usize) -> Ack {
-        self.due = Due::default();
+        self.due = AckDue::default();
         self.acknowledged_end = self.ended;
         // Each range and each block count consists of two numbers.
         let lists = room.saturating_sub(ACK_FIXED) / 16;

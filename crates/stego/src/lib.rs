@@ -51,6 +51,6 @@ pub use cover::{ConnId, Input};
 pub use keys::{BridgeKey, BridgeKeyError, ServerKey};
 pub use server::{LinkId, Server, ServerConfig, ServerOutput};
 pub use slot::{
-    Covers, Hiding, NotPicture, Object, Passed, Pictures, Profile, ProfileError, Refusal, Shape,
-    ShapeFault, Shapes, Site,
+    Covers, Hiding, NotPicture, Object, Pictures, Profile, ProfileError, RecordedPacket, Refusal,
+    Shape, ShapeFault, Shapes, Site,
 };

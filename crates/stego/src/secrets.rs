@@ -87,9 +87,9 @@ mod tests {
 
     #[test]
     fn a_chain_tells_apart_what_was_said_what_is_known_and_what_for() {
-        let chain = |name: &[u8], said: &[u8], known: u8| {
+        let chain = |name: &[u8], message: &[u8], known: u8| {
             let mut chain = Chain::new(name, &[1; 32]);
-            chain.absorb(said);
+            chain.absorb(message);
             chain.learn(&[known; 32]);
             chain.derive(b"up")
         };

@@ -115,7 +115,7 @@ struct LinkEntry {
     tokens: LinkTokens,
     paths: Vec<Option<ConnId>>,
     /// Time at which bytes from the link's client last arrived.
-    heard: Time,
+    last_arrival: Time,
     /// Time since which the streams of both directions have ended; `None` before.
     done: Option<Time>,
     timer: Time,
@@ -290,7 +290,7 @@ impl<R: CryptoRng> Server<R> {
         let ending = match (done, entry.link.is_reset()) {
             (true, _) => Some(Ending::Done),
             (_, true) => Some(Ending::Reset),
-            _ => (now >= entry.heard + SURVIVES).then_some(Ending::Lost),
+            _ => (now >= entry.last_arrival + SURVIVES).then_some(Ending::Lost),
         };
         if let Some(ending) = ending {
             return self.end(id, entry, ending);
@@ -315,7 +315,7 @@ impl<R: CryptoRng> Server<R> {
         let slots = slots.chain(overdue.map(|(due, _)| due));
         let done = entry.done.map(|since| since + LINGERS);
         let waits = entry.link.next_timeout(now).into_iter().chain(done).chain(slots);
-        waits.chain([entry.heard + SURVIVES]).min().unwrap_or(Time::MAX)
+        waits.chain([entry.last_arrival + SURVIVES]).min().unwrap_or(Time::MAX)
     }
 
     /// Closes the link whose stored bytes most exceed its allowance: its free share, and the bytes

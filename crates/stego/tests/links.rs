@@ -25,11 +25,11 @@ fn carried(
     let mut world = World::new(seed, profile, dsl(), fates);
     let mut task = Task::new(seed, up, down);
     world.carry(&mut task, MINUTES);
-    let took = world.over.since(Time::ZERO);
-    let came = [task.came[0].len(), task.came[1].len()];
-    assert!(task.is_whole(), "seed {seed}: {came:?} of {up} and {down} came, {:?}", world.ends);
-    assert_eq!(world.ends, [Some(Ending::Done); 2], "seed {seed}, {up} and {down}: {took:?}");
-    (world, took)
+    let elapsed = world.over.since(Time::ZERO);
+    let received = [task.received[0].len(), task.received[1].len()];
+    assert!(task.is_whole(), "seed {seed}: {received:?} of {up} and {down} came, {:?}", world.ends);
+    assert_eq!(world.ends, [Some(Ending::Done); 2], "seed {seed}, {up} and {down}: {elapsed:?}");
+    (world, elapsed)
 }
 
 #[test]
@@ -57,8 +57,8 @@ fn both_directions_at_once_do_not_hold_each_other_up() {
 
 #[test]
 fn ten_megabytes_pass_at_the_rate_of_the_line() {
-    let (world, took) = carried(1, "nosteg", (100, 10_000_000), all(Fate::Fine));
-    let rate = 10_000_000.0 / took.as_secs_f64();
+    let (world, elapsed) = carried(1, "nosteg", (100, 10_000_000), all(Fate::Fine));
+    let rate = 10_000_000.0 / elapsed.as_secs_f64();
     assert!(rate > 620_000.0, "{rate} B/s of 700,000");
     let down = world.crossed[1] as f64 / 10_000_000.0;
     assert!(down < 1.065, "{down} bytes down for each");
@@ -75,8 +75,8 @@ fn requests_and_answers_fill_the_line_and_cost_what_their_tier_costs() {
         ("http-text-short", 1.52, 0.09, 350_000.0),
     ];
     for (profile, most_down, most_up, least_rate) in most {
-        let (world, took) = carried(1, profile, (100, 3_000_000), all(Fate::Fine));
-        let rate = 3_000_000.0 / took.as_secs_f64();
+        let (world, elapsed) = carried(1, profile, (100, 3_000_000), all(Fate::Fine));
+        let rate = 3_000_000.0 / elapsed.as_secs_f64();
         let [up, down] = world.crossed.map(|bytes| bytes as f64 / 3_000_000.0);
         let (within, quick) = (down < most_down && up < most_up, rate > least_rate);
         assert!(within, "{profile}: {down} down, {up} up for each byte, TCP's own not counted");
@@ -96,8 +96,8 @@ fn answered(profile: &str, trip: u64, (piece, pieces): (usize, usize)) -> (Durat
         world.step(&mut task, until);
     }
     let asked = |world: &World| {
-        let said = world.said.values().flatten();
-        said.filter(|(way, _)| *way == 0).count()
+        let sent = world.sent.values().flatten();
+        sent.filter(|(way, _)| *way == 0).count()
     };
     let (began, before) = (world.now, asked(&world));
     for _ in 0..pieces {
@@ -110,13 +110,13 @@ fn answered(profile: &str, trip: u64, (piece, pieces): (usize, usize)) -> (Durat
     while !task.is_whole() {
         world.step(&mut task, Time::from_secs(60));
     }
-    let took = world.now.since(began);
+    let elapsed = world.now.since(began);
     // The last acknowledgements are still sent, and the server may still hold an answer.
     let rest = world.now + Duration::from_secs(3);
     while world.now < rest {
         world.step(&mut task, rest);
     }
-    (took, asked(&world) - before)
+    (elapsed, asked(&world) - before)
 }
 
 #[test]
@@ -128,8 +128,8 @@ fn a_short_answer_takes_few_requests_and_a_long_one_that_begins_small_as_many_as
     ] {
         let (_, requests) = answered(profile, 85, (20_000, 1));
         assert!(requests <= few, "{profile}: {requests}");
-        let (took, _) = answered(profile, 450, (16_384, 120));
-        let rate = 120.0 * 16_384.0 / took.as_secs_f64();
+        let (elapsed, _) = answered(profile, 450, (16_384, 120));
+        let rate = 120.0 * 16_384.0 / elapsed.as_secs_f64();
         assert!(rate > least, "{profile}: {rate} B/s of 700,000");
     }
 }
@@ -138,15 +138,15 @@ fn a_short_answer_takes_few_requests_and_a_long_one_that_begins_small_as_many_as
 fn connections_have_their_shapes_to_the_byte_and_carry_both_ways() {
     let shapes = anabranch_stego::Shapes::recorded();
     for (up, down) in [(600_000, 100), (100, 3_000_000), (300_000, 300_000)] {
-        let (world, took) = carried(1, "embed", (up, down), all(Fate::Fine));
-        for said in world.said.values() {
+        let (world, elapsed) = carried(1, "embed", (up, down), all(Fate::Fine));
+        for sent in world.sent.values() {
             let of = |shape: &anabranch_stego::Shape| {
                 let steps = shape.steps().iter().map(|step| (usize::from(!step.up), step.bytes));
-                steps.take(said.len()).eq(said.iter().copied())
+                steps.take(sent.len()).eq(sent.iter().copied())
             };
-            assert!(shapes.all().iter().any(of), "{said:?}");
+            assert!(shapes.all().iter().any(of), "{sent:?}");
         }
-        let rate = (up + down) as f64 / took.as_secs_f64();
+        let rate = (up + down) as f64 / elapsed.as_secs_f64();
         let least = if down > up { 250_000.0 } else { 20_000.0 };
         assert!(rate > least, "{rate} B/s, {:?} bytes", world.crossed);
     }
@@ -186,7 +186,7 @@ fn an_idle_link_asks_now_and_then_and_is_answered_at_once() {
     assert!(idle.iter().all(|&bytes| bytes < 40_000), "{idle:?} bytes in 100 s");
     let asked = world.now;
     task.add_down(600);
-    while task.came[1].len() < 600 {
+    while task.received[1].len() < 600 {
         world.step(&mut task, Time::from_secs(200));
     }
     let waited = world.now.since(asked);
@@ -220,8 +220,8 @@ fn connections_killed_at_random_cost_no_byte() {
 /// Transfers `down` bytes to the client over connections with these `fates`. Returns the goodput
 /// as a share of the goodput over connections that do not fail. Also prints both durations.
 fn share(profile: &str, down: usize, fates: fn() -> Fates) -> f64 {
-    let took = |fates| carried(1, profile, (1_000, down), fates).1.as_secs_f64();
-    let (free, under) = (took(all(Fate::Fine)), took(fates()));
+    let elapsed = |fates| carried(1, profile, (1_000, down), fates).1.as_secs_f64();
+    let (free, under) = (elapsed(all(Fate::Fine)), elapsed(fates()));
     println!("{profile}, {down} bytes: {free:.2} s, {under:.2} s under it, {:.3}", free / under);
     free / under
 }
@@ -276,12 +276,12 @@ fn few_connections_frozen_or_killed_bring_all_and_how_soon_is_told() {
 
 #[test]
 fn connections_that_all_freeze_and_are_few_cost_no_byte_either() {
-    let (world, took) = carried(1, "nosteg", (1_000, 300_000), all(Fate::Frozen(15_000)));
+    let (world, elapsed) = carried(1, "nosteg", (1_000, 300_000), all(Fate::Frozen(15_000)));
     // Six simultaneous connections carry 15 kB each, and are given up after some seconds.
-    assert!(took < Duration::from_secs(60), "{took:?}");
+    assert!(elapsed < Duration::from_secs(60), "{elapsed:?}");
     assert!(world.crossed[1] < 2_000_000, "{} bytes went down", world.crossed[1]);
-    let (_, took) = carried(2, "nosteg", (100_000, 300_000), all(Fate::Frozen(15_000)));
-    assert!(took < Duration::from_secs(60), "{took:?}");
+    let (_, elapsed) = carried(2, "nosteg", (100_000, 300_000), all(Fate::Frozen(15_000)));
+    assert!(elapsed < Duration::from_secs(60), "{elapsed:?}");
 }
 
 #[test]
@@ -301,8 +301,11 @@ fn a_link_survives_minutes_without_any_connection() {
         3.0..240.0 => Fate::Hole,
         _ => Fate::Fine,
     });
-    let (world, took) = carried(2, "nosteg", (500_000, 4_000_000), fates);
-    assert!(took > Duration::from_secs(240) && took < Duration::from_secs(270), "{took:?}");
+    let (world, elapsed) = carried(2, "nosteg", (500_000, 4_000_000), fates);
+    assert!(
+        elapsed > Duration::from_secs(240) && elapsed < Duration::from_secs(270),
+        "{elapsed:?}"
+    );
     assert!(world.dialled < 300, "{}", world.dialled);
 }
 
@@ -314,15 +317,15 @@ fn a_link_goes_on_soon_after_an_outage_in_which_nobody_answered() {
         3.0..33.0 => Fate::Unanswered,
         _ => Fate::Fine,
     });
-    let (_, took) = carried(2, "nosteg", (500_000, 4_000_000), fates);
-    assert!(took > Duration::from_secs(33) && took < Duration::from_secs(65), "{took:?}");
+    let (_, elapsed) = carried(2, "nosteg", (500_000, 4_000_000), fates);
+    assert!(elapsed > Duration::from_secs(33) && elapsed < Duration::from_secs(65), "{elapsed:?}");
     // At the beginning, no connection is answered either.
     let fates: Fates = Box::new(|_, now, _| match now.secs_f64() {
         0.0..15.0 => Fate::Unanswered,
         _ => Fate::Fine,
     });
-    let (_, took) = carried(2, "http-opaque", (5_000, 40_000), fates);
-    assert!(took > Duration::from_secs(15) && took < Duration::from_secs(35), "{took:?}");
+    let (_, elapsed) = carried(2, "http-opaque", (5_000, 40_000), fates);
+    assert!(elapsed > Duration::from_secs(15) && elapsed < Duration::from_secs(35), "{elapsed:?}");
 }
 
 #[test]
@@ -355,9 +358,9 @@ fn a_long_fat_line_is_filled_and_windows_grow_for_it() {
     let mut task = Task::new(4, 10, 40_000_000);
     world.carry(&mut task, MINUTES);
     assert!(task.is_whole());
-    let took = world.over;
+    let elapsed = world.over;
     // Each of the six connections has 128 KiB under way at most: 5.2 MB/s.
-    let rate = 40_000_000.0 / took.secs_f64();
+    let rate = 40_000_000.0 / elapsed.secs_f64();
     assert!(rate > 3_500_000.0, "{rate}");
 }
 
@@ -396,8 +399,8 @@ fn a_visitor_of_the_web_is_handed_over_with_every_byte_that_he_said() {
         assert_eq!(world.server.poll(world.now), None);
         world.server.handle(world.now, Input::Bytes(id, &[*byte]));
     }
-    let told = world.server.poll(world.now);
-    assert_eq!(told, Some(ServerOutput::Stranger(id, request.to_vec())));
+    let report = world.server.poll(world.now);
+    assert_eq!(report, Some(ServerOutput::Stranger(id, request.to_vec())));
     assert_eq!(world.server.give_up(id), None, "he is known for what he is");
     world.server.handle(world.now, Input::Bytes(slow, b"GET /"));
     assert_eq!(world.server.give_up(slow), Some(b"GET /".to_vec()));

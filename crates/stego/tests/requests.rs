@@ -52,7 +52,7 @@ impl Loads {
 
     fn step(&mut self, until: Time) {
         self.world.step(&mut self.task, until);
-        while self.task.came[0].len() >= (self.answered + 1) * CELL {
+        while self.task.received[0].len() >= (self.answered + 1) * CELL {
             self.task.add_down(length(self.answered));
             self.answered += 1;
         }
@@ -76,15 +76,15 @@ impl Loads {
 /// Loads three pages. Returns the requests, and the duration without the pauses between pages.
 fn loaded(profile: &str) -> (Requests, Duration) {
     let mut loads = Loads::new(profile);
-    let (before, mut took) = (loads.world.asked, Duration::ZERO);
+    let (before, mut elapsed) = (loads.world.asked, Duration::ZERO);
     for _ in 0..PAGES {
         let began = loads.world.now;
         loads.fetch(1);
         loads.fetch(OBJECTS - 1);
-        took += loads.world.now.since(began);
+        elapsed += loads.world.now.since(began);
         loads.until(loads.world.now + THINKS);
     }
-    (loads.world.asked.since(before), took)
+    (loads.world.asked.since(before), elapsed)
 }
 
 /// Results of each profile for the same pages before requests were coalesced: number of POSTs,
@@ -102,13 +102,13 @@ fn pages_are_asked_for_in_few_requests_and_as_quickly() {
     // All objects of a page except the first are requested in one POST. A connection of 12,000
     // bytes carries two POSTs.
     for (profile, posts, gets, kilobytes, millis) in BEFORE {
-        let (asked, took) = loaded(profile);
-        println!("{profile}: {asked:?} in {took:?}");
+        let (asked, elapsed) = loaded(profile);
+        println!("{profile}: {asked:?} in {elapsed:?}");
         let short = profile.ends_with("short");
         assert!(asked.posts <= if short { 7 } else { PAGES } && asked.posts < posts, "{asked:?}");
         assert!(asked.gets < gets && asked.bytes < kilobytes * 1_000, "{profile}: {asked:?}");
         let most = Duration::from_millis(if short { millis * 6 / 5 } else { millis });
-        assert!(took <= most, "{profile}: {took:?}");
+        assert!(elapsed <= most, "{profile}: {elapsed:?}");
     }
 }
 

@@ -22,7 +22,7 @@ const PEER: Seq = Seq(u32::MAX - 1);
 const OURS: Seq = Seq(u32::MAX - 2_000);
 
 /// A connection and the peer's part of its state.
-struct Played {
+struct PeerScript {
     now: Time,
     tcp: Connection,
     window: u16,
@@ -39,12 +39,12 @@ struct Offer {
 
 const MODERN: Offer = Offer { sack: true, scale: Some(7), stamps: true };
 
-impl Played {
+impl PeerScript {
     /// Returns an open connection on which no data was sent yet.
-    fn open(config: &Config, offer: Offer) -> Played {
+    fn open(config: &Config, offer: Offer) -> PeerScript {
         let now = Time::from_secs(1);
         let ports = Ports { local: 1, remote: 2 };
-        let mut played = Played {
+        let mut played = PeerScript {
             now,
             tcp: Connection::connect(now, config, ports, OURS),
             window: 60_000,
@@ -66,8 +66,8 @@ impl Played {
         played
     }
 
-    fn modern() -> Played {
-        Played::open(&Config::default(), MODERN)
+    fn modern() -> PeerScript {
+        PeerScript::open(&Config::default(), MODERN)
     }
 
     /// Returns a segment of the peer at offset `at`, which acknowledges our data up to `ack`.
@@ -105,8 +105,8 @@ impl Played {
         self.sack(segments, &[])
     }
 
-    /// Processes an acknowledgement as [`Played::ack`] does, with SACK blocks that are given in
-    /// full segments.
+    /// Processes an acknowledgement as [`PeerScript::ack`] does, with SACK blocks that are given
+    /// in full segments.
     fn sack(&mut self, segments: u64, blocks: &[(u64, u64)]) -> Vec<Segment> {
         let mut segment = self.segment(1, place(segments));
         let mut sack = SackBlocks::default();
@@ -157,7 +157,7 @@ fn range(from: u64, until: u64) -> Vec<u64> {
 
 #[test]
 fn the_first_window_is_that_of_rfc_6928_and_grows_by_what_is_acknowledged() {
-    let mut played = Played::modern();
+    let mut played = PeerScript::modern();
     assert_eq!(numbers(&played.write(60)), range(0, u64::from(INIT_CWND)));
     played.now += RTT;
     assert_eq!(numbers(&played.ack(2)), range(10, 14));
@@ -166,7 +166,7 @@ fn the_first_window_is_that_of_rfc_6928_and_grows_by_what_is_acknowledged() {
 
 #[test]
 fn three_segments_after_a_gap_repair_it_at_once() {
-    let mut played = Played::modern();
+    let mut played = PeerScript::modern();
     played.write(60);
     played.now += RTT;
     assert_eq!(numbers(&played.sack(0, &[(1, 2)])), [10], "RFC 3042: a new one for each");
@@ -179,7 +179,7 @@ fn three_segments_after_a_gap_repair_it_at_once() {
 
 #[test]
 fn fewer_than_three_mark_a_loss_when_the_reordering_window_has_passed() {
-    let mut played = Played::modern();
+    let mut played = PeerScript::modern();
     played.write(10);
     played.now += RTT;
     assert_eq!(numbers(&played.sack(0, &[(9, 10)])), []);
@@ -191,7 +191,7 @@ fn fewer_than_three_mark_a_loss_when_the_reordering_window_has_passed() {
 
 #[test]
 fn a_reordered_segment_is_no_loss_once_reordering_was_seen() {
-    let mut played = Played::modern();
+    let mut played = PeerScript::modern();
     played.write(60);
     played.now += RTT;
     played.sack(0, &[(1, 3)]);
@@ -206,7 +206,7 @@ fn a_reordered_segment_is_no_loss_once_reordering_was_seen() {
 
 #[test]
 fn a_lost_retransmission_is_sent_again_without_a_timeout() {
-    let mut played = Played::modern();
+    let mut played = PeerScript::modern();
     played.write(60);
     played.now += RTT;
     let again = played.sack(0, &[(1, 8)]);
@@ -222,7 +222,7 @@ fn a_lost_retransmission_is_sent_again_without_a_timeout() {
 
 #[test]
 fn recovery_sends_in_proportion_to_what_arrives() {
-    let mut played = Played::modern();
+    let mut played = PeerScript::modern();
     played.write(200);
     played.now += RTT;
     (1..=20).for_each(|acked| drop(played.ack(acked)));
@@ -243,7 +243,7 @@ fn recovery_sends_in_proportion_to_what_arrives() {
 
 #[test]
 fn a_lost_tail_is_probed_after_two_round_trips() {
-    let mut played = Played::modern();
+    let mut played = PeerScript::modern();
     played.write(3);
     let (span, sent) = played.wait();
     assert_eq!(span, 2 * RTT + TIMEOUT_MIN);
@@ -257,7 +257,7 @@ fn a_lost_tail_is_probed_after_two_round_trips() {
 
 #[test]
 fn a_single_segment_is_probed_when_its_acknowledgement_cannot_be_delayed_any_more() {
-    let mut played = Played::modern();
+    let mut played = PeerScript::modern();
     played.write(1);
     let (span, sent) = played.wait();
     // RFC 8985, section 7.2: the probe is sent not later than the retransmission timeout, which it
@@ -270,14 +270,14 @@ fn a_single_segment_is_probed_when_its_acknowledgement_cannot_be_delayed_any_mor
 
 #[test]
 fn a_probe_sends_new_data_where_there_is_some() {
-    let mut played = Played::modern();
+    let mut played = PeerScript::modern();
     played.write(20);
     assert_eq!(numbers(&played.wait().1), [10]);
 }
 
 #[test]
 fn a_probe_that_repaired_a_loss_reduces_the_window() {
-    let mut played = Played::modern();
+    let mut played = PeerScript::modern();
     played.write(10);
     played.wait();
     played.now += RTT;
@@ -288,7 +288,7 @@ fn a_probe_that_repaired_a_loss_reduces_the_window() {
     played.ack(11);
     assert_eq!(played.tcp.view(played.now).snd_cwnd, 14, "no duplicate was reported");
     // For comparison: the peer reports that the probe was a duplicate.
-    let mut played = Played::modern();
+    let mut played = PeerScript::modern();
     played.write(10);
     played.wait();
     played.now += RTT;
@@ -302,7 +302,7 @@ fn a_probe_that_repaired_a_loss_reduces_the_window() {
 
 #[test]
 fn timeouts_double_and_the_peer_is_given_up_in_the_end() {
-    let mut played = Played::modern();
+    let mut played = PeerScript::modern();
     played.write(10);
     played.wait();
     let (mut spans, mut last) = (Vec::new(), played.now);
@@ -325,7 +325,7 @@ fn timeouts_double_and_the_peer_is_given_up_in_the_end() {
 
 #[test]
 fn an_early_timeout_is_undone_when_the_originals_arrive() {
-    let mut played = Played::modern();
+    let mut played = PeerScript::modern();
     played.write(60);
     played.wait();
     let before = played.tcp.view(played.now).snd_cwnd;
@@ -342,7 +342,7 @@ fn an_early_timeout_is_undone_when_the_originals_arrive() {
 
 #[test]
 fn a_recovery_that_was_not_needed_is_undone_by_the_report_of_duplicates() {
-    let mut played = Played::open(&Config { timestamps: false, ..Config::default() }, MODERN);
+    let mut played = PeerScript::open(&Config { timestamps: false, ..Config::default() }, MODERN);
     let mss = 1460;
     assert_eq!(played.tcp.write(&vec![7; 60 * mss]), 60 * mss);
     played.poll();
@@ -368,7 +368,7 @@ fn a_recovery_that_was_not_needed_is_undone_by_the_report_of_duplicates() {
 
 #[test]
 fn a_retransmission_of_the_last_recovery_does_not_undo_the_next_one() {
-    let mut played = Played::modern();
+    let mut played = PeerScript::modern();
     played.write(60);
     played.now += RTT;
     assert_eq!(numbers(&played.sack(0, &[(1, 10)])), [0, 10, 11, 12, 13, 14, 15]);
@@ -389,7 +389,7 @@ fn a_retransmission_of_the_last_recovery_does_not_undo_the_next_one() {
 
 #[test]
 fn a_peer_that_drops_what_it_reported_gets_it_again() {
-    let mut played = Played::modern();
+    let mut played = PeerScript::modern();
     played.write(10);
     played.now += RTT;
     played.sack(0, &[(1, 10)]);
@@ -408,7 +408,7 @@ fn a_peer_that_drops_what_it_reported_gets_it_again() {
 #[test]
 fn without_sack_three_duplicates_repair_a_gap_and_partial_acknowledgements_the_next() {
     let offer = Offer { sack: false, scale: None, stamps: true };
-    let mut played = Played::open(&Config::default(), offer);
+    let mut played = PeerScript::open(&Config::default(), offer);
     played.write(60);
     played.now += RTT;
     assert_eq!(numbers(&played.ack(0)), [10], "RFC 3042: a new one for each");
@@ -422,7 +422,7 @@ fn without_sack_three_duplicates_repair_a_gap_and_partial_acknowledgements_the_n
 #[test]
 fn reno_halves_where_cubic_keeps_seven_tenths() {
     let config = Config { congestion: Congestion::RENO, ..Config::default() };
-    let mut played = Played::open(&config, MODERN);
+    let mut played = PeerScript::open(&config, MODERN);
     played.write(60);
     played.now += RTT;
     played.sack(0, &[(1, 4)]);
@@ -431,7 +431,7 @@ fn reno_halves_where_cubic_keeps_seven_tenths() {
 
 #[test]
 fn a_closed_window_is_probed_ever_more_rarely_until_it_opens() {
-    let mut played = Played::modern();
+    let mut played = PeerScript::modern();
     played.write(2);
     played.now += RTT;
     played.window = 0;
@@ -454,7 +454,7 @@ fn a_closed_window_is_probed_ever_more_rarely_until_it_opens() {
 #[test]
 fn a_small_window_is_no_reason_for_small_segments() {
     let offer = Offer { scale: None, ..MODERN };
-    let mut played = Played::open(&Config::default(), offer);
+    let mut played = PeerScript::open(&Config::default(), offer);
     played.write(2);
     played.now += RTT;
     played.window = 1_000;
@@ -466,19 +466,19 @@ fn a_small_window_is_no_reason_for_small_segments() {
 
 #[test]
 fn windows_are_scaled_as_both_sides_agreed() {
-    let mut played = Played::modern();
+    let mut played = PeerScript::modern();
     played.now += RTT;
     played.window = 40;
     played.ack(0);
     assert_eq!(numbers(&played.write(6)), [0, 1, 2], "40 << 7 is 5120 bytes");
-    let mut played = Played::open(&Config::default(), Offer { scale: None, ..MODERN });
+    let mut played = PeerScript::open(&Config::default(), Offer { scale: None, ..MODERN });
     let sent = played.write(1);
     assert_eq!(sent[0].window, u16::MAX, "without the option nothing is shifted");
 }
 
 #[test]
 fn acknowledgements_stand_for_two_segments_or_wait() {
-    let mut played = Played::modern();
+    let mut played = PeerScript::modern();
     let mut at = 0;
     // At the beginning of a connection, each segment is acknowledged at once.
     while played.receive(at, &[1; MSS]).len() == 1 {
@@ -495,7 +495,7 @@ fn acknowledgements_stand_for_two_segments_or_wait() {
 
 #[test]
 fn gaps_and_duplicates_are_reported_at_once() {
-    let mut played = Played::modern();
+    let mut played = PeerScript::modern();
     let blocks = |sent: &[Segment]| {
         let sack = sent[0].options.sack;
         let offset = |seq: Seq| u64::from(seq.0.wrapping_sub(PEER.at(1).0));
@@ -513,7 +513,7 @@ fn gaps_and_duplicates_are_reported_at_once() {
 #[test]
 fn data_out_of_order_is_shown_early_and_read_in_order() {
     let config = Config { early: true, ..Config::default() };
-    let mut played = Played::open(&config, MODERN);
+    let mut played = PeerScript::open(&config, MODERN);
     played.receive(3, b"def");
     played.receive(4, b"efgh");
     assert_eq!(played.tcp.early(), Some((3, b"def".to_vec())));
@@ -528,7 +528,7 @@ fn data_out_of_order_is_shown_early_and_read_in_order() {
 #[test]
 fn a_window_that_reading_opens_is_announced() {
     let config = Config { receive_buffer: 4 * MSS, ..Config::default() };
-    let mut played = Played::open(&config, MODERN);
+    let mut played = PeerScript::open(&config, MODERN);
     for at in 0..4 {
         played.receive(at * MSS as u64, &[1; MSS]);
     }
@@ -542,7 +542,7 @@ fn a_window_that_reading_opens_is_announced() {
 
 #[test]
 fn old_timestamps_are_dropped_and_acknowledged() {
-    let mut played = Played::modern();
+    let mut played = PeerScript::modern();
     played.receive(0, b"new");
     let mut old = played.segment(4, 1);
     old.payload = b"old".to_vec();
@@ -553,7 +553,7 @@ fn old_timestamps_are_dropped_and_acknowledged() {
 
 #[test]
 fn only_an_exact_reset_counts() {
-    let mut played = Played::modern();
+    let mut played = PeerScript::modern();
     let reset = |at| Segment { flags: Flags::RST, ..played.segment(at, 0) };
     let (guess, blind, exact) = (reset(500), reset(10_000_000), reset(1));
     let answer = played.take(guess);
@@ -566,7 +566,7 @@ fn only_an_exact_reset_counts() {
 
 #[test]
 fn a_syn_or_a_foreign_acknowledgement_is_challenged() {
-    let mut played = Played::modern();
+    let mut played = PeerScript::modern();
     let syn = Segment { flags: Flags::SYN, ..played.segment(1, 0) };
     assert_eq!(played.take(syn).len(), 1);
     played.now += Duration::from_secs(1);
@@ -578,7 +578,7 @@ fn a_syn_or_a_foreign_acknowledgement_is_challenged() {
 
 #[test]
 fn the_side_that_closes_first_waits_for_old_segments() {
-    let mut played = Played::modern();
+    let mut played = PeerScript::modern();
     played.tcp.close();
     let fin = played.poll();
     assert!(fin[0].flags.has(Flags::FIN));
@@ -597,7 +597,7 @@ fn the_side_that_closes_first_waits_for_old_segments() {
 
 #[test]
 fn both_sides_may_close_at_once() {
-    let mut played = Played::modern();
+    let mut played = PeerScript::modern();
     played.tcp.close();
     played.poll();
     let fin = Segment { flags: Flags::FIN | Flags::ACK, ..played.segment(1, 1) };
@@ -610,7 +610,7 @@ fn both_sides_may_close_at_once() {
 
 #[test]
 fn a_repeated_fin_may_be_the_acknowledgement_of_ours() {
-    let mut played = Played::modern();
+    let mut played = PeerScript::modern();
     played.tcp.close();
     played.poll();
     let fin = Segment { flags: Flags::FIN | Flags::ACK, ..played.segment(1, 1) };
@@ -623,7 +623,7 @@ fn a_repeated_fin_may_be_the_acknowledgement_of_ours() {
 
 #[test]
 fn the_side_that_closes_second_is_done_with_the_acknowledgement() {
-    let mut played = Played::modern();
+    let mut played = PeerScript::modern();
     let fin = Segment { flags: Flags::FIN | Flags::ACK, ..played.segment(1, 1) };
     played.take(fin);
     assert_eq!((played.tcp.state(), played.tcp.is_finished()), (State::CloseWait, true));
@@ -680,7 +680,7 @@ fn a_refused_connection_ends_and_an_unanswered_one_gives_up() {
 
 #[test]
 fn an_abort_resets_the_peer() {
-    let mut played = Played::modern();
+    let mut played = PeerScript::modern();
     played.write(1);
     played.tcp.abort();
     let sent = played.poll();
@@ -690,7 +690,7 @@ fn an_abort_resets_the_peer() {
 
 #[test]
 fn a_window_that_is_not_used_does_not_grow() {
-    let mut played = Played::modern();
+    let mut played = PeerScript::modern();
     for round in 0..100 {
         // Two segments per round trip are sent, with a window of ten segments.
         played.write(2);
@@ -702,7 +702,7 @@ fn a_window_that_is_not_used_does_not_grow() {
 
 #[test]
 fn a_window_shrinks_while_nothing_is_sent() {
-    let mut played = Played::modern();
+    let mut played = PeerScript::modern();
     played.write(70);
     for round in [1..=10, 11..=30, 31..=70] {
         played.now += RTT;
@@ -716,7 +716,7 @@ fn a_window_shrinks_while_nothing_is_sent() {
 #[test]
 fn paced_segments_are_spread_over_the_round_trip() {
     let config = Config { pacing: true, ..Config::default() };
-    let mut played = Played::open(&config, MODERN);
+    let mut played = PeerScript::open(&config, MODERN);
     let (start, mut sent) = (played.now, played.write(20).len());
     while sent < 10 {
         sent += played.wait().1.len();
@@ -728,7 +728,7 @@ fn paced_segments_are_spread_over_the_round_trip() {
 
 #[test]
 fn the_view_is_that_of_tcp_info() {
-    let mut played = Played::modern();
+    let mut played = PeerScript::modern();
     played.write(60);
     let view = played.tcp.view(played.now);
     assert_eq!((view.snd_cwnd, view.unacked, view.mss), (10, 10, MSS as u32));

@@ -37,9 +37,9 @@ fn a_request_in_the_syn_is_answered_within_one_round_trip() {
     assert_eq!(answers[1].payload, b"answer");
     let now = now + RTT / 2;
     answers.into_iter().for_each(|segment| client.handle(now, segment));
-    let mut heard = Vec::new();
-    client.read_all(&mut heard);
-    assert_eq!(heard, b"answer");
+    let mut received = Vec::new();
+    client.read_all(&mut received);
+    assert_eq!(received, b"answer");
     // The rest of the request follows, and the data of the SYN are not sent again.
     let rest: Vec<u8> =
         std::iter::from_fn(|| client.poll(now)).flat_map(|segment| segment.payload).collect();
@@ -104,9 +104,9 @@ fn data_that_overtake_the_answer_to_the_syn_are_read_when_it_arrives() {
         assert_eq!(client.readable(), 0);
         client.handle(now, segment);
     }
-    let mut heard = Vec::new();
-    client.read_all(&mut heard);
-    assert!(heard == answer, "{} of {} bytes", heard.len(), answer.len());
+    let mut received = Vec::new();
+    client.read_all(&mut received);
+    assert!(received == answer, "{} of {} bytes", received.len(), answer.len());
     assert_eq!((client.held(), client.is_finished()), (0, true));
 }
 
@@ -167,9 +167,9 @@ fn a_lost_syn_is_repeated_early_if_a_round_trip_time_is_expected() {
     assert!(again[0].flags.has(Flags::SYN | Flags::ACK), "{again:?}");
     let now = began + RTT;
     sent.into_iter().chain(again).for_each(|segment| client.handle(now, segment));
-    let mut heard = Vec::new();
-    client.read_all(&mut heard);
-    assert_eq!((&heard[..], client.state()), (&b"answer"[..], State::Established));
+    let mut received = Vec::new();
+    client.read_all(&mut received);
+    assert_eq!((&received[..], client.state()), (&b"answer"[..], State::Established));
     let now = now + RTT / 2;
     conformance::drain(&mut client, now).into_iter().for_each(|one| server.handle(now, one));
     // Timestamps show which of the answers the client has acknowledged.
@@ -217,9 +217,9 @@ fn the_first_segments_are_sent_twice_and_later_ones_once() {
     // changes nothing.
     let now = Time::from_secs(1) + RTT;
     first.into_iter().chain(copies).for_each(|segment| client.handle(now, segment));
-    let mut heard = Vec::new();
-    client.read_all(&mut heard);
-    assert!(heard == answer, "{} bytes", heard.len());
+    let mut received = Vec::new();
+    client.read_all(&mut received);
+    assert!(received == answer, "{} bytes", received.len());
     assert_eq!(client.stats().duplicates, 1);
     let now = now + RTT / 2;
     conformance::drain(&mut client, now).into_iter().for_each(|one| server.handle(now, one));

@@ -139,9 +139,9 @@ impl Net {
     /// Downloads `total` bytes. Returns the duration.
     fn download(&mut self, total: u64) -> Duration {
         self.total = total;
-        let took = self.run(Duration::from_secs(600));
-        assert_eq!(self.received.len() as u64, total, "after {took:?}");
-        took
+        let elapsed = self.run(Duration::from_secs(600));
+        assert_eq!(self.received.len() as u64, total, "after {elapsed:?}");
+        elapsed
     }
 
     fn stats(&self) -> Stats {
@@ -232,9 +232,9 @@ fn a_leg_that_closes_takes_nothing_with_it() {
             end.answer_by(1 - closed);
         }
         let before = net.carried[closed];
-        let took = net.download(4 << 20);
+        let elapsed = net.download(4 << 20);
         assert_eq!(net.carried[closed], before);
-        assert!(took < Duration::from_secs(6), "{closed}: {took:?}");
+        assert!(elapsed < Duration::from_secs(6), "{closed}: {elapsed:?}");
     }
 }
 
@@ -246,9 +246,9 @@ fn a_leg_that_falls_silent_is_left_alone() {
         net.total = 4 << 20;
         net.run(MS * 900);
         net.dead = 1 << silent;
-        let took = net.download(4 << 20);
-        println!("{silent} silent: {took:?}, {:?}", net.stats());
-        assert!(took < Duration::from_secs(15), "{silent}: {took:?}");
+        let elapsed = net.download(4 << 20);
+        println!("{silent} silent: {elapsed:?}, {:?}", net.stats());
+        assert!(elapsed < Duration::from_secs(15), "{silent}: {elapsed:?}");
     }
 }
 

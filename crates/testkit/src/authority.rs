@@ -24,7 +24,7 @@ pub struct Authority {
 
 /// One relay of a consensus for a test.
 #[derive(Clone, Debug)]
-pub struct Listed {
+pub struct TestRelay {
     /// Nickname of the relay.
     pub nickname: String,
     /// RSA identity of the relay.
@@ -126,12 +126,12 @@ impl<R: CryptoRng> rand_core::RngCore for OldRng<'_, R> {
 
 impl<R: CryptoRng> rand_core::CryptoRng for OldRng<'_, R> {}
 
-impl Listed {
+impl TestRelay {
     /// Returns an entry for a relay that is both a guard and an exit, with this identity and
     /// microdescriptor.
     #[must_use]
-    pub fn exit(nickname: &str, rsa_identity: [u8; 20], microdesc: String) -> Listed {
-        Listed {
+    pub fn exit(nickname: &str, rsa_identity: [u8; 20], microdesc: String) -> TestRelay {
+        TestRelay {
             nickname: nickname.to_owned(),
             rsa_identity,
             microdesc,
@@ -148,7 +148,7 @@ impl Listed {
 #[must_use]
 pub fn unsigned_consensus(
     authorities: &[Authority],
-    relays: &[Listed],
+    relays: &[TestRelay],
     [after, fresh, until]: [u64; 3],
     params: &str,
 ) -> String {
@@ -161,7 +161,7 @@ pub fn unsigned_consensus(
         line(&mut text, "contact nobody");
         line(&mut text, &format!("vote-digest {id}"));
     }
-    let mut relays: Vec<&Listed> = relays.iter().collect();
+    let mut relays: Vec<&TestRelay> = relays.iter().collect();
     relays.sort_by_key(|relay| relay.rsa_identity);
     relays.into_iter().for_each(|relay| listed(&mut text, relay));
     line(&mut text, "directory-footer");
@@ -207,7 +207,7 @@ fn head([after, fresh, until]: [u64; 3], params: &str) -> String {
     text
 }
 
-fn listed(text: &mut String, relay: &Listed) {
+fn listed(text: &mut String, relay: &TestRelay) {
     let id = Base64Unpadded::encode_string(&relay.rsa_identity);
     line(text, &format!("r {} {id} 2038-01-01 00:00:00 {} 0", relay.nickname, relay.at));
     let digest = Base64Unpadded::encode_string(&sha256(relay.microdesc.as_bytes()));

@@ -23,12 +23,17 @@ pub const DELAY: Duration = Duration::from_millis(10);
 
 /// A client's address as a server sees it, in the form of the socket that the splitter uses: the
 /// session, and the address pair (tuple) that has the socket.
-pub type Seen = (SessionId, TupleId);
+pub type SeenAddress = (SessionId, TupleId);
 
-/// A model of a server. `hear` returns the server's answers to a datagram, each with its
+/// A model of a server. `receive` returns the server's answers to a datagram, each with its
 /// destination address.
 pub trait Server {
-    fn hear(&mut self, now: Time, from: Seen, datagram: &[u8]) -> Vec<(Seen, Vec<u8>)>;
+    fn receive(
+        &mut self,
+        now: Time,
+        from: SeenAddress,
+        datagram: &[u8],
+    ) -> Vec<(SeenAddress, Vec<u8>)>;
 }
 
 /// A datagram that the splitter has sent on a path.
@@ -41,8 +46,8 @@ pub struct Sent {
     pub datagram: Vec<u8>,
 }
 
-struct Flying {
-    seen: Seen,
+struct InFlightDatagram {
+    seen: SeenAddress,
     datagram: Vec<u8>,
 }
 
@@ -51,8 +56,8 @@ pub struct World<S> {
     pub server: S,
     pub now: Time,
     pub up: Vec<Link<Sent>>,
-    down: Vec<Link<Flying>>,
-    paths: BTreeMap<Seen, PathId>,
+    down: Vec<Link<InFlightDatagram>>,
+    paths: BTreeMap<SeenAddress, PathId>,
     pub sent: Vec<Sent>,
     pub events: Vec<(Time, Event)>,
     /// Datagrams that the splitter has returned to each client, with their times.
@@ -74,7 +79,7 @@ pub struct World<S> {
     /// For each of the splitter's address pairs (tuples), the name of its socket. A socket has the
     /// name of the first tuple that used it, or a free name. The server sees this name as the
     /// client's address.
-    sockets: BTreeMap<Seen, Seen>,
+    sockets: BTreeMap<SeenAddress, SeenAddress>,
 }
 
 pub fn client(number: u16) -> SocketAddr {
@@ -159,16 +164,16 @@ impl<S: Server> World<S> {
             .collect();
         let barred = self.barred.clone();
         for session in self.wanted.keys().copied().collect::<Vec<_>>() {
-            self.tell(Input::Resolved { session, found: true, barred: &barred });
+            self.feed(Input::Resolved { session, found: true, barred: &barred });
         }
     }
 
     /// Returns the name of the socket that `tuple` uses. Assigns a name if there is none.
-    fn socket(&mut self, tuple: Seen) -> Seen {
+    fn socket(&mut self, tuple: SeenAddress) -> SeenAddress {
         if let Some(name) = self.sockets.get(&tuple) {
             return *name;
         }
-        let free = |name: &Seen| !self.paths.contains_key(name);
+        let free = |name: &SeenAddress| !self.paths.contains_key(name);
         let mut names = (tuple.1.0..).map(|number| (tuple.0, TupleId(number)));
         let name = names.find(free).unwrap();
         self.sockets.insert(tuple, name);
@@ -210,7 +215,7 @@ impl<S: Server> World<S> {
     }
 
     /// Passes an input without datagrams to the splitter's core.
-    pub fn tell(&mut self, input: Input<'_>) {
+    pub fn feed(&mut self, input: Input<'_>) {
         self.core.handle(self.now, input);
         self.drain(&Batch::single(&[], 0));
     }
@@ -265,7 +270,7 @@ impl<S: Server> World<S> {
         for path in 0..self.up.len() {
             while let Some(sent) = self.up[path].pop(self.now) {
                 for (seen, datagram) in
-                    self.server.hear(self.now, (sent.session, sent.tuple), &sent.datagram)
+                    self.server.receive(self.now, (sent.session, sent.tuple), &sent.datagram)
                 {
                     self.answer(seen, datagram);
                 }
@@ -274,18 +279,21 @@ impl<S: Server> World<S> {
     }
 
     /// Sends a datagram from the server to a client's address that it has seen.
-    pub fn answer(&mut self, seen: Seen, datagram: Vec<u8>) {
+    pub fn answer(&mut self, seen: SeenAddress, datagram: Vec<u8>) {
         let path = self.paths[&seen].index();
         for _ in 0..1 + usize::from(self.duplicate) {
             let bytes = datagram.len() + 28;
-            let _ =
-                self.down[path].push(self.now, Flying { seen, datagram: datagram.clone() }, bytes);
+            let _ = self.down[path].push(
+                self.now,
+                InFlightDatagram { seen, datagram: datagram.clone() },
+                bytes,
+            );
         }
     }
 
     fn deliver_down(&mut self) {
         for path in 0..self.down.len() {
-            while let Some(Flying { seen: (session, tuple), datagram }) =
+            while let Some(InFlightDatagram { seen: (session, tuple), datagram }) =
                 self.down[path].pop(self.now)
             {
                 let batch = Batch::single(&datagram, 0);
@@ -367,13 +375,18 @@ pub fn numbered(number: u64) -> Vec<u8> {
 /// of the newest datagram, and drops replayed datagrams.
 #[derive(Default)]
 pub struct Follower {
-    newest: BTreeMap<SessionId, (Vec<u8>, Seen)>,
+    newest: BTreeMap<SessionId, (Vec<u8>, SeenAddress)>,
     pub accepted: usize,
     pub replays: usize,
 }
 
 impl Server for Follower {
-    fn hear(&mut self, _now: Time, from: Seen, datagram: &[u8]) -> Vec<(Seen, Vec<u8>)> {
+    fn receive(
+        &mut self,
+        _now: Time,
+        from: SeenAddress,
+        datagram: &[u8],
+    ) -> Vec<(SeenAddress, Vec<u8>)> {
         let newest = self.newest.entry(from.0).or_insert_with(|| (Vec::new(), from));
         if datagram == newest.0 {
             self.replays += 1;
@@ -391,11 +404,16 @@ impl Server for Follower {
 /// Caddy 2.6.
 #[derive(Default)]
 pub struct Stubborn {
-    first: BTreeMap<SessionId, Seen>,
+    first: BTreeMap<SessionId, SeenAddress>,
 }
 
 impl Server for Stubborn {
-    fn hear(&mut self, _now: Time, from: Seen, datagram: &[u8]) -> Vec<(Seen, Vec<u8>)> {
+    fn receive(
+        &mut self,
+        _now: Time,
+        from: SeenAddress,
+        datagram: &[u8],
+    ) -> Vec<(SeenAddress, Vec<u8>)> {
         vec![(*self.first.entry(from.0).or_insert(from), datagram.to_vec())]
     }
 }
@@ -404,7 +422,12 @@ impl Server for Stubborn {
 pub struct Mute;
 
 impl Server for Mute {
-    fn hear(&mut self, _now: Time, _from: Seen, _datagram: &[u8]) -> Vec<(Seen, Vec<u8>)> {
+    fn receive(
+        &mut self,
+        _now: Time,
+        _from: SeenAddress,
+        _datagram: &[u8],
+    ) -> Vec<(SeenAddress, Vec<u8>)> {
         Vec::new()
     }
 }

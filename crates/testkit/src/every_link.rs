@@ -30,8 +30,8 @@ pub trait LinkEnds {
     fn shakes_hands(&self) -> bool;
 
     /// Delivers everything that both ends have sent. Appends the data that each end reads to its
-    /// vector in `came`.
-    fn settle(&mut self, came: &mut [Vec<u8>; 2]);
+    /// vector in `received`.
+    fn settle(&mut self, received: &mut [Vec<u8>; 2]);
 }
 
 /// Returns a unit (cell) of `length` bytes: lane (stream in the link), command, number, and bytes
@@ -59,7 +59,7 @@ pub fn conforms<P: LinkEnds>(name: &str, mut make: impl FnMut() -> P) {
 }
 
 fn units_come_once_and_in_the_order_that_is_promised(pair: &mut impl LinkEnds, name: &str) {
-    let (length, mut came) = (pair.unit(), [Vec::new(), Vec::new()]);
+    let (length, mut received) = (pair.unit(), [Vec::new(), Vec::new()]);
     let [promises, theirs] = [0, 1].map(|end| pair.link(end).promises());
     let same = [promises.whole == theirs.whole, promises.lanes == theirs.lanes];
     assert_eq!(same, [true; 2], "{name}: both ends promise the same");
@@ -70,15 +70,15 @@ fn units_come_once_and_in_the_order_that_is_promised(pair: &mut impl LinkEnds, n
             assert_eq!(pair.link(end).write(&units), Ok(()), "{name}");
         }
         if number % 8 == 0 {
-            pair.settle(&mut came);
+            pair.settle(&mut received);
         }
     }
-    pair.settle(&mut came);
-    for (came, lanes) in came.iter().zip([LANES[1], LANES[0]]) {
-        assert_eq!(came.len() % length, 0, "{name}: units come whole");
+    pair.settle(&mut received);
+    for (received, lanes) in received.iter().zip([LANES[1], LANES[0]]) {
+        assert_eq!(received.len() % length, 0, "{name}: units come whole");
         let mut by_lane: BTreeMap<u32, Vec<u32>> = lanes.map(|lane| (lane, Vec::new())).into();
         let mut all = Vec::new();
-        for bytes in came.chunks(length) {
+        for bytes in received.chunks(length) {
             let word = |at: usize| u32::from_be_bytes(*bytes[at..].first_chunk().unwrap());
             let (lane, number) = (word(0), word(5));
             assert!(bytes == unit(lane, bytes[4], number, length), "{name}: nobody sent that");
@@ -95,17 +95,17 @@ fn units_come_once_and_in_the_order_that_is_promised(pair: &mut impl LinkEnds, n
 }
 
 fn a_goodbye_ends_the_link_and_nothing_is_written_behind_it(pair: &mut impl LinkEnds, name: &str) {
-    let (length, mut came) = (pair.unit(), [Vec::new(), Vec::new()]);
+    let (length, mut received) = (pair.unit(), [Vec::new(), Vec::new()]);
     let first = unit(1, MAKES, 0, length);
     pair.link(0).write(&first).unwrap();
-    pair.settle(&mut came);
+    pair.settle(&mut received);
     assert_eq!(pair.link(1).state(), State::Open, "{name}");
     pair.link(0).close();
-    let behind = pair.link(0).write(&unit(1, DATA, 1, length));
-    assert!(matches!(behind, Err(Fault::Misuse(_))), "{name}: {behind:?}");
-    pair.settle(&mut came);
+    let tail = pair.link(0).write(&unit(1, DATA, 1, length));
+    assert!(matches!(tail, Err(Fault::Misuse(_))), "{name}: {tail:?}");
+    pair.settle(&mut received);
     assert_eq!(pair.link(1).state(), State::Ended, "{name}");
-    assert!(came[1] == first, "{name}: nothing came behind the goodbye");
+    assert!(received[1] == first, "{name}: nothing came behind the goodbye");
 }
 
 fn keys_are_the_same_at_both_ends_and_follow_from_the_context(
@@ -129,17 +129,17 @@ fn the_end_that_opened_it_is_shown_the_others_certificate(pair: &mut impl LinkEn
 }
 
 fn a_link_at_rest_gives_back_what_a_burst_took(pair: &mut impl LinkEnds, name: &str) {
-    let (length, mut came) = (pair.unit(), [Vec::new(), Vec::new()]);
+    let (length, mut received) = (pair.unit(), [Vec::new(), Vec::new()]);
     pair.link(0).write(&unit(1, MAKES, 0, length)).unwrap();
     for number in 1..64 {
         pair.link(0).write(&unit(1, DATA, number, length)).unwrap();
     }
-    pair.settle(&mut came);
+    pair.settle(&mut received);
     for end in 0..2 {
         pair.link(end).rest();
         assert_eq!(pair.link(end).rest(), 0, "{name}: there is no more");
     }
     pair.link(0).write(&unit(1, DATA, 64, length)).unwrap();
-    pair.settle(&mut came);
-    assert_eq!(came[1].len(), 65 * length, "{name}: it goes on");
+    pair.settle(&mut received);
+    assert_eq!(received[1].len(), 65 * length, "{name}: it goes on");
 }

@@ -16,7 +16,7 @@ use anabranch_onion::Event;
 use anabranch_onion::channel::{Capabilities, Credentials, QuicPreferences, Role, Start};
 use anabranch_onion::claims::Claims;
 use anabranch_onion::client::{self, CircuitKey, Client, Hop, HopKey};
-use anabranch_onion::conflux::{ConfluxParams, Dealing, Design};
+use anabranch_onion::conflux::{ConfluxParams, Design, LegScheduler};
 use anabranch_onion::congestion::Params;
 use anabranch_onion::handshake::extension::HopRequest;
 use anabranch_onion::padding::{Amount, PaddingParams};
@@ -78,9 +78,9 @@ pub struct Setting {
     pub design: Design,
     /// Scheduler that distributes data among the circuits of a set, at exit and client; `None` for
     /// the default.
-    pub dealing: Option<Dealing>,
+    pub dealing: Option<LegScheduler>,
     /// Scheduler at the client, if it differs from the exit's scheduler.
-    pub client_dealing: Option<Dealing>,
+    pub client_dealing: Option<LegScheduler>,
     pub policy: circuitmux::Kind,
     pub max_cells: usize,
     pub params: Params,
@@ -220,13 +220,13 @@ pub struct World {
     /// Links that count as QUIC links.
     pub quic: BTreeSet<LinkId>,
     /// Number of failed attempts to open a QUIC link.
-    pub tried_beside: usize,
+    pub failed_quic: usize,
     /// For each relay, the table of its links: the core that has the link to each neighbour.
     claims: Vec<Claims>,
     /// The links in `claims`: for each link and node, the RSA identity of the neighbour.
     reached: BTreeMap<(LinkId, usize), [u8; 20]>,
     /// Number of links that each relay has accepted.
-    came: Vec<usize>,
+    accepted: Vec<usize>,
     /// Links in memory between the cores of one relay, by their two nodes.
     siblings: BTreeMap<[usize; 2], LinkId>,
 }
@@ -241,41 +241,45 @@ fn address(relay: usize) -> IpAddr {
 /// Keys and certificates of a relay, which are expensive to generate and can be used in any number
 /// of worlds.
 #[derive(Clone)]
-pub struct Papers {
+pub struct RelayIdentity {
     credentials: Arc<Credentials>,
     onion_secret: [u8; 32],
     onion_key: [u8; 32],
 }
 
-impl Papers {
+impl RelayIdentity {
     /// Returns the keys of the relay with the index `relay`. They are generated only once for each
     /// `seed`, because RSA keys take most of the time of a short test.
-    pub fn new(seed: u64, relay: usize) -> Papers {
-        type Kept = BTreeMap<(u64, usize), Arc<OnceLock<Papers>>>;
+    pub fn new(seed: u64, relay: usize) -> RelayIdentity {
+        type Kept = BTreeMap<(u64, usize), Arc<OnceLock<RelayIdentity>>>;
         static KEPT: Mutex<Kept> = Mutex::new(BTreeMap::new());
         let kept = Arc::clone(KEPT.lock().unwrap().entry((seed, relay)).or_default());
-        kept.get_or_init(|| Papers::made(seed, relay)).clone()
+        kept.get_or_init(|| RelayIdentity::made(seed, relay)).clone()
     }
 
-    fn made(seed: u64, relay: usize) -> Papers {
+    fn made(seed: u64, relay: usize) -> RelayIdentity {
         let mut rng = seed::stream(seed, relay as u64, "relay keys");
         let keys = RelayKeys::generate(&mut rng, UNIX).unwrap();
         let (onion_secret, onion_key) = keys.ntor();
-        Papers { credentials: Arc::new(credentials(&keys, seed, relay)), onion_secret, onion_key }
+        RelayIdentity {
+            credentials: Arc::new(credentials(&keys, seed, relay)),
+            onion_secret,
+            onion_key,
+        }
     }
 }
 
 impl World {
     pub fn new(setting: Setting) -> World {
-        let papers: Vec<Papers> =
-            (0..setting.relays).map(|relay| Papers::new(setting.seed, relay)).collect();
-        World::of(setting, &papers)
+        let identities: Vec<RelayIdentity> =
+            (0..setting.relays).map(|relay| RelayIdentity::new(setting.seed, relay)).collect();
+        World::of(setting, &identities)
     }
 
-    /// Creates a simulated network whose relays have the keys in `papers`.
-    pub fn of(setting: Setting, papers: &[Papers]) -> World {
+    /// Creates a simulated network whose relays have the keys in `identities`.
+    pub fn of(setting: Setting, identities: &[RelayIdentity]) -> World {
         let nodes = 0..setting.relays * setting.shards;
-        let paper = |node: usize| &papers[node / setting.shards];
+        let paper = |node: usize| &identities[node / setting.shards];
         let mut relays: Vec<RelayNode> =
             nodes.map(|node| new_relay(&setting, node, paper(node))).collect();
         for one in relays.chunks_mut(setting.shards) {
@@ -311,10 +315,10 @@ impl World {
             spent: Duration::ZERO,
             links: 0,
             quic: BTreeSet::new(),
-            tried_beside: 0,
+            failed_quic: 0,
             claims: (0..setting.relays).map(|_| Claims::default()).collect(),
             reached: BTreeMap::new(),
-            came: vec![0; setting.relays],
+            accepted: vec![0; setting.relays],
             siblings: BTreeMap::new(),
             setting,
         };
@@ -335,8 +339,8 @@ impl World {
             self.siblings.insert(pair, link);
             let [a, b] = pair;
             let [first, second] = pair.map(|node| (node - 1) % shards);
-            self.tell(a, LinkInput::Sibling { link, first: true, shard: second });
-            self.tell(b, LinkInput::Sibling { link, first: false, shard: first });
+            self.feed(a, LinkInput::Sibling { link, first: true, shard: second });
+            self.feed(b, LinkInput::Sibling { link, first: false, shard: first });
         }
     }
 
@@ -393,7 +397,7 @@ impl World {
 
     /// Returns the number of bytes sent between cores of the same relay.
     pub fn crossed(&self) -> u64 {
-        self.siblings.values().map(|id| self.pipes[id].carried).sum()
+        self.siblings.values().map(|id| self.pipes[id].bytes_sent).sum()
     }
 
     /// Runs the simulation until no event is left, for at most `span`.
@@ -417,7 +421,7 @@ impl World {
             Some(target) => {
                 let [from, _] = pipe.nodes;
                 self.forget(from, id);
-                self.tell(from, LinkInput::Unreachable { target });
+                self.feed(from, LinkInput::Unreachable { target });
             }
             None => pipe.nodes.into_iter().for_each(|node| self.close(node, id)),
         }
@@ -430,12 +434,12 @@ impl World {
         pipe.swallow_to(side);
         let node = pipe.nodes[side];
         self.forget(node, id);
-        self.tell(node, LinkInput::Lost { link: id });
+        self.feed(node, LinkInput::Lost { link: id });
     }
 
     /// Delivers `bytes` on `link` to a node, as if its neighbour had sent them.
     pub fn forge(&mut self, node: usize, link: LinkId, bytes: &[u8]) {
-        self.tell(node, LinkInput::Bytes { link, bytes });
+        self.feed(node, LinkInput::Bytes { link, bytes });
     }
 
     /// Returns a link between two ends: relays by their indices, or `None` for the client. Returns
@@ -455,7 +459,7 @@ impl World {
         }
     }
 
-    fn tell(&mut self, node: usize, input: LinkInput<'_>) {
+    fn feed(&mut self, node: usize, input: LinkInput<'_>) {
         let now = self.now;
         self.taking_time(node, |core| core.handle_link(now, input));
     }
@@ -473,7 +477,7 @@ impl World {
 
     fn close(&mut self, node: usize, link: LinkId) {
         self.forget(node, link);
-        self.tell(node, LinkInput::Closed { link });
+        self.feed(node, LinkInput::Closed { link });
     }
 
     fn next_event(&self) -> Option<Time> {
@@ -490,12 +494,12 @@ impl World {
                     let node = self.pipes[&id].nodes[side];
                     self.note(node, &bytes);
                     self.moves.entry(id).or_default().push(self.now);
-                    self.tell(node, LinkInput::Bytes { link: id, bytes: &bytes });
+                    self.feed(node, LinkInput::Bytes { link: id, bytes: &bytes });
                 }
                 while let Some(cell) = self.lossy_arrival(id, side) {
                     let node = self.pipes[&id].nodes[side];
                     self.note(node, &cell);
-                    self.tell(node, LinkInput::Lossy { link: id, cells: &cell });
+                    self.feed(node, LinkInput::Lossy { link: id, cells: &cell });
                 }
             }
             self.opening(id);
@@ -529,25 +533,26 @@ impl World {
         let wants = |node| setting.quic && !setting.stock.contains(&node);
         let lossy = |node| wants(node) && setting.lossy;
         let begins = |node| self.shard(node).map_or(0, |(_, shard)| shard as u8);
-        let beside =
+        let preferences =
             |node, port| QuicPreferences { port, begins: begins(node), unless_unordered: false };
         let lossy = [from, to].map(lossy);
-        let start = |peer: Option<_>, own: Option<_>, (early, beside, wish), lossy| {
+        let start = |peer: Option<_>, own: Option<_>, (early, has_quic, preferences), lossy| {
             let peer = peer.map_or(Ipv4Addr::new(10, 9, 9, 9).into(), |(relay, _)| address(relay));
             Start {
                 own: own.map(|(relay, _)| address(relay)).into_iter().collect(),
-                capabilities: Capabilities { early, beside, lossy, ..made },
-                beside: wish,
+                capabilities: Capabilities { early, parallel_quic: has_quic, lossy, ..made },
+                quic_preferences: preferences,
                 ..Start::new(self.now, unix, peer)
             }
         };
         let ours = Start {
             peer_certificate: Some(certificate),
-            ..start(taker, opener, (opener_speaks, wants(from), beside(from, 0)), lossy[0])
+            ..start(taker, opener, (opener_speaks, wants(from), preferences(from, 0)), lossy[0])
         };
-        let theirs = start(opener, taker, (taker_speaks, wants(to), beside(to, ORPORT)), lossy[1]);
-        self.tell(from, LinkInput::Opened { link: id, target: Some(target), start: ours });
-        self.tell(to, LinkInput::Opened { link: id, target: None, start: theirs });
+        let theirs =
+            start(opener, taker, (taker_speaks, wants(to), preferences(to, ORPORT)), lossy[1]);
+        self.feed(from, LinkInput::Opened { link: id, target: Some(target), start: ours });
+        self.feed(to, LinkInput::Opened { link: id, target: None, start: theirs });
     }
 
     /// Executes the outputs of all cores until there are none.
@@ -556,12 +561,12 @@ impl World {
             let mut quiet = true;
             while let Some(output) = self.client.poll(self.now) {
                 quiet = false;
-                self.client_said(output);
+                self.on_client_output(output);
             }
             for relay in 0..self.relays.len() {
                 while let Some(output) = self.relays[relay].core.poll(self.now) {
                     quiet = false;
-                    self.relay_said(relay, output);
+                    self.on_relay_output(relay, output);
                 }
             }
             quiet &= !self.fill_pipes();
@@ -601,7 +606,7 @@ impl World {
         moved
     }
 
-    fn link_said(&mut self, node: usize, output: LinkOutput) {
+    fn on_link_output(&mut self, node: usize, output: LinkOutput) {
         match output {
             LinkOutput::Dial { target } => self.dial(node, target),
             LinkOutput::DialOwn { target } => self.connect(node, target, None),
@@ -611,13 +616,13 @@ impl World {
                 let secret =
                     Sha256::new().chain_update(link.bits().to_be_bytes()).chain_update(context);
                 let secret = secret.finalize().into();
-                self.tell(node, LinkInput::Exported { link, secret });
+                self.feed(node, LinkInput::Exported { link, secret });
             }
-            LinkOutput::OpenBeside { link, .. } if self.setting.blocked => {
-                self.tried_beside += 1;
-                self.tell(node, LinkInput::NoneBeside { link });
+            LinkOutput::OpenQuic { link, .. } if self.setting.blocked => {
+                self.failed_quic += 1;
+                self.feed(node, LinkInput::QuicFailed { link });
             }
-            LinkOutput::OpenBeside { target, begins, .. } => {
+            LinkOutput::OpenQuic { target, begins, .. } => {
                 if let Some((relay, shard)) = self.shard(node) {
                     self.claims[relay].link_opened(target.rsa, shard);
                 }
@@ -631,14 +636,14 @@ impl World {
                 if let Some(pipe) = self.pipes.get_mut(&link) {
                     pipe.fix(node, content);
                 }
-                self.tell(node, LinkInput::RecordsFixed { link });
+                self.feed(node, LinkInput::RecordsFixed { link });
             }
         }
     }
 
-    fn client_said(&mut self, output: client::Output) {
+    fn on_client_output(&mut self, output: client::Output) {
         match output {
-            client::Output::Link(output) => self.link_said(0, output),
+            client::Output::Link(output) => self.on_link_output(0, output),
             client::Output::Stream(StreamOutput::Readable { stream })
                 if !self.unread.contains(&stream) =>
             {
@@ -658,11 +663,11 @@ impl World {
         self.client.consume(self.now, stream, bytes);
     }
 
-    fn relay_said(&mut self, relay: usize, output: relay::Output) {
+    fn on_relay_output(&mut self, relay: usize, output: relay::Output) {
         use relay::Output;
         let (now, node) = (self.now, &mut self.relays[relay]);
         match output {
-            Output::Link(output) => self.link_said(relay + 1, output),
+            Output::Link(output) => self.on_link_output(relay + 1, output),
             Output::Connect { stream, begin } => {
                 let mut server = Server::new(&begin);
                 server.connect(now, &mut node.core, stream);
@@ -704,7 +709,7 @@ impl World {
             if has != shard {
                 let other = relay * self.setting.shards + has + 1;
                 let link = self.siblings[&[from.min(other), from.max(other)]];
-                return self.tell(from, LinkInput::Elsewhere { target, link });
+                return self.feed(from, LinkInput::Elsewhere { target, link });
             }
         }
         self.connect(from, target, None);
@@ -716,11 +721,11 @@ impl World {
         let found = self.relays.iter().position(|relay| relay.target.addresses == target.addresses);
         let Some(to) = found else {
             self.forget(from, LinkId::new(0, self.links));
-            return self.tell(from, LinkInput::Unreachable { target });
+            return self.feed(from, LinkInput::Unreachable { target });
         };
         // Accepted links go to the relay's cores in rotation. A QUIC link that names its core goes
         // to that core.
-        let turn = &mut self.came[to / self.setting.shards];
+        let turn = &mut self.accepted[to / self.setting.shards];
         let shard = begins.map_or(*turn, usize::from) % self.setting.shards;
         let nodes = [from, to + 1 + shard];
         *turn += usize::from(begins.is_none());
@@ -759,7 +764,7 @@ impl World {
         let id = LinkId::new(0, self.links);
         let capabilities = Capabilities { whole, early: unordered, ..Capabilities::ORDERED };
         let start = Start { capabilities, ..Start::new(self.now, UNIX, peer) };
-        self.tell(relay + 1, LinkInput::Opened { link: id, target: None, start });
+        self.feed(relay + 1, LinkInput::Opened { link: id, target: None, start });
         id
     }
 
@@ -796,9 +801,9 @@ impl World {
     }
 }
 
-fn new_relay(setting: &Setting, place: usize, papers: &Papers) -> RelayNode {
-    let credentials = Arc::clone(&papers.credentials);
-    let onion_key = papers.onion_key;
+fn new_relay(setting: &Setting, place: usize, identities: &RelayIdentity) -> RelayNode {
+    let credentials = Arc::clone(&identities.credentials);
+    let onion_key = identities.onion_key;
     let tls_certificate = credentials.tls_certificate;
     let target = Target {
         addresses: vec![SocketAddr::new(address(place / setting.shards), ORPORT)],
@@ -807,7 +812,7 @@ fn new_relay(setting: &Setting, place: usize, papers: &Papers) -> RelayNode {
     };
     let config = relay::Config {
         identity: credentials.identity,
-        onion_keys: vec![CurveKeys::from(papers.onion_secret)],
+        onion_keys: vec![CurveKeys::from(identities.onion_secret)],
         params: Arc::new(setting.params.clone()),
         services: setting.services,
         policy: setting.policy,

@@ -58,8 +58,8 @@ pub fn unit(lane: u32, command: u8, number: u32) -> Vec<u8> {
 }
 
 /// Parses units (test cells). Returns the lane, command and number of each.
-pub fn units_of(came: &[u8]) -> Vec<(u32, u8, u32)> {
-    assert_eq!(came.len() % UNIT, 0, "units come whole");
+pub fn units_of(received: &[u8]) -> Vec<(u32, u8, u32)> {
+    assert_eq!(received.len() % UNIT, 0, "units come whole");
     let read = |unit: &[u8]| {
         let number = |at: usize| u32::from_be_bytes(*unit[at..].first_chunk().unwrap());
         let (lane, command) = (number(0), unit[4]);
@@ -67,7 +67,7 @@ pub fn units_of(came: &[u8]) -> Vec<(u32, u8, u32)> {
         assert!(unit == self::unit(found.0, found.1, found.2), "a unit that nobody sent");
         found
     };
-    came.chunks(UNIT).map(read).collect()
+    received.chunks(UNIT).map(read).collect()
 }
 
 /// Returns the lossy unit (a test cell that may get lost) with this `number`.
@@ -76,18 +76,18 @@ pub fn lossy_unit(number: u32) -> Vec<u8> {
 }
 
 /// Parses lossy units (test cells that may get lost). Returns the number of each.
-pub fn lossy_units_of(came: &[u8]) -> Vec<u32> {
-    assert_eq!(came.len() % LOSSY, 0, "units come whole");
+pub fn lossy_units_of(received: &[u8]) -> Vec<u32> {
+    assert_eq!(received.len() % LOSSY, 0, "units come whole");
     let read = |unit: &[u8]| {
         let number = u32::from_be_bytes(*unit[5..].first_chunk().unwrap());
         assert!(unit == lossy_unit(number), "a unit that nobody sent");
         number
     };
-    came.chunks(LOSSY).map(read).collect()
+    received.chunks(LOSSY).map(read).collect()
 }
 
 /// One direction of the emulated line: datagrams with their source addresses.
-type Way = netem::Link<(SocketAddr, Vec<u8>)>;
+type Direction = netem::Link<(SocketAddr, Vec<u8>)>;
 
 /// Two QUIC endpoints in memory; the first one opens a link to the second.
 pub struct QuicPair {
@@ -96,13 +96,13 @@ pub struct QuicPair {
     /// The two QUIC endpoints; the first one opens links.
     pub ends: [Endpoint; 2],
     /// Emulated line from each endpoint to the other one.
-    pub ways: [Way; 2],
+    pub ways: [Direction; 2],
     /// Identifier of the link at each endpoint, once the link exists.
     pub ids: [Option<ConnId>; 2],
     /// Bytes that each endpoint has received in streams.
-    pub came: [Vec<u8>; 2],
+    pub received: [Vec<u8>; 2],
     /// Bytes that each endpoint has received in QUIC datagrams.
-    pub came_lossy: [Vec<u8>; 2],
+    pub received_lossy: [Vec<u8>; 2],
     /// Whether the endpoints leave received QUIC datagrams unread.
     pub is_unread: bool,
     /// Number of UDP datagrams that each endpoint has sent.
@@ -162,8 +162,8 @@ impl QuicPair {
             ends: [make(0), make(1)],
             ways,
             ids: [None, None],
-            came: [Vec::new(), Vec::new()],
-            came_lossy: [Vec::new(), Vec::new()],
+            received: [Vec::new(), Vec::new()],
+            received_lossy: [Vec::new(), Vec::new()],
             is_unread: false,
             sent: [0; 2],
             lose: Vec::new(),
@@ -286,9 +286,9 @@ impl QuicPair {
         self.ids[end].get_or_insert(id);
         let mut over = false;
         if let Some(link) = self.ends[end].link(id) {
-            over = link.read(&mut self.came[end]).is_err();
+            over = link.read(&mut self.received[end]).is_err();
             if !self.is_unread {
-                over |= link.read_lossy(&mut self.came_lossy[end]).is_err();
+                over |= link.read_lossy(&mut self.received_lossy[end]).is_err();
             }
         }
         if over {
@@ -311,15 +311,15 @@ impl LinkEnds for QuicPair {
         true
     }
 
-    fn settle(&mut self, came: &mut [Vec<u8>; 2]) {
+    fn settle(&mut self, received: &mut [Vec<u8>; 2]) {
         for end in 0..2 {
             if let Some(id) = self.ids[end] {
                 self.send(end, id);
             }
         }
         self.run(Duration::from_secs(60));
-        for (came, new) in came.iter_mut().zip(&mut self.came) {
-            came.append(new);
+        for (received, new) in received.iter_mut().zip(&mut self.received) {
+            received.append(new);
         }
     }
 }

@@ -48,7 +48,7 @@ struct Pipe {
     under_way: usize,
     closing: bool,
     /// Number of free bytes in the socket's buffer, as last reported to the core.
-    told: usize,
+    reported: usize,
 }
 
 struct Conn {
@@ -88,7 +88,7 @@ pub struct World {
     pub dialled: usize,
     /// Messages sent on each connection: direction (0 for the uplink, 1 for the downlink) and
     /// number of bytes.
-    pub said: BTreeMap<ConnId, Vec<(usize, usize)>>,
+    pub sent: BTreeMap<ConnId, Vec<(usize, usize)>>,
     /// Number and bytes of the HTTP requests that the client has sent so far.
     pub asked: Requests,
     pub most_conns: usize,
@@ -127,7 +127,7 @@ pub struct Task {
     pub up: Vec<u8>,
     pub down: Vec<u8>,
     written: [usize; 2],
-    pub came: [Vec<u8>; 2],
+    pub received: [Vec<u8>; 2],
     finished: [bool; 2],
 }
 
@@ -140,7 +140,7 @@ impl Task {
             bytes
         };
         let (up, down) = (bytes(1, up), bytes(2, down));
-        Task { up, down, written: [0; 2], came: Default::default(), finished: [false; 2] }
+        Task { up, down, written: [0; 2], received: Default::default(), finished: [false; 2] }
     }
 
     /// Keeps the streams open after all data was transferred.
@@ -159,7 +159,7 @@ impl Task {
     }
 
     pub fn is_whole(&self) -> bool {
-        self.came[0] == self.up && self.came[1] == self.down
+        self.received[0] == self.up && self.received[1] == self.down
     }
 }
 
@@ -222,7 +222,7 @@ impl World {
             strangers: 0,
             crossed: [0; 2],
             dialled: 0,
-            said: BTreeMap::new(),
+            sent: BTreeMap::new(),
             asked: Requests::default(),
             most_conns: 0,
             steps: 0,
@@ -273,7 +273,7 @@ impl World {
             self.client.finish();
         }
         while let Some(bytes) = self.client.read(self.now) {
-            task.came[1].extend(bytes);
+            task.received[1].extend(bytes);
         }
         let Some(link) = self.link else { return };
         let down = self.server.write(link, &task.down[task.written[1]..]);
@@ -282,7 +282,7 @@ impl World {
             self.server.finish(link);
         }
         while let Some(bytes) = self.server.read(self.now, link) {
-            task.came[0].extend(bytes);
+            task.received[0].extend(bytes);
         }
     }
 
@@ -332,13 +332,13 @@ impl World {
 
     fn send(&mut self, way: usize, id: ConnId, bytes: &[u8]) {
         self.note(way as u8, bytes);
-        self.said.entry(id).or_default().push((way, bytes.len()));
+        self.sent.entry(id).or_default().push((way, bytes.len()));
         if way == 0 {
             self.asked.count(bytes);
         }
         let Some(conn) = self.conns.get_mut(&id).filter(|conn| conn.alive) else { return };
         conn.pipes[way].waits.extend(bytes);
-        conn.pipes[way].told = conn.pipes[way].told.saturating_sub(bytes.len());
+        conn.pipes[way].reported = conn.pipes[way].reported.saturating_sub(bytes.len());
         self.pump(way, id);
     }
 
@@ -367,13 +367,13 @@ impl World {
             return self.push(way, Segment::Fin(id), 0);
         }
         let room = BUFFER.saturating_sub(pipe.waits.len());
-        if room != pipe.told {
-            pipe.told = room;
-            self.tell(way, Input::Room(id, room));
+        if room != pipe.reported {
+            pipe.reported = room;
+            self.feed(way, Input::Room(id, room));
         }
     }
 
-    fn tell(&mut self, way: usize, input: Input<'_>) {
+    fn feed(&mut self, way: usize, input: Input<'_>) {
         match way {
             0 => self.client.handle(self.now, input),
             _ => self.server.handle(self.now, input),
@@ -391,8 +391,8 @@ impl World {
             self.conns.iter().filter(|(_, conn)| dies(conn)).map(|(id, _)| *id).collect();
         for id in dead {
             self.conns.get_mut(&id).unwrap().alive = false;
-            self.tell(0, Input::Closed(id));
-            self.tell(1, Input::Closed(id));
+            self.feed(0, Input::Closed(id));
+            self.feed(1, Input::Closed(id));
         }
     }
 
@@ -430,12 +430,12 @@ impl World {
             Segment::Bytes(_, bytes) => {
                 conn.down += if way == 1 { bytes.len() } else { 0 };
                 conn.pipes[way].under_way -= bytes.len();
-                self.tell(1 - way, Input::Bytes(id, &bytes));
+                self.feed(1 - way, Input::Bytes(id, &bytes));
                 self.pump(way, id);
             }
             Segment::Fin(_) => {
                 conn.alive = false;
-                self.tell(1 - way, Input::Closed(id));
+                self.feed(1 - way, Input::Closed(id));
             }
         }
     }

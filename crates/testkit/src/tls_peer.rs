@@ -99,7 +99,7 @@ impl KeyType for Length {
 }
 
 /// A peer of [`open_link`] that can seal TLS records of any type and content.
-pub struct Forger {
+pub struct RawTlsPeer {
     suite: Suite,
     secret: Vec<u8>,
     key: LessSafeKey,
@@ -110,20 +110,20 @@ pub struct Forger {
     update: usize,
 }
 
-impl Forger {
+impl RawTlsPeer {
     /// Creates a peer that plays the end `role`, with the cipher suite number `suite`.
     #[must_use]
-    pub fn new(role: Role, suite: usize) -> Forger {
+    pub fn new(role: Role, suite: usize) -> RawTlsPeer {
         let suite = Suite::of(suite);
-        Forger::keyed(secret(role, suite.length), suite, 0)
+        RawTlsPeer::keyed(secret(role, suite.length), suite, 0)
     }
 
     /// Derives the keys for a traffic secret (RFC 8446, section 7.3).
-    fn keyed(secret: Vec<u8>, suite: Suite, update: usize) -> Forger {
+    fn keyed(secret: Vec<u8>, suite: Suite, update: usize) -> RawTlsPeer {
         let key = suite.expand(&secret, b"key", suite.aead.key_len());
         let key = UnboundKey::new(suite.aead, &key).expect("a key of the suite's length");
         let iv = suite.expand(&secret, b"iv", 12);
-        Forger { suite, secret, key: LessSafeKey::new(key), iv, number: 0, update }
+        RawTlsPeer { suite, secret, key: LessSafeKey::new(key), iv, number: 0, update }
     }
 
     /// Seals a TLS record with at most 65,000 bytes of content, and `padding` zeros after its
@@ -158,7 +158,7 @@ impl Forger {
         let content = [KEY_UPDATE, 0, 0, 1, u8::from(requested)];
         let record = self.record(HANDSHAKE, &content, self.update.saturating_sub(content.len()));
         let next = self.suite.expand(&self.secret, b"traffic upd", self.suite.length);
-        *self = Forger::keyed(next, self.suite, self.update);
+        *self = RawTlsPeer::keyed(next, self.suite, self.update);
         record
     }
 }

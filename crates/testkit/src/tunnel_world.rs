@@ -13,7 +13,7 @@ use anabranch_multipath::seed::{Stream, stream};
 use anabranch_multipath::{Assignment, Backlog, Boundary, PathId, PathView, Splitter, Time};
 use anabranch_netem::{Link, LinkSettings};
 use anabranch_tunnel::keys::{KeyPair, Psk, PublicKey};
-use anabranch_tunnel::{ClientId, Far, Near, PacketKind, Peer, pieces};
+use anabranch_tunnel::{ClientId, FarSide, NearEnd, PacketKind, Peer, pieces};
 use rand::RngExt;
 
 /// Label of the server that the far end forwards to.
@@ -28,8 +28,8 @@ type Wire = Link<Vec<u8>>;
 
 pub struct World {
     pub now: Time,
-    pub near: Near<Stream>,
-    pub far: Far<Stream>,
+    pub near: NearEnd<Stream>,
+    pub far: FarSide<Stream>,
     pub client: Option<ClientId>,
     /// Address of the near end of the tunnel on each path.
     pub addresses: Vec<SocketAddr>,
@@ -115,8 +115,8 @@ pub fn pair(seed: u64) -> (KeyPair, KeyPair) {
     (made(1), made(2))
 }
 
-pub fn near(seed: u64, far: PublicKey, own: KeyPair, psk: Psk, paths: u16) -> Near<Stream> {
-    let near = Near::new(own, (far, psk), LABEL, paths, &[], stream(seed, 7, "near"));
+pub fn near(seed: u64, far: PublicKey, own: KeyPair, psk: Psk, paths: u16) -> NearEnd<Stream> {
+    let near = NearEnd::new(own, (far, psk), LABEL, paths, &[], stream(seed, 7, "near"));
     let mut near = near.unwrap();
     near.prefer_aes(true);
     near
@@ -155,7 +155,7 @@ impl World {
         World {
             now: Time::from_millis(10),
             near,
-            far: Far::new(far_keys, &clients, &[], stream(seed, 8, "far")),
+            far: FarSide::new(far_keys, &clients, &[], stream(seed, 8, "far")),
             client: None,
             addresses: (0..paths.len()).map(address).collect(),
             up: wires(0),
@@ -211,7 +211,7 @@ impl World {
 
     fn step_on_busy_cores(&mut self, until: Time) -> bool {
         let turns = [NEAR, FAR].map(|end| {
-            let unread = |cores: &Cores| cores.unread[end].front().map(|(came, _)| *came);
+            let unread = |cores: &Cores| cores.unread[end].front().map(|(received, _)| *received);
             let due = [self.due(end), self.cores.as_ref().and_then(unread)];
             let due = due.into_iter().flatten().min()?;
             self.cores.as_mut().map(|cores| cores.turn(self.now, end, due))
@@ -383,7 +383,7 @@ impl World {
     pub fn restart_far(&mut self) {
         let (near_keys, far_keys) = pair(self.seed);
         let rng = stream(self.seed + 1, 8, "far");
-        self.far = Far::new(far_keys, &[(near_keys.public, [9; 32])], &[], rng);
+        self.far = FarSide::new(far_keys, &[(near_keys.public, [9; 32])], &[], rng);
         self.client = None;
     }
 
@@ -406,7 +406,7 @@ impl World {
         loop {
             let mut packet = Vec::new();
             let wall = WALL + self.now.nanos() / 1_000_000;
-            let Some(path) = self.near.say(self.now, wall, &mut packet) else { break };
+            let Some(path) = self.near.poll_transmit(self.now, wall, &mut packet) else { break };
             self.carry(path, packet, true);
         }
         while let Some(datagram) = self.near.session().poll(self.now) {
@@ -420,7 +420,7 @@ impl World {
         let Some(client) = self.client else { return };
         loop {
             let mut packet = Vec::new();
-            let Some(to) = self.far.say(self.now, client, &mut packet) else { break };
+            let Some(to) = self.far.poll_transmit(self.now, client, &mut packet) else { break };
             self.answer(to, packet);
         }
         while let Some(datagram) =

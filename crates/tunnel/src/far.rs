@@ -60,20 +60,20 @@ pub struct NewRun {
     pub label: String,
 }
 
-/// The kind of a received packet: the result of [`Far::receive`].
+/// The kind of a received packet: the result of [`FarSide::receive`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PacketKind {
     /// The packet is not for this far end. Its sender gets no answer.
     Nothing,
-    /// The packet is a handshake. The fields are the answer, to be sent to the packet's source, and
-    /// the new session if the handshake starts one.
+    /// The packet is a handshake. The fields are the answer, to be sent to the packet's source,
+    /// and the new session if the handshake starts one.
     Handshake(Vec<u8>, Option<NewRun>),
     /// The packet belongs to a session of this client. The session may now have datagrams to take.
     Session(ClientId),
 }
 
 /// The state of the far end (the side of the servers): its clients and their sessions.
-pub struct Far<R> {
+pub struct FarSide<R> {
     own: KeyPair,
     disguise: Disguise,
     rng: R,
@@ -94,7 +94,7 @@ struct Client {
     /// `answered`.
     stamp: Option<u64>,
     /// The last handshakes that were answered; the newest is last.
-    answered: VecDeque<Answered>,
+    answered: VecDeque<AnsweredHandshake>,
     generation: u32,
     session: Option<ClientSession>,
 }
@@ -126,7 +126,7 @@ impl Client {
 /// disguises each copy with its own nonce. An observer cannot disguise a packet, because this
 /// requires the far end's public key. A packet with a known nonce is therefore a replay, and gets
 /// no answer.
-struct Answered {
+struct AnsweredHandshake {
     noise: Vec<u8>,
     answer: Vec<u8>,
     nonces: BTreeSet<[u8; NONCE]>,
@@ -140,7 +140,7 @@ struct ClientSession {
     /// For each path, the source of the client's packets, and the number of the packet that showed
     /// this source. `None` for a path on which no packet has arrived.
     peers: Vec<Option<(Peer, u64)>>,
-    heard: Time,
+    last_arrival: Time,
 }
 
 struct Cookies {
@@ -149,12 +149,17 @@ struct Cookies {
     until: Time,
 }
 
-impl<R: CryptoRng> Far<R> {
+impl<R: CryptoRng> FarSide<R> {
     /// Returns a far end that serves `clients`. [`Session::new`] explains `sizes`.
-    pub fn new(own: KeyPair, clients: &[(PublicKey, Psk)], sizes: &[usize], mut rng: R) -> Far<R> {
+    pub fn new(
+        own: KeyPair,
+        clients: &[(PublicKey, Psk)],
+        sizes: &[usize],
+        mut rng: R,
+    ) -> FarSide<R> {
         let mut secrets = [[0; 32]; 2];
         secrets.iter_mut().for_each(|secret| rng.fill_bytes(secret));
-        Far {
+        FarSide {
             disguise: Disguise::of(&own.public),
             own,
             rng,
@@ -220,7 +225,7 @@ impl<R: CryptoRng> Far<R> {
         self.ids.range(first..=last).find_map(|&(_, client, generation, path)| {
             let running = self.clients.get_mut(client.0 as usize)?.session.as_mut()?;
             let number = running.session.open(now, (id, generation, path), packet)?;
-            running.heard = now;
+            running.last_arrival = now;
             let peer = running.peers.get_mut(path.index())?;
             if peer.is_none_or(|(_, newest)| newest < number) {
                 *peer = Some((from, number));
@@ -268,7 +273,7 @@ impl<R: CryptoRng> Far<R> {
         let epoch = Epoch::new(&out, &back, paths.into(), aes);
         let answer = Message::Answer { noise: &answer[..length] }.write();
         let (noise, nonces) = (noise.to_vec(), BTreeSet::from([nonce]));
-        client.answered.push_back(Answered { noise, answer: answer.clone(), nonces });
+        client.answered.push_back(AnsweredHandshake { noise, answer: answer.clone(), nonces });
         if client.answered.len() > UNCONFIRMED {
             client.answered.pop_front();
         }
@@ -305,7 +310,7 @@ impl<R: CryptoRng> Far<R> {
                 ours,
                 session,
                 peers: vec![None; paths.into()],
-                heard: now,
+                last_arrival: now,
             });
             self.ids.retain(|(_, one, ..)| *one != id);
         }
@@ -344,11 +349,16 @@ impl<R: CryptoRng> Far<R> {
 
     /// Appends to `out` the next packet to `client` that the far end sends on its own, without a
     /// datagram. Returns the packet's destination; `None` if there is no such packet.
-    pub fn say(&mut self, now: Time, client: ClientId, out: &mut Vec<u8>) -> Option<Peer> {
+    pub fn poll_transmit(
+        &mut self,
+        now: Time,
+        client: ClientId,
+        out: &mut Vec<u8>,
+    ) -> Option<Peer> {
         let running = self.clients.get_mut(client.0 as usize)?.session.as_mut()?;
         loop {
             let before = out.len();
-            let path = running.session.say(now, &self.disguise, out)?;
+            let path = running.session.poll_transmit(now, &self.disguise, out)?;
             if let Some((to, _)) = running.peers.get(path.index()).copied().flatten() {
                 return Some(to);
             }
@@ -405,7 +415,7 @@ impl<R: CryptoRng> Far<R> {
         let mut gone = Vec::new();
         for (id, client) in (0..).map(ClientId).zip(&mut self.clients) {
             let over = |running: &ClientSession| {
-                running.session.is_closed() || now.since(running.heard) >= FORGET
+                running.session.is_closed() || now.since(running.last_arrival) >= FORGET
             };
             if client.session.as_ref().is_some_and(over) {
                 client.forget();

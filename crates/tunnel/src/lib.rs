@@ -27,8 +27,8 @@
 //! * `window`: the data in flight that each path may have, for schedules that use windows.
 //! * Decoys ([`Session::send_decoys`]) look like data, and the other end drops them.
 //!   [`anabranch_multipath::Decoys`] plans their times and paths.
-//! * [`Session`]: the state that both ends keep: numbers, epochs, order. [`Near`] opens a session
-//!   with one far end. [`Far`] has the sessions of many clients.
+//! * [`Session`]: the state that both ends keep: numbers, epochs, order. [`NearEnd`] opens a
+//!   session with one far end. [`FarSide`] has the sessions of many clients.
 //!
 //! Deliberately absent: the choice of a path (`multipath` has that), sockets, clocks and entropy.
 
@@ -57,10 +57,10 @@ mod window;
 
 pub use datagram::Datagram;
 pub use delays::LONGEST as LONGEST_PATIENCE;
-pub use far::{ClientId, Far, NewRun, PacketKind, Peer};
+pub use far::{ClientId, FarSide, NewRun, PacketKind, Peer};
 pub use hello::LONGEST_LABEL;
 pub use inner::{INTERFACE, Inner};
-pub use near::{Near, NearError, State};
+pub use near::{NearEnd, NearError, State};
 pub use parts::{PADDED_OVERHEAD, pieces};
 pub use piece::Piece;
 pub use session::{DecoyCount, OVERHEAD, Session};

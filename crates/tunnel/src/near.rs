@@ -38,7 +38,7 @@ const REJECT: Duration = Duration::from_secs(180);
 /// time that the far end closes a session within [`LASTING`] of its handshake.
 const FAREWELL: Duration = Duration::from_millis(500);
 /// Maximum number of doublings of [`FAREWELL`].
-const FAREWELLS: u32 = 6;
+const EARLY_CLOSES: u32 = 6;
 /// Duration of a session after which the pause before the next handshake is [`FAREWELL`] again.
 const LASTING: Duration = Duration::from_secs(10);
 
@@ -56,7 +56,7 @@ pub enum State {
 
 /// The near end of a session: the side of the programs that use the tunnel, which begins the
 /// handshake.
-pub struct Near<R> {
+pub struct NearEnd<R> {
     own: KeyPair,
     far: PublicKey,
     psk: Psk,
@@ -88,8 +88,8 @@ pub struct Near<R> {
     is_lost: bool,
     agreed: Option<Time>,
     /// Number of consecutive sessions that the far end has closed within [`LASTING`] of their
-    /// handshakes, at most [`FAREWELLS`].
-    farewells: u32,
+    /// handshakes, at most [`EARLY_CLOSES`].
+    early_closes: u32,
     /// Random identifier that the far end has given to the session; `None` before the first
     /// answer, and after the far end has closed the session.
     theirs: Option<[u8; 8]>,
@@ -104,7 +104,7 @@ struct Attempt {
     copies: usize,
 }
 
-/// Reason why [`Near::new`] fails.
+/// Reason why [`NearEnd::new`] fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NearError {
@@ -129,7 +129,7 @@ impl std::fmt::Display for NearError {
 
 impl std::error::Error for NearError {}
 
-impl<R: CryptoRng> Near<R> {
+impl<R: CryptoRng> NearEnd<R> {
     /// Returns a near end with `paths` paths that has sent nothing yet. `label` names the
     /// requested server at the far end. `sizes` are the lengths that packets may have (see
     /// [`Session::new`]).
@@ -143,14 +143,14 @@ impl<R: CryptoRng> Near<R> {
         paths: u16,
         sizes: &[usize],
         mut rng: R,
-    ) -> Result<Near<R>, NearError> {
+    ) -> Result<NearEnd<R>, NearError> {
         let count = u8::try_from(paths).ok().filter(|&paths| paths > 0).ok_or(NearError::Paths)?;
         if label.len() > LONGEST_LABEL {
             return Err(NearError::Label);
         }
         let mut run = [0; 8];
         rng.fill_bytes(&mut run);
-        Ok(Near {
+        Ok(NearEnd {
             own,
             psk,
             label: label.to_owned(),
@@ -170,7 +170,7 @@ impl<R: CryptoRng> Near<R> {
             tries: 0,
             is_lost: false,
             agreed: None,
-            farewells: 0,
+            early_closes: 0,
             theirs: None,
         })
     }
@@ -215,7 +215,7 @@ impl<R: CryptoRng> Near<R> {
         let id = id_of(&self.disguise, packet);
         let known = self.session.ids().find(|(one, ..)| Some(*one) == id);
         if known.is_some_and(|known| self.session.open(now, known, packet).is_some()) {
-            self.follow_farewell(now);
+            self.after_early_close(now);
             return true;
         }
         self.answered(now, path, packet).is_some()
@@ -223,13 +223,13 @@ impl<R: CryptoRng> Near<R> {
 
     /// Plans a new handshake if the far end has closed the session. A far end closes its sessions
     /// when it stops, and another far end may soon start in its place.
-    fn follow_farewell(&mut self, now: Time) {
+    fn after_early_close(&mut self, now: Time) {
         let Some(agreed) = self.agreed.take_if(|_| self.session.is_closed()) else { return };
         if now.since(agreed) >= LASTING {
-            self.farewells = 0;
+            self.early_closes = 0;
         }
-        let pause = FAREWELL * (1 << self.farewells);
-        self.farewells = (self.farewells + 1).min(FAREWELLS);
+        let pause = FAREWELL * (1 << self.early_closes);
+        self.early_closes = (self.early_closes + 1).min(EARLY_CLOSES);
         (self.theirs, self.tries, self.due) = (None, 0, now + pause);
     }
 
@@ -279,7 +279,12 @@ impl<R: CryptoRng> Near<R> {
     /// Appends the next packet that this end sends on its own: a handshake, or a control message
     /// of the session. Returns its path; `None` if there is no such packet. `unix_millis` is the
     /// wall clock, which orders the handshakes of one key.
-    pub fn say(&mut self, now: Time, unix_millis: u64, out: &mut Vec<u8>) -> Option<PathId> {
+    pub fn poll_transmit(
+        &mut self,
+        now: Time,
+        unix_millis: u64,
+        out: &mut Vec<u8>,
+    ) -> Option<PathId> {
         // Paths that were silent before a handshake need a round trip after the handshake to
         // answer again.
         let settled = self.agreed.is_some_and(|agreed| now.since(agreed) >= RETRY);
@@ -292,12 +297,12 @@ impl<R: CryptoRng> Near<R> {
         if let Some(path) = self.write_copy(out) {
             return Some(path);
         }
-        self.session.say(now, &self.disguise, out)
+        self.session.poll_transmit(now, &self.disguise, out)
     }
 
     /// Sets whether this machine can send on `path` now. A path with `carries` false, such as a
     /// stream without a connection, gets no handshakes and no probes. When `carries` becomes true
-    /// again, the path is treated as in [`Near::on_path`].
+    /// again, the path is treated as in [`NearEnd::on_path`].
     pub fn set_carries(&mut self, now: Time, path: PathId, carries: bool) {
         let before = self.session.set_carries(path, carries);
         if carries && before == Some(false) {
@@ -341,7 +346,7 @@ impl<R: CryptoRng> Near<R> {
         let paths = (0..self.paths).map(|path| PathId(path.into()));
         let mut by: Vec<PathId> = paths.filter(|path| self.session.carries(*path)).collect();
         if self.tries == 0 {
-            by.sort_by_key(|path| std::cmp::Reverse(self.session.heard(*path)));
+            by.sort_by_key(|path| std::cmp::Reverse(self.session.last_arrival(*path)));
             by.truncate(1);
         }
         by.into_iter().for_each(|path| self.copy_by(path));
@@ -394,8 +399,8 @@ impl<R: CryptoRng> Near<R> {
         self.session.seal_frame(&self.disguise, path, skip, &[frame], out)
     }
 
-    /// Returns the time at which the caller has to call [`Near::say`] again, even if no packet
-    /// arrives.
+    /// Returns the time at which the caller has to call [`NearEnd::poll_transmit`] again, even if
+    /// no packet arrives.
     #[must_use]
     pub fn next_timeout(&self) -> Time {
         let greets = match self.pending.is_empty() || self.copies.is_empty() {

@@ -79,7 +79,7 @@ impl<T> Resequencer<T> {
     /// Processes a packet that arrived at `now`. Its number must be new.
     pub(crate) fn take(&mut self, now: Time, arrival: Arrival<T>) {
         let Arrival { path, number, stamp, run, content } = arrival;
-        let came = stamp.map_or(now, |stamp| self.delays.note(now, path, stamp));
+        let received = stamp.map_or(now, |stamp| self.delays.note(now, path, stamp));
         if let Some(newest) = self.newest.get_mut(path.index()) {
             *newest = (number + 1).max(*newest);
         }
@@ -100,7 +100,7 @@ impl<T> Resequencer<T> {
             self.collect(now);
         }
         let waiting = content.map(|content| (path, now, stamp.unwrap_or_default(), content));
-        let _ = self.merger.handle(came, path, number, waiting);
+        let _ = self.merger.handle(received, path, number, waiting);
         self.miss(now, path, number, run);
         self.collect(now);
     }
@@ -139,8 +139,8 @@ impl<T> Resequencer<T> {
 
     fn collect(&mut self, now: Time) {
         while let Some((_, unit)) = self.merger.poll(now) {
-            if let Some((path, came, stamp, content)) = unit {
-                let steady = came + self.delays.shorter(path);
+            if let Some((path, received, stamp, content)) = unit {
+                let steady = received + self.delays.shorter(path);
                 self.ready.push(now, (steady, stamp), content);
             }
         }
@@ -179,17 +179,17 @@ mod tests {
     /// Packets of two paths: the first takes 10 ms, the second 40 ms.
     struct Ends {
         resequencer: Resequencer<u64>,
-        came: Vec<u64>,
+        received: Vec<u64>,
     }
 
     impl Ends {
         fn new() -> Ends {
-            let mut ends = Ends { resequencer: Resequencer::new(2), came: Vec::new() };
+            let mut ends = Ends { resequencer: Resequencer::new(2), received: Vec::new() };
             for number in 0..200 {
                 ends.send(Time::from_millis(number), (number % 2) as usize, number, 0);
             }
             ends.poll(Time::from_secs(1));
-            ends.came.clear();
+            ends.received.clear();
             ends
         }
 
@@ -204,8 +204,8 @@ mod tests {
         }
 
         fn poll(&mut self, now: Time) -> Vec<u64> {
-            self.came.extend(std::iter::from_fn(|| self.resequencer.poll(now)));
-            std::mem::take(&mut self.came)
+            self.received.extend(std::iter::from_fn(|| self.resequencer.poll(now)));
+            std::mem::take(&mut self.received)
         }
     }
 

@@ -16,7 +16,7 @@ use crate::parts::Joiner;
 use crate::piece::{PLACE, Piece};
 use crate::resequencer::{Arrival, Resequencer};
 use crate::round_trip::RoundTrip;
-use crate::spare::Spare;
+use crate::spare::SpareBuffers;
 use crate::window::{Receipt, Tally, Window};
 
 /// Bytes of an unpadded packet in addition to its datagram.
@@ -59,14 +59,14 @@ pub struct Session {
     order: Resequencer<Datagram>,
     joiner: Joiner,
     paths: Vec<Path>,
-    words: VecDeque<(PathId, Word)>,
+    words: VecDeque<(PathId, ControlMessage)>,
     /// Whether each path has a window, which limits the data in flight. If so, the other end
     /// acknowledges our data.
     has_windows: bool,
     /// The plan of decoys (dummy packets) on idle paths; `None` if no decoys are sent.
     decoys: Option<Decoys>,
     decoys_sent: DecoyCount,
-    decoys_came: DecoyCount,
+    decoys_received: DecoyCount,
     /// Time of the last datagram sent or received; `None` if there was none.
     busy: Option<Time>,
     /// Time at which the paths are probed next.
@@ -75,7 +75,7 @@ pub struct Session {
     /// has arrived.
     asked: Option<Time>,
     closed: bool,
-    spare: Spare,
+    spare: SpareBuffers,
 }
 
 /// A number of decoys (dummy packets), and the bytes of the datagrams that they imitate.
@@ -117,7 +117,7 @@ impl Run {
 }
 
 #[derive(Clone, Copy)]
-enum Word {
+enum ControlMessage {
     Ping { deaf: bool },
     Pong { echo: u32 },
     Close,
@@ -126,7 +126,7 @@ enum Word {
 #[derive(Default)]
 struct Path {
     rtt: RoundTrip,
-    heard: Option<Time>,
+    last_arrival: Option<Time>,
     /// Number of unanswered rounds of probes since a packet last arrived on this path. The near
     /// end counts its own rounds. The far end counts rounds that it received on other paths. The
     /// first round counts at once, later ones only after the path's timeout.
@@ -183,12 +183,12 @@ impl Session {
             has_windows: false,
             decoys: None,
             decoys_sent: DecoyCount::default(),
-            decoys_came: DecoyCount::default(),
+            decoys_received: DecoyCount::default(),
             busy: None,
             ask: Time::ZERO,
             asked: None,
             closed: false,
-            spare: Spare::default(),
+            spare: SpareBuffers::default(),
         }
     }
 
@@ -230,7 +230,7 @@ impl Session {
     /// and dropped.
     #[must_use]
     pub fn decoys(&self) -> [DecoyCount; 2] {
-        [self.decoys_sent, self.decoys_came]
+        [self.decoys_sent, self.decoys_received]
     }
 
     /// Sets the maximum length of packets on `path` to `room` bytes, because longer packets are
@@ -261,8 +261,8 @@ impl Session {
     }
 
     /// Returns when a packet last arrived on `path`; `None` if none has.
-    pub(crate) fn heard(&self, path: PathId) -> Option<Time> {
-        self.paths.get(path.index())?.heard
+    pub(crate) fn last_arrival(&self, path: PathId) -> Option<Time> {
+        self.paths.get(path.index())?.last_arrival
     }
 
     /// Returns whether no path answers. The other end may then have forgotten this session.
@@ -342,9 +342,9 @@ impl Session {
             let paths = &self.paths;
             let usable = |path: PathId| {
                 let path = &paths[path.index()];
-                path.is_usable() && path.heard.is_some() && !path.is_cut
+                path.is_usable() && path.last_arrival.is_some() && !path.is_cut
             };
-            decoys.carried(now, (path, bytes), paths.len(), usable);
+            decoys.on_sent(now, (path, bytes), paths.len(), usable);
         }
         sealed
     }
@@ -406,7 +406,7 @@ impl Session {
             self.current = Some(generation);
         }
         let frame = Frame::read(&room[..length]);
-        self.hear(now, path, matches!(frame, Some(Frame::Ping { .. })));
+        self.record_arrival(now, path, matches!(frame, Some(Frame::Ping { .. })));
         let (stamp, run) = (frame.and_then(Frame::stamp), frame.map_or(0, Frame::run));
         if let Some(Frame::Data { counted: true, .. }) = frame {
             let path = self.paths.get_mut(path.index());
@@ -426,7 +426,7 @@ impl Session {
         Some(number)
     }
 
-    fn hear(&mut self, now: Time, path: PathId, is_ping: bool) {
+    fn record_arrival(&mut self, now: Time, path: PathId, is_ping: bool) {
         // The other end probes all paths at once, so the first probe of a round counts for all.
         let begins = is_ping && self.asked.is_none_or(|asked| now.since(asked) >= ROUND);
         if begins {
@@ -434,7 +434,7 @@ impl Session {
         }
         for (place, other) in self.paths.iter_mut().enumerate() {
             if place == path.index() {
-                (other.heard, other.unanswered) = (Some(now), 0);
+                (other.last_arrival, other.unanswered) = (Some(now), 0);
             } else if begins {
                 other.ask(now);
             }
@@ -463,7 +463,7 @@ impl Session {
                         path.rtt.note(Duration::from_micros(rtt.into()));
                     }
                 }
-                self.words.push_back((path, Word::Pong { echo: stamp }));
+                self.words.push_back((path, ControlMessage::Pong { echo: stamp }));
             }
             Frame::Pong { echo, .. } => {
                 let rtt = Duration::from_micros(micros(now).wrapping_sub(echo).into());
@@ -472,7 +472,7 @@ impl Session {
                 }
             }
             Frame::Ack(receipt) => self.acknowledged(now, path, receipt),
-            Frame::Decoy { bytes, .. } => self.decoys_came.add(bytes),
+            Frame::Decoy { bytes, .. } => self.decoys_received.add(bytes),
             Frame::Close => self.closed = true,
         }
         None
@@ -501,7 +501,7 @@ impl Session {
 
     /// Appends the next packet that this end sends on its own: an acknowledgement, a control
     /// message or a decoy. Returns its path; `None` if there is no such packet.
-    pub(crate) fn say(
+    pub(crate) fn poll_transmit(
         &mut self,
         now: Time,
         disguise: &Disguise,
@@ -523,15 +523,15 @@ impl Session {
         };
         let stamp = micros(now);
         let frame = match word {
-            Word::Ping { deaf } => {
+            ControlMessage::Ping { deaf } => {
                 let known = self.paths.get(path.index());
                 let rtt = known.and_then(|path| path.rtt.last());
                 let rtt = rtt.map_or(0, |rtt| u32::try_from(rtt.as_micros()).unwrap_or(u32::MAX));
                 let room = known.and_then(|path| path.room).unwrap_or_default();
                 Frame::Ping { stamp, deaf, rtt, room }
             }
-            Word::Pong { echo } => Frame::Pong { echo, stamp },
-            Word::Close => Frame::Close,
+            ControlMessage::Pong { echo } => Frame::Pong { echo, stamp },
+            ControlMessage::Close => Frame::Close,
         };
         self.put(disguise, path, &frame, &[], out).then_some(path)
     }
@@ -569,7 +569,7 @@ impl Session {
             // A probe that cannot be sent would use up a packet number, and the other end would
             // wait for that number.
             if !path.is_cut {
-                self.words.push_back((PathId::at(place), Word::Ping { deaf }));
+                self.words.push_back((PathId::at(place), ControlMessage::Ping { deaf }));
             }
         }
     }
@@ -578,7 +578,7 @@ impl Session {
     /// session at once, and not only by silence.
     pub fn close(&mut self) {
         let open = self.paths.iter().enumerate().filter(|(_, path)| !path.is_cut);
-        self.words.extend(open.map(|(place, _)| (PathId::at(place), Word::Close)));
+        self.words.extend(open.map(|(place, _)| (PathId::at(place), ControlMessage::Close)));
     }
 
     /// Returns the time at which [`Session::poll`] next returns a datagram or this end next sends

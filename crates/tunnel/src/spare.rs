@@ -7,11 +7,11 @@ const LONGEST: usize = 2_048;
 
 /// Stored buffers for datagrams, which still contain old bytes.
 #[derive(Default)]
-pub(crate) struct Spare {
+pub(crate) struct SpareBuffers {
     buffers: Vec<Vec<u8>>,
 }
 
-impl Spare {
+impl SpareBuffers {
     /// Returns a stored buffer with its old content, or a new empty buffer.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         self.buffers.pop().unwrap_or_default()
@@ -30,7 +30,7 @@ mod tests {
 
     #[test]
     fn few_buffers_are_kept_and_no_long_ones() {
-        let mut spare = Spare::default();
+        let mut spare = SpareBuffers::default();
         spare.give(vec![7; LONGEST]);
         assert_eq!(spare.take().len(), LONGEST);
         assert!(spare.take().is_empty());

@@ -19,7 +19,7 @@ pub(crate) fn params() -> NoiseParams {
 pub(crate) fn resolver(rng: &mut impl CryptoRng) -> BoxedCryptoResolver {
     let mut seed = [0; 32];
     rng.fill_bytes(&mut seed);
-    Box::new(Seeded { seed })
+    Box::new(SeededRng { seed })
 }
 
 /// Returns the public key that belongs to a secret key.
@@ -31,11 +31,11 @@ pub(crate) fn public_of(secret: &[u8; 32]) -> [u8; 32] {
     dh.pubkey().try_into().expect("X25519 keys have 32 bytes")
 }
 
-struct Seeded {
+struct SeededRng {
     seed: [u8; 32],
 }
 
-impl CryptoResolver for Seeded {
+impl CryptoResolver for SeededRng {
     fn resolve_rng(&self) -> Option<Box<dyn Random>> {
         Some(Box::new(Generator(ChaCha20Rng::from_seed(self.seed))))
     }

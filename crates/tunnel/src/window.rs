@@ -153,7 +153,8 @@ struct Round {
     pressed: bool,
 }
 
-/// The minimum round-trip times in the current [`SPAN`] and in the previous one, for `BBR.min_rtt`.
+/// The minimum round-trip times in the current [`SPAN`] and in the previous one, for
+/// `BBR.min_rtt`.
 #[derive(Clone, Copy, Default)]
 struct Least {
     spans: [Option<Duration>; 2],
@@ -252,9 +253,10 @@ impl Window {
         self.round.lost += known as i64 - i64::from(fresh);
         self.round.sent += known as u32;
         self.round.bytes += bytes as i64;
-        let came = Time::from_nanos(now.nanos().saturating_sub(u64::from(receipt.ago) * 1_000));
-        (self.delivered_at, self.first_at) = (came.max(self.delivered_at), at);
-        self.note_delay(now, came.since(at));
+        let last_arrival =
+            Time::from_nanos(now.nanos().saturating_sub(u64::from(receipt.ago) * 1_000));
+        (self.delivered_at, self.first_at) = (last_arrival.max(self.delivered_at), at);
+        self.note_delay(now, last_arrival.since(at));
         self.note_rate(began, at, pressed);
         if began.0 >= self.round.ends {
             self.end_round();
@@ -278,12 +280,17 @@ impl Window {
     /// Records the delivery rate of a sample: a packet that was sent at `at` has arrived. The
     /// tuple has the packet's `delivered`, `delivered_at` and `first_at`. An app-limited sample
     /// counts only if it is not below `BBR.max_bw` (BBR draft -02, section 4.5.2.3).
-    fn note_rate(&mut self, (delivered, came, sent): (f64, Time, Time), at: Time, pressed: bool) {
-        let took = self.delivered_at.since(came).max(at.since(sent));
-        if took < self.least.get().unwrap_or_default() / 2 || took.is_zero() {
+    fn note_rate(
+        &mut self,
+        (delivered, last_arrival, sent): (f64, Time, Time),
+        at: Time,
+        pressed: bool,
+    ) {
+        let elapsed = self.delivered_at.since(last_arrival).max(at.since(sent));
+        if elapsed < self.least.get().unwrap_or_default() / 2 || elapsed.is_zero() {
             return;
         }
-        let rate = (self.delivered - delivered) / took.as_secs_f64();
+        let rate = (self.delivered - delivered) / elapsed.as_secs_f64();
         self.round.pressed |= pressed;
         if !pressed && rate < self.rate() {
             return;
@@ -437,8 +444,8 @@ impl Window {
     }
 
     fn given_up_at(&self) -> Option<Time> {
-        let heard = self.sent.front()?.at.max(self.delivered_at);
-        Some(heard + GIVE_UP.max(self.srtt.unwrap_or_default() * 3))
+        let received = self.sent.front()?.at.max(self.delivered_at);
+        Some(received + GIVE_UP.max(self.srtt.unwrap_or_default() * 3))
     }
 }
 
@@ -448,8 +455,8 @@ impl Window {
 pub(crate) struct Tally {
     count: u32,
     largest: u64,
-    came: Time,
-    untold: u32,
+    last_arrival: Time,
+    unacknowledged: u32,
     /// Arrival time of the first packet that no acknowledgement has reported yet.
     first: Time,
     due: Option<Time>,
@@ -460,14 +467,14 @@ impl Tally {
     pub(crate) fn note(&mut self, now: Time, number: u64) {
         self.count = self.count.wrapping_add(1);
         if number >= self.largest {
-            (self.largest, self.came) = (number, now);
+            (self.largest, self.last_arrival) = (number, now);
         }
-        if self.untold == 0 {
+        if self.unacknowledged == 0 {
             self.first = now;
         }
-        self.untold += 1;
+        self.unacknowledged += 1;
         self.due.get_or_insert(now + DELAY);
-        if self.untold >= STEP {
+        if self.unacknowledged >= STEP {
             self.due = Some(now);
         }
     }
@@ -475,9 +482,10 @@ impl Tally {
     /// Returns the acknowledgement that is due at `now`; `None` if none is due.
     pub(crate) fn take(&mut self, now: Time) -> Option<Receipt> {
         self.due.take_if(|due| *due <= now)?;
-        self.untold = 0;
+        self.unacknowledged = 0;
         let micros = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
-        let (ago, span) = (micros(now.since(self.came)), micros(self.came.since(self.first)));
+        let (ago, span) =
+            (micros(now.since(self.last_arrival)), micros(self.last_arrival.since(self.first)));
         Some(Receipt { largest: self.largest as u32, count: self.count, ago, span })
     }
 
@@ -503,7 +511,7 @@ mod tests {
         now: Time,
         number: u64,
         /// Arrival times of the packets under way, and of the acknowledgements.
-        forth: VecDeque<(Time, u64)>,
+        arrivals: VecDeque<(Time, u64)>,
         back: VecDeque<(Time, Receipt)>,
         free: Time,
         queue: u64,
@@ -523,7 +531,7 @@ mod tests {
                 tally: Tally::default(),
                 now: Time::from_secs(1),
                 number: 0,
-                forth: VecDeque::new(),
+                arrivals: VecDeque::new(),
                 back: VecDeque::new(),
                 free: Time::ZERO,
                 queue,
@@ -559,7 +567,7 @@ mod tests {
         }
 
         fn receive(&mut self) {
-            while let Some((_, number)) = self.forth.pop_front_if(|(at, _)| *at <= self.now) {
+            while let Some((_, number)) = self.arrivals.pop_front_if(|(at, _)| *at <= self.now) {
                 self.arrived += 1;
                 self.tally.note(self.now, number);
             }
@@ -589,7 +597,7 @@ mod tests {
                 return;
             }
             self.free = self.free.max(self.now) + EACH * bytes as u32 / BYTES as u32;
-            self.forth.push_back((self.free + MS * 20, self.number - 3));
+            self.arrivals.push_back((self.free + MS * 20, self.number - 3));
         }
 
         /// Sends `burst` packets of `bytes` bytes every 5 ms, as a program without more data does.
@@ -647,7 +655,8 @@ mod tests {
         }
     }
 
-    /// The end behaves like a server to which a client uploads: it sends only TCP acknowledgements.
+    /// The end behaves like a server to which a client uploads: it sends only TCP
+    /// acknowledgements.
     #[test]
     fn short_packets_of_an_idle_program_do_not_keep_a_path_slow() {
         let mut path = Path::new(100);
@@ -663,7 +672,7 @@ mod tests {
     fn nothing_heard_opens_it_again_after_a_second() {
         let mut path = Path::new(100);
         path.run(MS * 500, 0);
-        path.forth.clear();
+        path.arrivals.clear();
         path.run(MS * 900, 1);
         let receipts = path.window.count;
         assert_eq!(path.window.room(path.now), 0);
@@ -696,10 +705,10 @@ mod tests {
         let (mut tally, start) = (Tally::default(), Time::from_secs(1));
         tally.note(start, 7);
         assert_eq!((tally.take(start + MS * 4), tally.due()), (None, Some(start + DELAY)));
-        let told = tally.take(start + MS * 6);
-        assert_eq!(told, Some(Receipt { largest: 7, count: 1, ago: 6_000, span: 0 }));
+        let report = tally.take(start + MS * 6);
+        assert_eq!(report, Some(Receipt { largest: 7, count: 1, ago: 6_000, span: 0 }));
         (0..16).for_each(|number| tally.note(start + MS * 7, 10 + number));
-        assert!(tally.take(start + MS * 7).is_some_and(|told| told.count == 17));
+        assert!(tally.take(start + MS * 7).is_some_and(|report| report.count == 17));
         assert_eq!(tally.due(), None);
     }
 }

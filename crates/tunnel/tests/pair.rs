@@ -10,7 +10,7 @@ use std::time::Duration;
 use anabranch_multipath::seed::stream;
 use anabranch_multipath::{Decoys, PathId, Time};
 use anabranch_netem::{LinkSettings, Loss};
-use anabranch_tunnel::{DecoyCount, Far, Near, OVERHEAD, PacketKind, Peer, State};
+use anabranch_tunnel::{DecoyCount, FarSide, NearEnd, OVERHEAD, PacketKind, Peer, State};
 use rand::RngExt;
 use world::{World, address, near, pair, path};
 
@@ -72,8 +72,8 @@ fn send_decoys(world: &mut World, budget: &str) {
     world.far.session(client).unwrap().send_decoys(far);
 }
 
-/// Returns the counts of decoys: sent by the near end and received by the far end, then the same in
-/// the other direction.
+/// Returns the counts of decoys: sent by the near end and received by the far end, then the same
+/// in the other direction.
 fn decoys(world: &mut World) -> [[DecoyCount; 2]; 2] {
     let [near_sent, near_came] = world.near.session().decoys();
     let client = world.client.unwrap();
@@ -92,8 +92,8 @@ fn decoys_are_dropped_by_the_other_end_and_cost_no_more_than_their_budget() {
         let latest = out.iter().zip(&sent).map(late).max().unwrap();
         assert!(latest <= Duration::from_millis(63), "{latest:?}");
     }
-    for (way, [sent, came]) in decoys(&mut world).into_iter().enumerate() {
-        assert_eq!(sent, came, "way {way}");
+    for (way, [sent, received]) in decoys(&mut world).into_iter().enumerate() {
+        assert_eq!(sent, received, "way {way}");
         assert!((300_000..=600_000).contains(&sent.bytes), "{sent:?}");
         assert_eq!(sent.bytes, 1_000 * sent.packets);
     }
@@ -153,8 +153,8 @@ fn datagrams_longer_than_a_packet_arrive_whole_and_in_order_both_ways() {
     }
     world.run_for(Duration::from_secs(1));
     for (out, way) in world.out.iter().zip(["up", "down"]) {
-        let came: Vec<&Vec<u8>> = out.iter().map(|(_, bytes)| bytes).collect();
-        assert!(came.iter().copied().eq(&sent), "{way}: {} came", came.len());
+        let received: Vec<&Vec<u8>> = out.iter().map(|(_, bytes)| bytes).collect();
+        assert!(received.iter().copied().eq(&sent), "{way}: {} came", received.len());
     }
     let seen = world.seen.iter().flatten();
     assert!(seen.clone().any(|packet| packet.len() > 1_400));
@@ -198,10 +198,10 @@ fn a_lost_datagram_delays_others_by_no_more_than_the_paths_differ() {
     let mut world = ready(3, &[lossy(20), lossy(35), lossy(60)], "20ms");
     let sent = exchange(&mut world, 3000);
     for out in &world.out {
-        let came = numbers(out);
-        assert!((2750..2950).contains(&came.len()), "{}", came.len());
-        assert!(came.windows(2).all(|two| two[0] < two[1]), "in order");
-        let late = out.iter().zip(&came).map(|((at, _), n)| at.since(sent[*n as usize]));
+        let received = numbers(out);
+        assert!((2750..2950).contains(&received.len()), "{}", received.len());
+        assert!(received.windows(2).all(|two| two[0] < two[1]), "in order");
+        let late = out.iter().zip(&received).map(|((at, _), n)| at.since(sent[*n as usize]));
         let latest = late.max().unwrap();
         assert!(latest <= Duration::from_millis(60 + 45), "{latest:?}");
     }
@@ -302,7 +302,7 @@ fn strangers_are_not_answered_and_replays_do_nothing() {
     exchange(&mut world, 200);
     let seen: Vec<Vec<u8>> = world.seen.concat();
     let client = world.client.unwrap();
-    let came = world.out[0].len();
+    let arrived = world.out[0].len();
     for packet in &seen {
         // The packet is replayed from another address, as an attacker would do to move the session
         // there.
@@ -315,7 +315,7 @@ fn strangers_are_not_answered_and_replays_do_nothing() {
         assert_eq!(world.far.receive(world.now, address(99).into(), &noise), PacketKind::Nothing);
     }
     world.run_for(Duration::from_secs(1));
-    assert_eq!(world.out[0].len(), came);
+    assert_eq!(world.out[0].len(), arrived);
     assert!(world.far.view(world.now, client, PathId(0)).usable);
 }
 
@@ -346,7 +346,7 @@ fn a_flood_of_handshakes_wants_proof_of_address_and_the_honest_get_in() {
     for n in 0..500u64 {
         let mut packet = Vec::new();
         // Each handshake is due at once. For the far end, no time passes.
-        flooder.say(Time::from_secs(100 * n), n, &mut packet).unwrap();
+        flooder.poll_transmit(Time::from_secs(100 * n), n, &mut packet).unwrap();
         let received = world.far.receive(world.now, address(50).into(), &packet);
         answers += usize::from(
             matches!(received, PacketKind::Handshake(ref packet, None) if packet.len() < 60),
@@ -632,11 +632,11 @@ fn what_a_path_took_is_acknowledged_by_that_path_alone() {
 fn a_path_whose_stream_ended_leads_nowhere_until_it_comes_by_another() {
     let (now, (own, theirs)) = (Time::from_secs(1), pair(31));
     let clients = [(own.public, [9; 32])];
-    let mut far = Far::new(theirs.clone(), &clients, &[], stream(31, 3, "far"));
+    let mut far = FarSide::new(theirs.clone(), &clients, &[], stream(31, 3, "far"));
     let mut near = near(31, theirs.public, own, [9; 32], 2);
     let by = |stream| Peer { stream: Some(stream), ..Peer::from(address(0)) };
     let mut hello = Vec::new();
-    near.say(now, 1, &mut hello).unwrap();
+    near.poll_transmit(now, 1, &mut hello).unwrap();
     let PacketKind::Handshake(answer, Some(run)) = far.receive(now, by(7), &hello) else {
         panic!("the client is known")
     };
@@ -649,7 +649,7 @@ fn a_path_whose_stream_ended_leads_nowhere_until_it_comes_by_another() {
     assert_eq!(far.receive(now, by(7), &packet(0)), PacketKind::Session(run.client));
     assert_eq!(far.receive(now, by(8), &packet(1)), PacketKind::Session(run.client));
     let stream_of =
-        |far: &Far<_>, path| far.peer(run.client, PathId(path)).and_then(|peer| peer.stream);
+        |far: &FarSide<_>, path| far.peer(run.client, PathId(path)).and_then(|peer| peer.stream);
     far.lose_stream(run.client, 7);
     assert_eq!([0, 1].map(|path| stream_of(&far, path)), [None, Some(8)]);
     assert!(!far.view(now, run.client, PathId(0)).usable);
@@ -664,12 +664,12 @@ fn a_path_that_appears_carries_the_next_handshake_at_once() {
     let (now, (own, theirs)) = (Time::from_secs(1), pair(32));
     let mut near = near(32, theirs.public, own, [9; 32], 3);
     let mut out = Vec::new();
-    assert_eq!(near.say(now, 1, &mut out), Some(PathId(0)));
-    assert_eq!(near.say(now, 1, &mut out), None, "it waits for an answer");
+    assert_eq!(near.poll_transmit(now, 1, &mut out), Some(PathId(0)));
+    assert_eq!(near.poll_transmit(now, 1, &mut out), None, "it waits for an answer");
     near.on_path(now, PathId(2));
-    assert_eq!(near.say(now, 2, &mut out), Some(PathId(2)));
+    assert_eq!(near.poll_transmit(now, 2, &mut out), Some(PathId(2)));
     near.on_path(now, PathId(3));
-    assert_eq!(near.say(now, 3, &mut out), None, "there is no such path");
+    assert_eq!(near.poll_transmit(now, 3, &mut out), None, "there is no such path");
 }
 
 #[test]
@@ -679,7 +679,7 @@ fn a_path_that_appears_again_and_again_takes_no_turn_from_others() {
     let mut by = [0; 2];
     for stamp in 0..1_000 {
         near.on_path(now, PathId(1));
-        while let Some(path) = near.say(now, stamp, &mut Vec::new()) {
+        while let Some(path) = near.poll_transmit(now, stamp, &mut Vec::new()) {
             by[path.index()] += 1;
         }
         now += Duration::from_millis(10);
@@ -706,8 +706,8 @@ fn one_path_that_works_among_32_that_swallow_is_found_by_the_first_retry() {
     for works in [0, 16, 32] {
         let mut world = World::new(40, &vec![path(20); 33], "20ms");
         world.cut = (0..33).map(|path| path != works).collect();
-        let took = up_after(&mut world).as_millis();
-        assert!(took <= if works == 0 { 42 } else { 542 }, "path {works}: {took} ms");
+        let elapsed = up_after(&mut world).as_millis();
+        assert!(elapsed <= if works == 0 { 42 } else { 542 }, "path {works}: {elapsed} ms");
         assert_eq!(world.begun, 1);
     }
 }
@@ -717,8 +717,8 @@ fn one_path_that_works_among_32_that_swallow_is_found_by_the_first_retry() {
 fn paths_that_cannot_carry_get_neither_handshakes_nor_probes() {
     let mut world = World::new(41, &vec![path(20); 33], "20ms");
     (0..32).for_each(|path| world.near.set_carries(world.now, PathId(path), false));
-    let took = up_after(&mut world);
-    assert!(took <= Duration::from_millis(42), "{took:?}");
+    let elapsed = up_after(&mut world);
+    assert!(elapsed <= Duration::from_millis(42), "{elapsed:?}");
     world.run_for(Duration::from_secs(3));
     assert!(world.seen[..32].iter().all(Vec::is_empty), "nothing was sent by those");
     let before = world.seen[32].len();
@@ -736,13 +736,13 @@ fn without_a_path_that_carries_there_is_no_handshake_and_with_one_at_once() {
     let mut near = near(42, theirs.public, own, [9; 32], 2);
     (0..2).for_each(|path| near.set_carries(start, PathId(path), false));
     let later = start + Duration::from_secs(60);
-    assert_eq!(near.say(later, 1, &mut Vec::new()), None);
+    assert_eq!(near.poll_transmit(later, 1, &mut Vec::new()), None);
     assert!(near.next_timeout() > later, "nothing is due");
     assert_eq!(near.state(), State::Trying { tries: 0 });
     near.set_carries(later, PathId(1), true);
     assert!(near.next_timeout() <= later);
-    assert_eq!(near.say(later, 2, &mut Vec::new()), Some(PathId(1)));
-    assert_eq!(near.say(later, 2, &mut Vec::new()), None);
+    assert_eq!(near.poll_transmit(later, 2, &mut Vec::new()), Some(PathId(1)));
+    assert_eq!(near.poll_transmit(later, 2, &mut Vec::new()), None);
 }
 
 /// The far end receives packets on the fast path first, and its answers there are lost.
@@ -750,8 +750,8 @@ fn without_a_path_that_carries_there_is_no_handshake_and_with_one_at_once() {
 fn fast_paths_that_lose_all_answers_do_not_keep_a_slow_one_from_being_answered() {
     let mut world = World::new(43, &[path(5), path(5), path(60)], "20ms");
     world.cut_down = vec![true, true, false];
-    let took = up_after(&mut world);
-    assert!(took <= Duration::from_millis(500 + 122), "{took:?}");
+    let elapsed = up_after(&mut world);
+    assert!(elapsed <= Duration::from_millis(500 + 122), "{elapsed:?}");
     assert_eq!(world.begun, 1);
     exchange(&mut world, 2_000);
     world.out = [Vec::new(), Vec::new()];
@@ -762,8 +762,8 @@ fn fast_paths_that_lose_all_answers_do_not_keep_a_slow_one_from_being_answered()
 #[test]
 fn an_answer_that_comes_after_the_next_handshake_is_taken() {
     let mut world = World::new(44, &[path(650)], "20ms");
-    let took = up_after(&mut world);
-    assert!(took <= Duration::from_millis(1_302), "{took:?}");
+    let elapsed = up_after(&mut world);
+    assert!(elapsed <= Duration::from_millis(1_302), "{elapsed:?}");
     exchange(&mut world, 2_000);
     world.out = [Vec::new(), Vec::new()];
     exchange(&mut world, 100);
@@ -787,16 +787,16 @@ fn keys_are_renewed_by_a_path_that_answers() {
 fn copies_of_a_handshake_are_answered_once_each_and_replays_of_them_never() {
     let (now, (own, theirs)) = (Time::from_secs(1), pair(46));
     let clients = [(own.public, [9; 32])];
-    let mut far = Far::new(theirs.clone(), &clients, &[], stream(46, 3, "far"));
+    let mut far = FarSide::new(theirs.clone(), &clients, &[], stream(46, 3, "far"));
     let mut near = near(46, theirs.public, own, [9; 32], 3);
     let mut copies = Vec::new();
-    let say = |near: &mut Near<_>, at| {
+    let send = |near: &mut NearEnd<_>, at| {
         let mut packet = Vec::new();
-        near.say(at, 1, &mut packet).map(|_| packet)
+        near.poll_transmit(at, 1, &mut packet).map(|_| packet)
     };
     let (retry, mut begun) = (now + Duration::from_millis(500), 0);
-    assert!(say(&mut near, now).is_some() && say(&mut near, now).is_none());
-    copies.extend(std::iter::from_fn(|| say(&mut near, retry)));
+    assert!(send(&mut near, now).is_some() && send(&mut near, now).is_none());
+    copies.extend(std::iter::from_fn(|| send(&mut near, retry)));
     assert_eq!(copies.len(), 3);
     let mut answers = Vec::new();
     for (place, copy) in copies.iter().enumerate() {
@@ -828,10 +828,10 @@ fn each_path_proves_its_own_address() {
     // The flood exceeds the number of handshakes that the far end answers in one second.
     for stamp in 1..=60 {
         let mut packet = Vec::new();
-        flooder.say(Time::from_secs(100 * stamp), stamp, &mut packet).unwrap();
+        flooder.poll_transmit(Time::from_secs(100 * stamp), stamp, &mut packet).unwrap();
         world.far.receive(world.now, address(50).into(), &packet);
     }
-    let took = up_after(&mut world);
+    let elapsed = up_after(&mut world);
     // The session needs one retry, and one round trip more than without the load.
-    assert!(took <= Duration::from_millis(500 + 2 * 42), "{took:?}");
+    assert!(elapsed <= Duration::from_millis(500 + 2 * 42), "{elapsed:?}");
 }

@@ -55,7 +55,7 @@ fn run(script: &[u8]) -> (u64, Vec<Event>) {
         }
         play.event(&mut script);
     }
-    play.tell(CoreInput::Shutdown);
+    play.feed(CoreInput::Shutdown);
     play.ledger.is_settled(&play.core.snapshot());
     (play.hash.finish(), play.ledger.events)
 }
@@ -127,7 +127,7 @@ impl Play {
         self.config = config;
         self.drain(Cause::Time);
         for (session, barred) in self.ledger.resolved_sessions() {
-            self.tell(CoreInput::Resolved { session, found: true, barred: &barred });
+            self.feed(CoreInput::Resolved { session, found: true, barred: &barred });
         }
         let sent = Datagrams::read(script, true);
         let session = SessionId(script.below(8) as u64);
@@ -154,7 +154,7 @@ impl Play {
             _ => Vec::new(),
         };
         self.ledger.resolved(session, found, &barred);
-        self.tell(CoreInput::Resolved { session, found, barred: &barred });
+        self.feed(CoreInput::Resolved { session, found, barred: &barred });
     }
 
     fn fail(&mut self, script: &mut Input<'_>) {
@@ -162,7 +162,7 @@ impl Play {
         let failure = script.pick(&FAILURES);
         let (datagrams, bytes) =
             if script.coin() { self.ledger.loses(session, tuple) } else { (0, 0) };
-        self.tell(CoreInput::Failed { session, tuple, failure, datagrams, bytes });
+        self.feed(CoreInput::Failed { session, tuple, failure, datagrams, bytes });
     }
 
     fn path(&mut self, script: &mut Input<'_>) {
@@ -170,13 +170,13 @@ impl Play {
         let broken =
             script.pick(&[None, Some(DownReason::Interface), Some(DownReason::Unreachable)]);
         self.ledger.broken[path] = broken.is_some();
-        self.tell(CoreInput::Path { path: PathId::at(path), broken });
+        self.feed(CoreInput::Path { path: PathId::at(path), broken });
     }
 
     /// Opens or closes a socket, sometimes at the address of a client, as in a routing loop.
     fn socket(&mut self, script: &mut Input<'_>) {
         let local = client(script.below(2 * CLIENTS));
-        self.tell(match script.coin() {
+        self.feed(match script.coin() {
             true => CoreInput::Opened { local },
             false => CoreInput::Shut { local },
         });
@@ -196,7 +196,7 @@ impl Play {
         panic!("the core asked to be woken {WAKES} times within {span:?}");
     }
 
-    fn tell(&mut self, input: CoreInput<'_>) {
+    fn feed(&mut self, input: CoreInput<'_>) {
         self.core.handle(self.now, input);
         self.drain(Cause::Time);
     }
@@ -234,32 +234,34 @@ mod tests {
     use super::*;
 
     /// Returns the events that the core reports during a committed script.
-    fn told(name: &str) -> Vec<Event> {
+    fn events_of(name: &str) -> Vec<Event> {
         let corpus =
             Path::new(&std::env::var_os("CARGO_MANIFEST_DIR").unwrap()).join("corpus/core_driver");
         run(&fs::read(corpus.join(name)).unwrap()).1
     }
 
-    fn tells(name: &str, wanted: fn(&Event) -> bool) {
-        let told = told(name);
-        assert!(told.iter().any(wanted), "{name}: {told:?}");
+    fn check_events(name: &str, wanted: fn(&Event) -> bool) {
+        let events = events_of(name);
+        assert!(events.iter().any(wanted), "{name}: {events:?}");
     }
 
     #[test]
     fn the_scripts_reach_what_they_are_named_for() {
         for quic in ["quic", "quic-apart"] {
-            tells(quic, |event| matches!(event, Event::Pinned { .. }));
-            tells(quic, |event| matches!(event, Event::Released { .. }));
+            check_events(quic, |event| matches!(event, Event::Pinned { .. }));
+            check_events(quic, |event| matches!(event, Event::Released { .. }));
         }
         for tunnel in ["tunnel", "tunnel-apart"] {
-            tells(tunnel, |event| {
+            check_events(tunnel, |event| {
                 matches!(event, Event::Recognised { protocol: Protocol::WireGuard, .. })
             });
-            tells(tunnel, |event| matches!(event, Event::Up { session: None, .. }));
+            check_events(tunnel, |event| matches!(event, Event::Up { session: None, .. }));
         }
-        tells("no-path", |event| {
+        check_events("no-path", |event| {
             matches!(event, Event::Down { reason: DownReason::Interface, .. })
         });
-        tells("silence", |event| matches!(event, Event::Down { reason: DownReason::Silent, .. }));
+        check_events("silence", |event| {
+            matches!(event, Event::Down { reason: DownReason::Silent, .. })
+        });
     }
 }

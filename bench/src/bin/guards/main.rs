@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use anabranch_capture::{Row, SizeUnit, Trace, TraceFacts, TraceWriter};
 use anabranch_multipath::Every;
 use anabranch_multipath::schedule::Spec;
-use anabranch_onion::conflux::{Dealing, Design, UnknownDesign};
+use anabranch_onion::conflux::{Design, LegScheduler, UnknownDesign};
 use clap::Parser;
 
-use play::{Line, Seen, Stage};
+use play::{Line, SeenCell, Stage};
 use recorded::{Choice, Load};
 
 mod play;
@@ -28,8 +28,8 @@ use anabranch_testkit::onion_world as world;
 /// Replay recorded page loads over several circuits (legs) at once, and write the cells that the
 /// guard (first relay) of each leg sees.
 ///
-/// IN is a trace of the cells (Tor's packets) that one guard saw (docs/formats.md). For each uplink
-/// cell, the client writes a cell of data at the recorded time; for each downlink cell, the
+/// IN is a trace of the cells (Tor's packets) that one guard saw (docs/formats.md). For each
+/// uplink cell, the client writes a cell of data at the recorded time; for each downlink cell, the
 /// destination does. OUT has the cells of all kinds on the links from the client to the guards,
 /// from the load's first to its last. The column path contains the number of the leg. Circuits are
 /// built and linked before the load.
@@ -52,9 +52,9 @@ struct Arguments {
     /// Set the length of a run (consecutive cells on one circuit), in cells or as a time.
     #[arg(long, default_value = "1p")]
     every: Every,
-    /// Set the rate (in Mbit/s) and the one-way delay (in milliseconds) of the link from the client
-    /// to the guard (first relay) of each circuit. Each circuit has two more links, of 100 Mbit/s
-    /// and 5 ms.
+    /// Set the rate (in Mbit/s) and the one-way delay (in milliseconds) of the link from the
+    /// client to the guard (first relay) of each circuit. Each circuit has two more links, of 100
+    /// Mbit/s and 5 ms.
     #[arg(long = "line", value_name = "RATE/DELAY", default_values = ["20/20", "20/20", "20/20"])]
     lines: Vec<Line>,
     /// Let the circuits carry KIB KiB towards the client before the page load; 0 means new
@@ -91,8 +91,8 @@ fn design(name: &str) -> Result<Design, String> {
 
 fn main() -> ExitCode {
     match run(&Arguments::parse()) {
-        Ok(told) => {
-            println!("{told}");
+        Ok(summary) => {
+            println!("{summary}");
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -118,12 +118,13 @@ fn run(arguments: &Arguments) -> io::Result<String> {
         write(&mut writer, load, &seen)?;
     }
     writer.finish()?;
-    Ok(tally.told(begun.elapsed()))
+    Ok(tally.summary(begun.elapsed()))
 }
 
 impl Arguments {
     fn stage(&self) -> Stage {
-        let dealing = Dealing { schedule: self.schedule.clone(), every: self.every, redraw: None };
+        let dealing =
+            LegScheduler { schedule: self.schedule.clone(), every: self.every, redraw: None };
         let joined = (self.multipath, dealing);
         Stage::new(self.lines.clone(), joined, self.used << 10, self.seed)
     }
@@ -139,8 +140,8 @@ impl Arguments {
     }
 }
 
-fn write(writer: &mut TraceWriter, load: &Load, seen: &[Seen]) -> io::Result<()> {
-    for &Seen { time, leg, size } in seen {
+fn write(writer: &mut TraceWriter, load: &Load, seen: &[SeenCell]) -> io::Result<()> {
+    for &SeenCell { time, leg, size } in seen {
         let Load { label, monitored, run, .. } = load;
         let (load, path) = (load.number, leg as i16);
         writer.push(&Row { load, label, monitored: *monitored, run: *run, path, time, size })?;
@@ -160,7 +161,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, load: &Load, seen: &[Seen], legs: usize) {
+    fn add(&mut self, load: &Load, seen: &[SeenCell], legs: usize) {
         let down = seen.iter().filter(|one| one.size < 0);
         self.loads += 1;
         self.recorded += load.cells.len();
@@ -169,7 +170,7 @@ impl Tally {
         self.beginning += fullest(down.take(50), legs);
     }
 
-    fn told(&self, took: Duration) -> String {
+    fn summary(&self, elapsed: Duration) -> String {
         let loads = self.loads.max(1) as f64;
         format!(
             "{} loads: {} cells recorded, {} seen; by the fullest leg {:.3} of a load's cells and \
@@ -179,13 +180,13 @@ impl Tally {
             self.seen,
             self.fullest / loads,
             self.beginning / loads,
-            took.as_secs_f64()
+            elapsed.as_secs_f64()
         )
     }
 }
 
 /// Returns the share of the cells on the leg that has most of them.
-fn fullest<'a>(cells: impl Iterator<Item = &'a Seen>, legs: usize) -> f64 {
+fn fullest<'a>(cells: impl Iterator<Item = &'a SeenCell>, legs: usize) -> f64 {
     let mut counts = vec![0_u32; legs];
     cells.for_each(|cell| counts[cell.leg] += 1);
     let all: u32 = counts.iter().sum();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anabranch_multipath::{Time, seed};
 use anabranch_onion::client::{CircuitKey, Hop, Output};
-use anabranch_onion::conflux::{Dealing, Design};
+use anabranch_onion::conflux::{Design, LegScheduler};
 use anabranch_onion::handshake::extension::HopRequest;
 use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::wire::message::{Begin, Format};
@@ -12,7 +12,7 @@ use anabranch_onion::{LinkCore, LinkId, StreamKey};
 use rand_core::Rng;
 
 use crate::recorded::Load;
-use crate::world::{Papers, Server, Setting, World};
+use crate::world::{RelayIdentity, Server, Setting, World};
 
 /// Maximum duration of a load after its last recorded cell.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -30,9 +30,9 @@ pub(crate) struct Line {
 
 /// A cell on the link between the client and a leg's guard.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Seen {
-    /// Time since the start of the load in seconds, at which the cell arrived at the guard from the
-    /// client, or left the guard for the client.
+pub(crate) struct SeenCell {
+    /// Time since the start of the load in seconds, at which the cell arrived at the guard from
+    /// the client, or left the guard for the client.
     pub(crate) time: f64,
     /// Leg of the guard.
     pub(crate) leg: usize,
@@ -44,10 +44,10 @@ pub(crate) struct Seen {
 pub(crate) struct Stage {
     lines: Vec<Line>,
     design: Design,
-    dealing: Dealing,
+    dealing: LegScheduler,
     used: usize,
     seed: u64,
-    papers: Vec<Papers>,
+    identities: Vec<RelayIdentity>,
 }
 
 impl Stage {
@@ -56,19 +56,20 @@ impl Stage {
     /// they carry on the downlink before the load.
     pub(crate) fn new(
         lines: Vec<Line>,
-        (design, dealing): (Design, Dealing),
+        (design, dealing): (Design, LegScheduler),
         used: usize,
         seed: u64,
     ) -> Stage {
-        let papers = (0..2 * lines.len() + 1).map(|relay| Papers::new(seed, relay)).collect();
-        Stage { lines, design, dealing, used, seed, papers }
+        let identities =
+            (0..2 * lines.len() + 1).map(|relay| RelayIdentity::new(seed, relay)).collect();
+        Stage { lines, design, dealing, used, seed, identities }
     }
 
     /// Replays a load. Returns the cells that the guards see, in the order of time.
     ///
     /// # Errors
     /// Legs were not linked, or bytes were lost.
-    pub(crate) fn play(&self, load: &Load) -> Result<Vec<Seen>, String> {
+    pub(crate) fn play(&self, load: &Load) -> Result<Vec<SeenCell>, String> {
         let mut play = Play::new(self, self.seed_of(load))?;
         play.all(self, load).map_err(|why| format!("run {}, load {}: {why}", load.run, load.number))
     }
@@ -95,13 +96,13 @@ impl Stage {
         let setting = Setting {
             seed,
             pieces: false,
-            relays: self.papers.len(),
+            relays: self.identities.len(),
             lines: lines.enumerate().collect(),
             design: self.design,
             dealing: Some(self.dealing.clone()),
             ..Setting::default()
         };
-        World::of(setting, &self.papers)
+        World::of(setting, &self.identities)
     }
 }
 
@@ -147,7 +148,7 @@ impl Play {
         Ok(play)
     }
 
-    fn all(&mut self, stage: &Stage, load: &Load) -> Result<Vec<Seen>, String> {
+    fn all(&mut self, stage: &Stage, load: &Load) -> Result<Vec<SeenCell>, String> {
         self.feed(stage.used);
         self.finish()?;
         let begin = self.world.now + REST;
@@ -163,7 +164,7 @@ impl Play {
             self.write();
         }
         self.finish()?;
-        let mut seen: Vec<Seen> = Vec::new();
+        let mut seen: Vec<SeenCell> = Vec::new();
         for (leg, link) in links.into_iter().enumerate() {
             let pipe = self.world.pipes.get_mut(&link).ok_or("a guard's link is gone")?;
             seen.extend(cells(leg, begin, &pipe.seen.take().unwrap_or_default()));
@@ -239,23 +240,23 @@ impl Play {
     }
 
     fn is_done(&self) -> bool {
-        let came = self.world.received.get(&self.stream).map_or(0, Vec::len);
+        let received = self.world.received.get(&self.stream).map_or(0, Vec::len);
         let mut servers = self.world.relays[self.exit].servers.values();
-        (came, servers.next().map_or(0, |server| server.received)) == (self.down, self.up)
+        (received, servers.next().map_or(0, |server| server.received)) == (self.down, self.up)
     }
 }
 
 /// Returns the cells of a link since `begin`, each with the time of its last byte.
-fn cells(leg: usize, begin: Time, seen: &[(Time, i64)]) -> Vec<Seen> {
+fn cells(leg: usize, begin: Time, seen: &[(Time, i64)]) -> Vec<SeenCell> {
     let mut bytes = [0; 2];
     let mut cells = Vec::new();
     for &(time, length) in seen {
-        let came = usize::from(length > 0);
+        let received = usize::from(length > 0);
         let size = CELL as i32 * if length > 0 { 1 } else { -1 };
-        let before = bytes[came] / CELL;
-        bytes[came] += length.unsigned_abs() as usize;
-        let cell = Seen { time: time.secs_f64() - begin.secs_f64(), leg, size };
-        cells.extend(std::iter::repeat_n(cell, bytes[came] / CELL - before));
+        let before = bytes[received] / CELL;
+        bytes[received] += length.unsigned_abs() as usize;
+        let cell = SeenCell { time: time.secs_f64() - begin.secs_f64(), leg, size };
+        cells.extend(std::iter::repeat_n(cell, bytes[received] / CELL - before));
     }
     cells.retain(|cell| cell.time >= 0.0);
     cells
@@ -287,15 +288,15 @@ mod tests {
     }
 
     fn stage(schedule: &str, every: &str, used: usize) -> Stage {
-        static PAPERS: LazyLock<Vec<Papers>> =
-            LazyLock::new(|| (0..5).map(|relay| Papers::new(1, relay)).collect());
+        static PAPERS: LazyLock<Vec<RelayIdentity>> =
+            LazyLock::new(|| (0..5).map(|relay| RelayIdentity::new(1, relay)).collect());
         let schedule = Spec::over_windows(schedule).unwrap();
-        let dealing = Dealing { schedule, every: every.parse().unwrap(), redraw: None };
-        let papers = PAPERS.clone();
-        Stage { lines: vec![LEG; 2], design: Design::Conflux, dealing, used, seed: 1, papers }
+        let dealing = LegScheduler { schedule, every: every.parse().unwrap(), redraw: None };
+        let identities = PAPERS.clone();
+        Stage { lines: vec![LEG; 2], design: Design::Conflux, dealing, used, seed: 1, identities }
     }
 
-    fn by_leg(seen: &[Seen]) -> [usize; 2] {
+    fn by_leg(seen: &[SeenCell]) -> [usize; 2] {
         [0, 1].map(|leg| seen.iter().filter(|cell| cell.leg == leg && cell.size < 0).count())
     }
 
@@ -316,7 +317,7 @@ mod tests {
     #[test]
     fn lowrtt_gives_one_guard_the_first_window_and_round_robin_gives_each_its_part() {
         let seen = stage("lowrtt", "1p", 0).play(&load(1)).unwrap();
-        let first: Vec<Seen> = seen.into_iter().filter(|cell| cell.time < 0.45).collect();
+        let first: Vec<SeenCell> = seen.into_iter().filter(|cell| cell.time < 0.45).collect();
         assert_eq!(*by_leg(&first).iter().min().unwrap(), 0);
         let seen = stage("round-robin", "1p", 0).play(&load(1)).unwrap();
         let [one, other] = by_leg(&seen);

@@ -20,7 +20,8 @@ pub(crate) struct Choice {
 /// A load as seen by one guard.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Load {
-    /// Number of the load in the trace. `label`, `monitored` and `run` are also those of the trace.
+    /// Number of the load in the trace. `label`, `monitored` and `run` are also those of the
+    /// trace.
     pub(crate) number: i64,
     pub(crate) label: String,
     pub(crate) monitored: bool,
@@ -38,7 +39,7 @@ impl Choice {
         if trace.facts().unit == SizeUnit::IpPacket {
             return Err(io::Error::other("the trace counts IP packets, not cells"));
         }
-        let mut chosen = Chosen::default();
+        let mut chosen = ChosenLoads::default();
         trace.for_each(|row| chosen.take(self, row)).map_err(io::Error::other)?;
         if chosen.split {
             return Err(io::Error::other("the trace is split: whole loads can be played"));
@@ -46,7 +47,7 @@ impl Choice {
         Ok(chosen.loads.into_values().collect())
     }
 
-    fn wants(&self, chosen: &Chosen, row: &Row<'_>) -> bool {
+    fn wants(&self, chosen: &ChosenLoads, row: &Row<'_>) -> bool {
         let is_page = chosen.pages.contains(row.label);
         let has_room = |count: usize, most: Option<usize>| most.is_none_or(|most| count < most);
         let count = chosen.counts.get(&(row.run, row.label.to_owned())).copied().unwrap_or(0);
@@ -56,7 +57,7 @@ impl Choice {
 
 /// Loads read so far.
 #[derive(Default)]
-struct Chosen {
+struct ChosenLoads {
     loads: BTreeMap<(i32, i64), Load>,
     passed_over: BTreeSet<(i32, i64)>,
     pages: BTreeSet<String>,
@@ -65,7 +66,7 @@ struct Chosen {
     split: bool,
 }
 
-impl Chosen {
+impl ChosenLoads {
     fn take(&mut self, choice: &Choice, row: &Row<'_>) {
         self.split |= row.path >= 0;
         let key = (row.run, row.load);
@@ -103,7 +104,7 @@ mod tests {
     #[test]
     fn the_first_loads_of_the_first_pages_are_taken_whole() {
         let choice = Choice { loads: Some(1), pages: Some(1) };
-        let mut chosen = Chosen::default();
+        let mut chosen = ChosenLoads::default();
         let rows = [(1, 1, "a"), (1, 2, "a"), (1, 1, "a"), (1, 3, "b"), (2, 4, "a"), (1, 2, "a")];
         for (time, (run, load, label)) in rows.into_iter().enumerate() {
             chosen.take(&choice, &row(run, load, label, time as f64));

@@ -110,8 +110,8 @@ fn measure(circuits: u64, arguments: &Arguments) -> io::Result<()> {
 
 /// The links of the middle relay to its two neighbours. Index 0 is the side of the client.
 trait Links {
-    /// Sends the first cells of `plain` from the neighbour `from`, as far as there is room. Returns
-    /// their length in bytes.
+    /// Sends the first cells of `plain` from the neighbour `from`, as far as there is room.
+    /// Returns their length in bytes.
     fn send(&mut self, now: Time, from: usize, plain: &[u8]) -> io::Result<usize>;
 
     /// Does what an event loop of the relay does when bytes have arrived on its links.
@@ -182,9 +182,9 @@ impl Middle {
             let begun = cpu();
             self.links.turn(self.now, &mut self.world.relays[MIDDLE].core)?;
             spent += cpu() - begun;
-            let came = self.links.settle(self.now)?;
-            passed += came;
-            idle = if sent + came == 0 { idle + 1 } else { 0 };
+            let received = self.links.settle(self.now)?;
+            passed += received;
+            idle = if sent + received == 0 { idle + 1 } else { 0 };
             if idle > MOST_IDLE {
                 return Err(io::Error::other(format!("{passed} of {} bytes passed", plain.len())));
             }

@@ -62,11 +62,11 @@ struct Side {
     conns: [ConnId; 2],
     line: Line,
     /// Whether the core has data to send.
-    wants: bool,
+    has_output: bool,
     /// Bytes of cells that the neighbour has received, and the numbers of cells by circuit.
-    came: Vec<u8>,
+    received: Vec<u8>,
     counts: BTreeMap<u32, u32>,
-    unsaid: usize,
+    unacknowledged: usize,
 }
 
 impl QuicLinks {
@@ -109,14 +109,14 @@ impl QuicLinks {
         side.transmit(now, RELAY, packets);
         loop {
             let mut written = 0;
-            while side.wants && written < SEND {
+            while side.has_output && written < SEND {
                 let Some(quic) = side.ends[RELAY].link(side.conns[RELAY]) else { return };
                 let room = quic.room();
                 if room < CELL {
                     break;
                 }
                 plain.clear();
-                side.wants = relay.transmit(now, side.id, plain, room);
+                side.has_output = relay.transmit(now, side.id, plain, room);
                 let _ = quic.write(plain);
                 written += plain.len();
             }
@@ -159,7 +159,7 @@ impl Links for QuicLinks {
         while let Some(output) = relay.poll(now) {
             let Output::Link(LinkOutput::Transmit { link }) = output else { continue };
             if let Some(side) = self.sides.iter().position(|side| side.id == link) {
-                self.sides[side].wants = true;
+                self.sides[side].has_output = true;
                 self.flush(now, side, relay);
             }
         }
@@ -198,8 +198,9 @@ impl Side {
         let to = line.address(1 - dialler)?;
         let mut conns = [ConnId(0); 2];
         conns[dialler] = ends[dialler].connect(now, to, None).map_err(io::Error::other)?;
-        let (came, counts) = Default::default();
-        let mut side = Side { id, ends, conns, line, wants: false, came, counts, unsaid: 0 };
+        let (received, counts) = Default::default();
+        let mut side =
+            Side { id, ends, conns, line, has_output: false, received, counts, unacknowledged: 0 };
         side.open(now, dialler, circuits)?;
         Ok(side)
     }
@@ -221,7 +222,7 @@ impl Side {
         self.link(dialler)?.write(&first).map_err(io::Error::other)?;
         self.transmit(now, dialler, &mut packets);
         self.exchange(now, &mut packets)?;
-        self.came.clear();
+        self.received.clear();
         Ok(())
     }
 
@@ -259,7 +260,7 @@ impl Side {
                 self.conns[end] = conn;
                 let link = self.ends[end].link(conn);
                 let link = link.ok_or_else(|| io::Error::other("a QUIC link has ended"))?;
-                link.read(&mut self.came).map_err(io::Error::other)?;
+                link.read(&mut self.received).map_err(io::Error::other)?;
                 self.transmit(now, end, packets);
             }
         }
@@ -277,17 +278,17 @@ impl Side {
     /// bytes.
     fn count(&mut self, now: Time, packets: &mut Vec<u8>) -> io::Result<usize> {
         let mut passed = 0;
-        for cell in self.came.chunks_exact(CELL) {
+        for cell in self.received.chunks_exact(CELL) {
             let circuit = cell.first_chunk().map_or(0, |id| u32::from_be_bytes(*id));
             if circuit != 0 {
                 passed += CELL;
                 *self.counts.entry(circuit).or_default() += 1;
             }
         }
-        self.came.clear();
-        self.unsaid += passed / CELL;
-        if self.unsaid >= ACKNOWLEDGED {
-            self.unsaid = 0;
+        self.received.clear();
+        self.unacknowledged += passed / CELL;
+        if self.unacknowledged >= ACKNOWLEDGED {
+            self.unacknowledged = 0;
             let mut counts = Vec::with_capacity(BODY);
             put_counts(&mut counts, self.counts.iter().map(|(circuit, count)| (*circuit, *count)));
             let mut cell = Vec::new();

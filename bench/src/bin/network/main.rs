@@ -13,7 +13,7 @@ use anabranch_multipath::Time;
 use anabranch_multipath::seed::{Stream, stream};
 use anabranch_onion::Moment;
 use anabranch_onion::circmgr::{CircuitManager, KeptGuards, Order};
-use anabranch_onion::directory::fetch::{AuthorityIdentity, Directory, Want};
+use anabranch_onion::directory::fetch::{AuthorityIdentity, Directory, JobDocument};
 use anabranch_onion::directory::http::Response;
 use anabranch_onion::directory::network::{Network, RelayRestrictions, Target};
 use anabranch_onion::wire::netdoc::{Consensus, Unproven, parse_certs, parse_microdescs};
@@ -205,7 +205,7 @@ fn bootstrap(documents: &Documents, rng: &mut Stream) -> io::Result<f64> {
     let mut client = CircuitManager::new(KeptGuards::default(), &[], RelayRestrictions::default());
     let begun = cpu();
     while let Some(job) = directory.poll(at, rng) {
-        let Want::Microdescs(digests) = &job.want else { continue };
+        let JobDocument::Microdescs(digests) = &job.want else { continue };
         let body: String = digests.iter().map(|digest| texts[digest]).collect();
         let response = answer(body);
         directory.done(job.number, Ok(response), at, rng);
@@ -215,9 +215,9 @@ fn bootstrap(documents: &Documents, rng: &mut Stream) -> io::Result<f64> {
             std::hint::black_box(order);
         }
     }
-    let took = cpu() - begun;
+    let elapsed = cpu() - begun;
     let missing = directory.network().map_or(0, |network| network.missing().count());
-    if missing > 0 { Err(io::Error::other(format!("{missing} are missing"))) } else { Ok(took) }
+    if missing > 0 { Err(io::Error::other(format!("{missing} are missing"))) } else { Ok(elapsed) }
 }
 
 fn answer(body: String) -> Response {

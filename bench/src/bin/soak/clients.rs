@@ -22,7 +22,7 @@ use anabranch_router::onion::dirclient::{self, DirClient};
 use anabranch_router::onion::stop_signals;
 use serde_json::{Value, json};
 
-use crate::{HEAP, tell};
+use crate::{HEAP, print_event};
 
 /// Limit of queued cells per client in bytes, as `anabranch up` sets it.
 const MEMORY: usize = 128 << 20;
@@ -55,15 +55,15 @@ pub(crate) fn run(arguments: &Arguments) -> io::Result<()> {
     own("bare")?;
     let clients = start(arguments)?;
     stop.set_read_timeout(Some(PERIOD))?;
-    let mut known = Known::default();
-    while !is_told(&mut stop)? {
-        known.tell(&clients)?;
+    let mut known = Reported::default();
+    while !is_stopped(&mut stop)? {
+        known.print_new(&clients)?;
     }
     let lost: usize = clients.into_iter().map(|client| usize::from(!client.end())).sum();
     wait_for_threads()?;
-    tell(&json!({"event": "clients_ended", "badly": lost}))?;
+    print_event(&json!({"event": "clients_ended", "badly": lost}))?;
     own("stopped")?;
-    while !is_told(&mut stop)? {}
+    while !is_stopped(&mut stop)? {}
     Ok(())
 }
 
@@ -81,7 +81,7 @@ fn start(arguments: &Arguments) -> io::Result<Vec<Running>> {
 }
 
 /// Returns whether a signal has arrived within the stream's read timeout.
-fn is_told(stop: &mut UnixStream) -> io::Result<bool> {
+fn is_stopped(stop: &mut UnixStream) -> io::Result<bool> {
     match stop.read(&mut [0]) {
         Ok(_) => Ok(true),
         // A signal may interrupt the read that would report it.
@@ -96,7 +96,7 @@ fn is_told(stop: &mut UnixStream) -> io::Result<bool> {
 /// counted is not included.
 fn own(event: &str) -> io::Result<()> {
     let Usage { rss, files, .. } = Usage::of(std::process::id())?;
-    tell(&json!({"event": event, "rss": rss, "files": files - 1, "threads": threads()?}))
+    print_event(&json!({"event": event, "rss": rss, "files": files - 1, "threads": threads()?}))
 }
 
 fn threads() -> io::Result<usize> {
@@ -116,7 +116,7 @@ fn wait_for_threads() -> io::Result<()> {
 
 /// Observations of a client.
 #[derive(Default)]
-struct Seen {
+struct Observations {
     listening: Option<SocketAddr>,
     ready: bool,
     status: Status,
@@ -129,7 +129,7 @@ struct Seen {
     troubles: BTreeMap<String, u64>,
 }
 
-impl Seen {
+impl Observations {
     fn take(&mut self, event: ClientEvent) {
         match event {
             ClientEvent::Listening(at) => self.listening = at.first().copied(),
@@ -156,7 +156,7 @@ impl Seen {
 struct Running {
     stop: UnixStream,
     thread: JoinHandle<io::Result<()>>,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<Observations>>,
 }
 
 impl Running {
@@ -164,15 +164,15 @@ impl Running {
         let data = arguments.data.join(format!("client{number:03}"));
         let settings = settings(&arguments.authority, &data)?;
         let (stop, stopped) = UnixStream::pair()?;
-        let seen = Arc::new(Mutex::new(Seen::default()));
-        let (rng, told) = (generator()?, Arc::clone(&seen));
-        let mut watch = move |event| locked(&told).take(event);
+        let seen = Arc::new(Mutex::new(Observations::default()));
+        let (rng, report) = (generator()?, Arc::clone(&seen));
+        let mut watch = move |event| locked(&report).take(event);
         let work = move || client::run(settings, rng, &stopped, &mut watch);
         let thread = thread::Builder::new().name(format!("client{number:03}")).spawn(work)?;
         Ok(Running { stop, thread, seen })
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, Observations> {
         locked(&self.seen)
     }
 
@@ -183,13 +183,14 @@ impl Running {
 
     /// Stops the client. Returns false if it failed, or had already ended.
     fn end(mut self) -> bool {
-        let told = self.stop.write_all(&[0]).is_ok();
-        told && matches!(self.thread.join(), Ok(Ok(())))
+        let report = self.stop.write_all(&[0]).is_ok();
+        report && matches!(self.thread.join(), Ok(Ok(())))
     }
 }
 
-/// Locks the observations, even if the client's thread has panicked: [`Running::end`] reports that.
-fn locked(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+/// Locks the observations, even if the client's thread has panicked: [`Running::end`] reports
+/// that.
+fn locked(seen: &Mutex<Observations>) -> MutexGuard<'_, Observations> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -228,27 +229,28 @@ fn settings(authority: &str, data: &Path) -> io::Result<Settings> {
 
 /// Facts that were already reported.
 #[derive(Default)]
-struct Known {
+struct Reported {
     listening: bool,
 }
 
-impl Known {
-    fn tell(&mut self, clients: &[Running]) -> io::Result<()> {
+impl Reported {
+    fn print_new(&mut self, clients: &[Running]) -> io::Result<()> {
         if !self.listening {
             let ports: Option<Vec<SocketAddr>> =
                 clients.iter().map(|client| client.seen().listening).collect();
             let Some(ports) = ports else { return Ok(()) };
-            tell(&json!({"event": "listening", "at": ports}))?;
+            print_event(&json!({"event": "listening", "at": ports}))?;
             self.listening = true;
         }
-        tell(&numbers(clients))
+        print_event(&numbers(clients))
     }
 }
 
 /// Returns the sums over all clients.
 fn numbers(clients: &[Running]) -> Value {
-    let sum =
-        |of: &dyn Fn(&Seen) -> u64| -> u64 { clients.iter().map(|one| of(&one.seen())).sum() };
+    let sum = |of: &dyn Fn(&Observations) -> u64| -> u64 {
+        clients.iter().map(|one| of(&one.seen())).sum()
+    };
     let mut troubles = BTreeMap::<String, u64>::new();
     for client in clients {
         for (text, count) in &client.seen().troubles {

@@ -12,9 +12,9 @@ use anabranch_multipath::seed;
 use rand_core::Rng;
 use serde_json::json;
 
+use super::print_event;
 use super::server::{self, Request, STACK};
-use super::stream::{self, Wish};
-use super::tell;
+use super::stream::{self, StreamRequest};
 
 /// Maximum bytes of a stream.
 const LARGEST: f64 = 4.0 * 1024.0 * 1024.0;
@@ -74,7 +74,7 @@ pub(crate) fn run(arguments: &Arguments) -> io::Result<()> {
     for thread in threads.collect::<io::Result<Vec<_>>>()? {
         thread.join().map_err(|_| io::Error::other("a user panicked"))??;
     }
-    tell(&json!({"event": "done"}))
+    print_event(&json!({"event": "done"}))
 }
 
 /// Splits a destination into host and port; without a port, `port` is used.
@@ -119,9 +119,9 @@ impl User {
             if pause >= left {
                 break;
             }
-            let wish = self.wish(self.number << 32 | stream);
+            let wish = self.next_request(self.number << 32 | stream);
             let outcome = stream::run(self.proxy, &wish);
-            tell(&json!({
+            print_event(&json!({
                 "event": "stream",
                 "proxy": self.proxy,
                 "request": wish.request.line().trim_end(),
@@ -129,8 +129,8 @@ impl User {
                 "host": wish.to.0,
                 "user": wish.user,
                 "opened": outcome.opened,
-                "came": outcome.came,
-                "seconds": outcome.took.as_secs_f64(),
+                "came": outcome.received,
+                "seconds": outcome.elapsed.as_secs_f64(),
                 "ended": begin.elapsed().as_secs_f64(),
                 "end": outcome.end.map_or_else(|failure| failure.to_string(), |()| "complete".into()),
             }))?;
@@ -140,7 +140,7 @@ impl User {
 
     /// Draws the next stream. Sizes are as likely to be between 1 and 10 bytes as between 100,000
     /// and a million.
-    fn wish(&mut self, number: u64) -> Wish {
+    fn next_request(&mut self, number: u64) -> StreamRequest {
         let length = LARGEST.powf(self.fraction()) as u64;
         let kind = self.below(20);
         let request = match kind {
@@ -155,7 +155,7 @@ impl User {
         };
         let is_slow = kind.is_multiple_of(6);
         let to = self.below(self.to.len() as u64) as usize;
-        Wish {
+        StreamRequest {
             request,
             to: self.to[to].clone(),
             user: [None, None, Some("anne"), Some("bert")][self.below(4) as usize],

@@ -1,9 +1,9 @@
-//! The two sides of a soak test of the onion network (`bench/soak.py` starts the network itself and
-//! judges the results):
+//! The two sides of a soak test of the onion network (`bench/soak.py` starts the network itself
+//! and judges the results):
 //!
-//! * `soak clients`: many complete clients in this process, each as in `anabranch client`: separate
-//!   threads for an event loop and a directory client, a separate folder for guards and documents,
-//!   and a separate SOCKS port.
+//! * `soak clients`: many complete clients in this process, each as in `anabranch client`:
+//!   separate threads for an event loop and a directory client, a separate folder for guards and
+//!   documents, and a separate SOCKS port.
 //! * `soak load`: the programs of these clients and the server at the exits. They are a separate
 //!   process, so that measurements of the clients' process do not include them.
 
@@ -47,7 +47,7 @@ fn main() -> io::Result<()> {
 }
 
 /// Prints `event` as a line of JSON.
-fn tell(event: &impl Serialize) -> io::Result<()> {
+fn print_event(event: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_string(event)?;
     line.push('\n');
     let mut out = io::stdout().lock();

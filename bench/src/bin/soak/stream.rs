@@ -21,7 +21,7 @@ const STALL: Duration = Duration::from_secs(90);
 
 /// A stream that a program opens.
 #[derive(Clone, Debug)]
-pub(crate) struct Wish {
+pub(crate) struct StreamRequest {
     /// Request to the server.
     pub(crate) request: Request,
     /// Name and port of the destination.
@@ -38,23 +38,23 @@ pub(crate) struct Outcome {
     /// Whether the destination was reached.
     pub(crate) opened: bool,
     /// Bytes received.
-    pub(crate) came: u64,
+    pub(crate) received: u64,
     /// Total duration.
-    pub(crate) took: Duration,
+    pub(crate) elapsed: Duration,
     /// Success, or the failure.
     pub(crate) end: Result<(), Failure>,
 }
 
 /// Runs a stream through the proxy at `at`.
-pub(crate) fn run(at: SocketAddr, wish: &Wish) -> Outcome {
+pub(crate) fn run(at: SocketAddr, wish: &StreamRequest) -> Outcome {
     let begun = Instant::now();
-    let mut outcome = Outcome { opened: false, came: 0, took: Duration::ZERO, end: Ok(()) };
+    let mut outcome = Outcome { opened: false, received: 0, elapsed: Duration::ZERO, end: Ok(()) };
     outcome.end = attempt(at, wish, &mut outcome);
-    outcome.took = begun.elapsed();
+    outcome.elapsed = begun.elapsed();
     outcome
 }
 
-fn attempt(at: SocketAddr, wish: &Wish, outcome: &mut Outcome) -> Result<(), Failure> {
+fn attempt(at: SocketAddr, wish: &StreamRequest, outcome: &mut Outcome) -> Result<(), Failure> {
     let mut socket = TcpStream::connect(at)?;
     socket.set_nodelay(true)?;
     socket.set_read_timeout(Some(OPENING))?;
@@ -74,7 +74,7 @@ fn attempt(at: SocketAddr, wish: &Wish, outcome: &mut Outcome) -> Result<(), Fai
             (hash.len() as u64, Sha256::digest(hash).into())
         }
     };
-    receive(&mut socket, (length, hash), wish.pause, &mut outcome.came)?;
+    receive(&mut socket, (length, hash), wish.pause, &mut outcome.received)?;
     // An error means that the proxy has already closed the connection.
     let _ = socket.shutdown(Shutdown::Both);
     Ok(())
@@ -96,7 +96,7 @@ fn receive(
     socket: &mut TcpStream,
     (length, hash): (u64, Hash),
     pause: Duration,
-    came: &mut u64,
+    received: &mut u64,
 ) -> Result<(), Failure> {
     let (mut piece, mut hasher) = ([0; PIECE], Sha256::new());
     loop {
@@ -104,14 +104,14 @@ fn receive(
         if count == 0 {
             break;
         }
-        *came += count as u64;
+        *received += count as u64;
         hasher.update(&piece[..count]);
-        if *came > length {
+        if *received > length {
             return Err(Failure::Wrong);
         }
         thread::sleep(pause);
     }
-    if *came < length {
+    if *received < length {
         return Err(Failure::Short);
     }
     let is_right = <Hash>::from(hasher.finalize()) == hash;

@@ -9,11 +9,11 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use anabranch_anonymity::consensus::{Listed, decode};
+use anabranch_anonymity::consensus::{ListedConsensus, decode};
 use anabranch_anonymity::fingerprints::{FingerprintSettings, fingerprints};
 use anabranch_anonymity::hostile::Spread;
 use anabranch_anonymity::paths::{PathSettings, paths};
-use anabranch_anonymity::town::entries;
+use anabranch_anonymity::population::entries;
 use anabranch_anonymity::year::{Adversary, YearSettings, year};
 use anabranch_anonymity::{BadSetting, Workers};
 use anabranch_onion::guards::GuardParams;
@@ -30,10 +30,10 @@ use crate::failure::Failure;
 /// guards. A guard is the first relay of a circuit.
 ///
 /// The analyses are those of "Analysis of Multi-path Onion Routing" (DBSec 2019, section 6), with
-/// the guards and path selection of this program. They read a consensus (the list of all relays): a
-/// document of Tor's directory protocol (ns or microdesc flavour), or a table with one relay per
-/// row (docs/formats.md). Signatures are not checked. The results depend only on the consensus, the
-/// options and --seed.
+/// the guards and path selection of this program. They read a consensus (the list of all relays):
+/// a document of Tor's directory protocol (ns or microdesc flavour), or a table with one relay per
+/// row (docs/formats.md). Signatures are not checked. The results depend only on the consensus,
+/// the options and --seed.
 #[derive(Args, Debug)]
 #[command(arg_required_else_help = true)]
 pub(crate) struct AnonymityArgs {
@@ -170,7 +170,8 @@ struct FingerprintsArgs {
     /// Simulate N clients, each with its own guards (first relays of circuits).
     #[arg(long, default_value_t = 83_000, value_name = "N")]
     clients: usize,
-    /// Compute the results for clients that use 1 to M guards (first relays of circuits) at a time.
+    /// Compute the results for clients that use 1 to M guards (first relays of circuits) at a
+    /// time.
     #[arg(long, default_value_t = 3, value_name = "M")]
     legs: usize,
     /// Simulate N times, each time with different random choices. The results are means over these
@@ -267,13 +268,13 @@ impl Common {
         Workers { threads, run: share_out }
     }
 
-    fn params(&self, listed: &Listed) -> GuardParams {
+    fn params(&self, listed: &ListedConsensus) -> GuardParams {
         let params = listed.network.params().guards.clone();
         let primary_to_use = self.guards_in_use.map_or(params.primary_to_use, usize::from);
         GuardParams { primary_to_use, ..params }
     }
 
-    fn read(&self) -> Result<Listed, Failure> {
+    fn read(&self) -> Result<ListedConsensus, Failure> {
         let shown = self.consensus.display();
         let refuse = |why: &dyn std::fmt::Display| Failure::misuse(format!("{shown}: {why}"));
         let choice = Choice { hour: self.valid_after.as_deref(), written: "--valid-after " };
@@ -307,6 +308,6 @@ fn refused(error: BadSetting) -> Failure {
     Failure::misuse(error)
 }
 
-fn weights(listed: &Listed) -> Vec<u64> {
+fn weights(listed: &ListedConsensus) -> Vec<u64> {
     entries(&listed.network).into_iter().map(|(_, weight)| weight).collect()
 }

@@ -44,9 +44,9 @@ pub(crate) fn read_file(file: &Path, choice: Choice<'_>) -> Result<Vec<u8>, Stri
 /// # Errors
 /// The source cannot be read, or `choice` does not fit it. The error is one line.
 pub(crate) fn read(source: impl Read, choice: Choice<'_>) -> Result<Vec<u8>, String> {
-    let mut source = unpacked(BufReader::new(source)).map_err(told)?;
+    let mut source = unpacked(BufReader::new(source)).map_err(to_error)?;
     let mut begin = Vec::new();
-    source.by_ref().take(TAR_HEADER).read_to_end(&mut begin).map_err(told)?;
+    source.by_ref().take(TAR_HEADER).read_to_end(&mut begin).map_err(to_error)?;
     let is_archive = begin.get(TAR_NAME.0..).is_some_and(|rest| rest.starts_with(TAR_NAME.1));
     let whole = Cursor::new(begin).chain(source);
     match (is_archive, choice.hour) {
@@ -59,7 +59,7 @@ pub(crate) fn read(source: impl Read, choice: Choice<'_>) -> Result<Vec<u8>, Str
     }
 }
 
-fn told(error: io::Error) -> String {
+fn to_error(error: io::Error) -> String {
     match error.kind() {
         io::ErrorKind::IsADirectory => "this is a directory: give a file that is a consensus or \
                                         an archive of consensuses"
@@ -86,19 +86,19 @@ fn unpacked<'a>(mut source: impl BufRead + 'a) -> io::Result<Box<dyn Read + 'a>>
 /// result is one byte too long, so that the parser refuses it.
 fn all_of(source: impl Read) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
-    source.take(LONGEST + 1).read_to_end(&mut bytes).map_err(told)?;
+    source.take(LONGEST + 1).read_to_end(&mut bytes).map_err(to_error)?;
     Ok(bytes)
 }
 
 /// Number and time range of the consensuses of an archive that were read so far.
 #[derive(Default)]
-struct Passed {
+struct ArchiveProgress {
     documents: usize,
     first: Option<String>,
     last: Option<String>,
 }
 
-impl Passed {
+impl ArchiveProgress {
     fn add(&mut self, time: String) {
         self.documents += 1;
         self.first = self.first.take().into_iter().chain([time.clone()]).min();
@@ -108,10 +108,10 @@ impl Passed {
 
 fn of_archive(source: impl Read, choice: Choice<'_>) -> Result<Vec<u8>, String> {
     let wanted = choice.hour.map(|hour| time(hour, choice.written)).transpose()?;
-    let (mut passed, mut only) = (Passed::default(), None);
+    let (mut passed, mut only) = (ArchiveProgress::default(), None);
     let mut archive = Archive::new(source);
-    for entry in archive.entries().map_err(told)? {
-        let entry = entry.map_err(told)?;
+    for entry in archive.entries().map_err(to_error)? {
+        let entry = entry.map_err(to_error)?;
         let Some((valid_after, document)) = dated(entry)? else { continue };
         match &wanted {
             Some(wanted) if valid_after.starts_with(wanted) => return all_of(document),
@@ -121,7 +121,7 @@ fn of_archive(source: impl Read, choice: Choice<'_>) -> Result<Vec<u8>, String> 
         }
         passed.add(valid_after);
     }
-    let Passed { documents, first, last } = passed;
+    let ArchiveProgress { documents, first, last } = passed;
     match (only, wanted, first.zip(last)) {
         (Some(bytes), ..) => Ok(bytes),
         (_, Some(wanted), Some((first, last))) => Err(format!(
@@ -135,7 +135,7 @@ fn of_archive(source: impl Read, choice: Choice<'_>) -> Result<Vec<u8>, String> 
     }
 }
 
-fn several(passed: &Passed, next: &str, written: &str) -> String {
+fn several(passed: &ArchiveProgress, next: &str, written: &str) -> String {
     let first = passed.first.as_deref().unwrap_or(next);
     let example = first.get(..13).unwrap_or(first).replace(' ', "T");
     format!(
@@ -153,13 +153,13 @@ fn dated<R: Read>(
         return Ok(None);
     }
     let mut begin = Vec::new();
-    entry.by_ref().take(BEGIN).read_to_end(&mut begin).map_err(told)?;
+    entry.by_ref().take(BEGIN).read_to_end(&mut begin).map_err(to_error)?;
     let text = String::from_utf8_lossy(&begin);
-    let said = text
+    let message = text
         .lines()
         .find_map(|line| line.strip_prefix("valid-after ").or(line.strip_prefix("# valid-after ")));
-    let said = said.map(str::to_owned);
-    Ok(said.map(|time| (time, Cursor::new(begin).chain(entry))))
+    let message = message.map(str::to_owned);
+    Ok(message.map(|time| (time, Cursor::new(begin).chain(entry))))
 }
 
 /// Converts an hour such as `2024-05-17T17` to the form in consensus documents: `2024-05-17 17`.

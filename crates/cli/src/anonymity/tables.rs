@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use anabranch_anonymity::consensus::Listed;
+use anabranch_anonymity::consensus::ListedConsensus;
 use anabranch_anonymity::figures::Band;
 use anabranch_anonymity::fingerprints::{FingerprintRow, FingerprintSettings, Sharing};
 use anabranch_anonymity::hostile::Spread;
 use anabranch_anonymity::paths::{Chance, Holding, PathRow, PathSettings};
-use anabranch_anonymity::town::entries;
-use anabranch_anonymity::year::{Adversary, Compromised, YearRow, YearSettings};
+use anabranch_anonymity::population::entries;
+use anabranch_anonymity::year::{Adversary, CompromisedShares, YearRow, YearSettings};
 use anabranch_onion::directory::civil::utc;
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 type OfRow = fn(&PathRow) -> Chance;
 
 /// Returns the heading of the tables, which describes the consensus and its network.
-fn head(listed: &Listed) -> String {
+fn head(listed: &ListedConsensus) -> String {
     let network = &listed.network;
     let (relays, guards) = (network.relays().count(), entries(network).len());
     let unknown = match (listed.has_policies, listed.has_families) {
@@ -38,7 +38,7 @@ fn head(listed: &Listed) -> String {
     )
 }
 
-fn consensus_json(listed: &Listed) -> Value {
+fn consensus_json(listed: &ListedConsensus) -> Value {
     json!({
         "valid_after": listed.network.consensus().valid_after,
         "relays": listed.network.relays().count(),
@@ -49,7 +49,7 @@ fn consensus_json(listed: &Listed) -> Value {
 }
 
 pub(super) fn paths_text(
-    listed: &Listed,
+    listed: &ListedConsensus,
     settings: &PathSettings,
     holding: &Holding,
     rows: &[PathRow],
@@ -104,7 +104,7 @@ pub(super) fn paths_text(
 }
 
 pub(super) fn paths_json(
-    listed: &Listed,
+    listed: &ListedConsensus,
     settings: &PathSettings,
     holding: &Holding,
     rows: &[PathRow],
@@ -144,11 +144,15 @@ const COMPROMISED: [(&str, &str); 4] = [
 ];
 
 fn bands(row: &YearRow, kind: usize) -> Vec<Band> {
-    let of = |at: &Compromised| [at.any_ever, at.all_ever, at.any_now, at.all_now][kind];
+    let of = |at: &CompromisedShares| [at.any_ever, at.all_ever, at.any_now, at.all_now][kind];
     row.at.iter().map(of).collect()
 }
 
-pub(super) fn year_text(listed: &Listed, settings: &YearSettings, rows: &[YearRow]) -> String {
+pub(super) fn year_text(
+    listed: &ListedConsensus,
+    settings: &YearSettings,
+    rows: &[YearRow],
+) -> String {
     let mut text = head(listed);
     let whose = match settings.adversary {
         Adversary::Replaces(_) => "runs relays of the consensus".to_owned(),
@@ -195,7 +199,11 @@ pub(super) fn year_text(listed: &Listed, settings: &YearSettings, rows: &[YearRo
     text
 }
 
-pub(super) fn year_json(listed: &Listed, settings: &YearSettings, rows: &[YearRow]) -> Value {
+pub(super) fn year_json(
+    listed: &ListedConsensus,
+    settings: &YearSettings,
+    rows: &[YearRow],
+) -> Value {
     let row = |row: &YearRow| {
         let kinds = COMPROMISED.iter().enumerate().map(|(kind, (name, _))| {
             ((*name).to_owned(), bands(row, kind).iter().map(band_json).collect::<Value>())
@@ -235,7 +243,7 @@ fn measures(sharing: &Sharing) -> [(&'static str, Band); 6] {
 }
 
 pub(super) fn fingerprints_text(
-    listed: &Listed,
+    listed: &ListedConsensus,
     settings: &FingerprintSettings,
     rows: &[FingerprintRow],
 ) -> String {
@@ -278,7 +286,7 @@ pub(super) fn fingerprints_text(
 }
 
 pub(super) fn fingerprints_json(
-    listed: &Listed,
+    listed: &ListedConsensus,
     settings: &FingerprintSettings,
     rows: &[FingerprintRow],
 ) -> Value {

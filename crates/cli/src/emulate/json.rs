@@ -12,7 +12,7 @@
 
 use std::io::{self, Write};
 
-use anabranch_emulator::{EDIT_KEYS, Edit, Ended, Network, Notice, Program};
+use anabranch_emulator::{EDIT_KEYS, Edit, Network, Notice, Program, ProgramEnd};
 use anabranch_os::toml_keys;
 use serde_json::{Map, Value, json};
 
@@ -76,7 +76,7 @@ impl Face for Json {
         })
     }
 
-    fn end(&mut self, network: &Network, ends: &[(&Program, Ended)]) -> Result<(), Failure> {
+    fn end(&mut self, network: &Network, ends: &[(&Program, ProgramEnd)]) -> Result<(), Failure> {
         let mut event = stats("end", network);
         let ends =
             ends.iter().map(|(program, ended)| (program.name.clone(), outcome(program, ended)));
@@ -96,17 +96,17 @@ fn stats(event: &str, network: &Network) -> Value {
     json!({"event": event, "links": network.stats()})
 }
 
-fn outcome(program: &Program, ended: &Ended) -> Value {
+fn outcome(program: &Program, ended: &ProgramEnd) -> Value {
     let (state, code, signal) = match ended {
-        Ended::Code(code) => ("ended", Some(code), None),
-        Ended::Signal(signal) => ("ended", None, Some(signal)),
-        Ended::Stopped => ("stopped", None, None),
-        Ended::NotStarted => ("not-started", None, None),
-        Ended::Failed(_) => ("failed", None, None),
+        ProgramEnd::Code(code) => ("ended", Some(code), None),
+        ProgramEnd::Signal(signal) => ("ended", None, Some(signal)),
+        ProgramEnd::Stopped => ("stopped", None, None),
+        ProgramEnd::NotStarted => ("not-started", None, None),
+        ProgramEnd::Failed(_) => ("failed", None, None),
     };
     let expected = program.is_expected(ended);
     let mut value = json!({"state": state, "code": code, "signal": signal, "expected": expected});
-    if let Ended::Failed(_) = ended {
+    if let ProgramEnd::Failed(_) = ended {
         value["message"] = sentence(program, ended).into();
     }
     value

@@ -24,8 +24,8 @@ use work::{Face, Work};
 ///
 /// A host is a network namespace without a name; `nsenter --net=PATH` enters it. The network ends
 /// when COMMAND and the programs of the topology file have ended. Programs that the file marks as
-/// background do not count. The network also ends on SIGTERM, on SIGINT if there is no COMMAND, and
-/// with --json at the end of standard input. Programs that still run when the network ends get
+/// background do not count. The network also ends on SIGTERM, on SIGINT if there is no COMMAND,
+/// and with --json at the end of standard input. Programs that still run when the network ends get
 /// SIGTERM and, two seconds later, SIGKILL. When this process ends, its network and programs end
 /// too.
 ///
@@ -37,12 +37,12 @@ use work::{Face, Work};
 pub(crate) struct EmulateArgs {
     #[command(subcommand)]
     action: Option<Action>,
-    /// Read the network from this TOML file, which has the tables [[host]], [[link]], [[event]] and
-    /// [[program]] (docs/emulator.md).
+    /// Read the network from this TOML file, which has the tables [[host]], [[link]], [[event]]
+    /// and [[program]] (docs/emulator.md).
     #[arg(required = true, value_name = "TOPOLOGY.toml")]
     topology: Option<PathBuf>,
-    /// Print events as JSON lines on standard output, and read commands as JSON lines from standard
-    /// input.
+    /// Print events as JSON lines on standard output, and read commands as JSON lines from
+    /// standard input.
     #[arg(long)]
     json: bool,
     /// Write the output of each program to files in DIR, NAME.stdout and NAME.stderr (NAME is the
@@ -174,8 +174,8 @@ fn check() -> Result<(), Failure> {
     for need in &needs {
         let only = need.only_for.map_or_else(String::new, |only| format!(", for {only}"));
         match &need.missing {
-            None => say(format_args!("ok       {}{only}", need.what)),
-            Some(why) => say(format_args!("missing  {}{only}: {why}", need.what)),
+            None => print_line(format_args!("ok       {}{only}", need.what)),
+            Some(why) => print_line(format_args!("missing  {}{only}: {why}", need.what)),
         }
     }
     let essential = |need: &&emulate::Need| need.missing.is_some() && need.only_for.is_none();
@@ -194,6 +194,6 @@ fn user_ns() -> String {
 
 /// Prints a line on standard output. Unlike `println!`, this does not panic if the output is
 /// closed.
-fn say(line: fmt::Arguments<'_>) {
+fn print_line(line: fmt::Arguments<'_>) {
     let _ = writeln!(io::stdout(), "{line}");
 }

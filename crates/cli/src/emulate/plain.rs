@@ -3,10 +3,10 @@
 
 use std::io::{self, Write};
 
-use anabranch_emulator::{Ended, Network, Notice, Program};
+use anabranch_emulator::{Network, Notice, Program, ProgramEnd};
 
 use super::work::{Face, sentence};
-use super::{say, user_ns};
+use super::{print_line, user_ns};
 use crate::failure::Failure;
 
 /// Interface of an emulation for people: prints lines, and takes no commands.
@@ -33,9 +33,9 @@ impl Face for Plain {
             String::new()
         };
         for (name, namespace) in network.hosts() {
-            say(format_args!("{name}: nsenter{user} --net={}", namespace.path().display()));
+            print_line(format_args!("{name}: nsenter{user} --net={}", namespace.path().display()));
         }
-        say(format_args!("The network is up; Ctrl-C ends it."));
+        print_line(format_args!("The network is up; Ctrl-C ends it."));
         Ok(())
     }
 
@@ -50,23 +50,25 @@ impl Face for Plain {
             Notice::Line { error, text, .. } if *error || self.quiet => {
                 let _ = writeln!(io::stderr(), "[{name}] {text}");
             }
-            Notice::Line { text, .. } => say(format_args!("[{name}] {text}")),
+            Notice::Line { text, .. } => print_line(format_args!("[{name}] {text}")),
             Notice::Ended(_, ended) if !self.quiet => {
-                say(format_args!("{}", sentence(program, ended)))
+                print_line(format_args!("{}", sentence(program, ended)))
             }
             Notice::Ended(..) | Notice::Started(..) => {}
         }
         Ok(())
     }
 
-    fn end(&mut self, network: &Network, _ends: &[(&Program, Ended)]) -> Result<(), Failure> {
+    fn end(&mut self, network: &Network, _ends: &[(&Program, ProgramEnd)]) -> Result<(), Failure> {
         if self.quiet {
             return Ok(());
         }
         for (name, link) in network.stats() {
             for (way, stats) in [("forward", link.forward), ("back", link.back)] {
                 let (units, delivered) = (stats.units, stats.delivered.units);
-                say(format_args!("link {name}, {way}: {units} packets sent, {delivered} arrived"));
+                print_line(format_args!(
+                    "link {name}, {way}: {units} packets sent, {delivered} arrived"
+                ));
             }
         }
         Ok(())

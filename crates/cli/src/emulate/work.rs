@@ -5,7 +5,7 @@ use std::io::{self, BufRead};
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 
-use anabranch_emulator::{Ended, Job, Network, Notice, Output, Program, Programs};
+use anabranch_emulator::{Job, Network, Notice, Output, Program, ProgramEnd, Programs};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -23,7 +23,7 @@ pub(super) trait Face {
     fn show(&mut self, program: &Program, notice: &Notice) -> Result<(), Failure>;
     /// Reports how each of the programs has ended. The links' counters can still be read from
     /// `network`.
-    fn end(&mut self, network: &Network, ends: &[(&Program, Ended)]) -> Result<(), Failure>;
+    fn end(&mut self, network: &Network, ends: &[(&Program, ProgramEnd)]) -> Result<(), Failure>;
 }
 
 /// Input of the main loop.
@@ -75,8 +75,8 @@ impl Work {
         }
         let sender = self.sender.clone();
         // Sending fails only if this program is ending anyway.
-        let tell = move |notice| drop(sender.send(Input::Notice(notice)));
-        let programs = Programs::start(&network, jobs.clone(), tell).map_err(Failure::misuse)?;
+        let notify = move |notice| drop(sender.send(Input::Notice(notice)));
+        let programs = Programs::start(&network, jobs.clone(), notify).map_err(Failure::misuse)?;
         let followed = self.follow(&network, &jobs, face);
         let ends = self.stop(programs, &jobs, followed.is_ok().then_some(&mut *face));
         followed?;
@@ -92,7 +92,7 @@ impl Work {
         programs: Programs,
         jobs: &[Job],
         mut face: Option<&mut dyn Face>,
-    ) -> Result<Vec<Ended>, Failure> {
+    ) -> Result<Vec<ProgramEnd>, Failure> {
         let sender = self.sender.clone();
         thread::scope(|scope| {
             let stopping = scope.spawn(move || {
@@ -146,13 +146,13 @@ impl Work {
 
 /// Returns success if all programs have ended as expected. Otherwise returns the exit status of
 /// the COMMAND on this terminal, or an error that names the programs that failed.
-fn verdict(jobs: &[Job], ends: &[(&Program, Ended)]) -> Result<(), Failure> {
+fn verdict(jobs: &[Job], ends: &[(&Program, ProgramEnd)]) -> Result<(), Failure> {
     let own = jobs.iter().zip(ends).find(|(job, _)| job.output == Output::Ours);
     match own {
-        Some((_, (_, Ended::Code(0)))) | None => {}
-        Some((_, (_, Ended::Code(code)))) => return Err(Failure::status(*code)),
+        Some((_, (_, ProgramEnd::Code(0)))) | None => {}
+        Some((_, (_, ProgramEnd::Code(code)))) => return Err(Failure::status(*code)),
         // Shells use this exit status for a program that a signal has ended.
-        Some((_, (_, Ended::Signal(signal)))) => return Err(Failure::status(128 + signal)),
+        Some((_, (_, ProgramEnd::Signal(signal)))) => return Err(Failure::status(128 + signal)),
         Some((_, (program, ended))) => return Err(Failure::trouble(sentence(program, ended))),
     }
     let wrong: Vec<_> = ends
@@ -164,14 +164,16 @@ fn verdict(jobs: &[Job], ends: &[(&Program, Ended)]) -> Result<(), Failure> {
 }
 
 /// Describes in one sentence how `program` ended.
-pub(super) fn sentence(program: &Program, ended: &Ended) -> String {
+pub(super) fn sentence(program: &Program, ended: &ProgramEnd) -> String {
     let name = &program.name;
     match ended {
-        Ended::Code(code) => format!("`{name}` ended with status {code}"),
-        Ended::Signal(signal) => format!("`{name}` was ended by signal {signal}"),
-        Ended::Stopped => format!("`{name}` still ran when the emulation ended, and was stopped"),
-        Ended::NotStarted => format!("`{name}` was not started before the emulation ended"),
-        Ended::Failed(why) => format!("`{name}` could not be started: {why}"),
+        ProgramEnd::Code(code) => format!("`{name}` ended with status {code}"),
+        ProgramEnd::Signal(signal) => format!("`{name}` was ended by signal {signal}"),
+        ProgramEnd::Stopped => {
+            format!("`{name}` still ran when the emulation ended, and was stopped")
+        }
+        ProgramEnd::NotStarted => format!("`{name}` was not started before the emulation ended"),
+        ProgramEnd::Failed(why) => format!("`{name}` could not be started: {why}"),
     }
 }
 

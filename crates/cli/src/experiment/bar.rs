@@ -34,7 +34,7 @@ impl Bar {
             self.show(&line(progress, what));
         } else {
             let (done, total) = progress.counts();
-            let left = spoken(progress.left());
+            let left = remaining(progress.left());
             let _ = writeln!(io::stderr(), "{done}/{total} {what}; {left} left");
         }
     }
@@ -66,12 +66,12 @@ fn line(progress: &Progress, what: &str) -> String {
     let (done, total) = progress.counts();
     let full = (CELLS * done).checked_div(total).unwrap_or(CELLS);
     let (full, empty) = ("█".repeat(full), "░".repeat(CELLS - full));
-    format!("{full}{empty} {done}/{total}, {} left · {what}", spoken(progress.left()))
+    format!("{full}{empty} {done}/{total}, {} left · {what}", remaining(progress.left()))
 }
 
 /// Formats a remaining time: in seconds below 100 s, in minutes below 100 minutes, otherwise in
 /// hours and minutes.
-pub(super) fn spoken(left: Duration) -> String {
+pub(super) fn remaining(left: Duration) -> String {
     let seconds = left.as_secs_f64().round() as u64;
     match seconds {
         0..100 => format!("{seconds} s"),
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn time_is_told_in_two_units_at_most() {
-        let all = [7, 99, 100, 5999, 6000, 7260].map(|s| spoken(Duration::from_secs(s)));
+        let all = [7, 99, 100, 5999, 6000, 7260].map(|s| remaining(Duration::from_secs(s)));
         assert_eq!(all, ["7 s", "99 s", "2 min", "100 min", "1 h 40 min", "2 h 1 min"]);
     }
 }

@@ -25,16 +25,16 @@ pub(super) struct Results {
     /// Keep the measurements and results in this folder, which is created if it is missing.
     #[arg(value_name = "FOLDER")]
     pub(super) folder: PathBuf,
-    /// Start all random choices of the experiment from N, such as the order of measurements and the
-    /// probabilities of the paths.
+    /// Start all random choices of the experiment from N, such as the order of measurements and
+    /// the probabilities of the paths.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
     /// Measure nothing. Write the tables and pages again from the measurements that are already in
     /// FOLDER.
     #[arg(long)]
     pub(super) report: bool,
-    /// Also write the results into this Markdown file, between two comment lines. If the file lacks
-    /// these lines, the error message shows them.
+    /// Also write the results into this Markdown file, between two comment lines. If the file
+    /// lacks these lines, the error message shows them.
     #[arg(long, value_name = "FILE.md")]
     into: Option<PathBuf>,
     /// Print events as JSON on standard output, one object per line.
@@ -66,10 +66,10 @@ pub(super) struct SplitWords {
 
 impl Common {
     /// Returns the program under test, which is this executable. Also returns the folder of the
-    /// third-party programs (servers, clients, browsers), if the user gives one. Refuses a user who
-    /// is not root, with an error that proposes a `sudo` command. That command names the folder of
-    /// the third-party programs and the folders `others`, because root has another home and would
-    /// use other defaults.
+    /// third-party programs (servers, clients, browsers), if the user gives one. Refuses a user
+    /// who is not root, with an error that proposes a `sudo` command. That command names the
+    /// folder of the third-party programs and the folders `others`, because root has another home
+    /// and would use other defaults.
     ///
     /// # Errors
     /// Misuse (exit code 2): the user is not root. Trouble (exit code 1): the system does not
@@ -93,8 +93,8 @@ impl Results {
     /// header has `settings`, the build of this program, and the third-party programs `peers`.
     ///
     /// # Errors
-    /// Misuse (exit code 2): the journal has another header, or the folder cannot be created or has
-    /// other files.
+    /// Misuse (exit code 2): the journal has another header, or the folder cannot be created or
+    /// has other files.
     pub(super) fn journal<R: Record>(
         &self,
         settings: Value,
@@ -116,8 +116,8 @@ impl Results {
         Journal::read(&self.folder.join(JOURNAL)).map_err(Failure::misuse)
     }
 
-    /// Writes `columns` as a Parquet table to `file` in the folder of results. The table's metadata
-    /// is taken from `header`, the first line of the journal.
+    /// Writes `columns` as a Parquet table to `file` in the folder of results. The table's
+    /// metadata is taken from `header`, the first line of the journal.
     ///
     /// # Errors
     /// Misuse (exit code 2): the file cannot be written.
@@ -127,14 +127,14 @@ impl Results {
         header: &Value,
         columns: &[table::Column],
     ) -> Result<(), Failure> {
-        let told = |key: &str| header[key].as_str().map(str::to_owned);
+        let to_error = |key: &str| header[key].as_str().map(str::to_owned);
         let facts = [
-            ("anabranch.experiment", told("experiment").unwrap_or_default()),
+            ("anabranch.experiment", to_error("experiment").unwrap_or_default()),
             ("anabranch.schema", "1".to_owned()),
             ("anabranch.seed", header["seed"].to_string()),
             ("anabranch.splitter", splitter(header)),
             // Journals written before this field existed have none.
-            ("anabranch.program", told("program").unwrap_or_else(|| "not noted".to_owned())),
+            ("anabranch.program", to_error("program").unwrap_or_else(|| "not noted".to_owned())),
         ];
         let target = self.folder.join(file);
         table::write(&target, columns, &facts).map_err(|e| cannot_write(&target, &e))
@@ -242,12 +242,16 @@ pub(super) fn and_splitter(header: &Value) -> String {
 
 /// Names the programs and the machine of the measurements, from the journal's first line.
 pub(super) fn origin(header: &Value) -> String {
-    let told = |key: &str| header[key].as_str().unwrap_or("not noted").to_owned();
+    let text_of = |key: &str| header[key].as_str().unwrap_or("not noted").to_owned();
     let peers = header["programs"].as_object().into_iter().flatten();
     let peers: Vec<_> =
         peers.map(|(name, print)| format!("{name} {}", print.as_str().unwrap_or("?"))).collect();
     let peers = if peers.is_empty() { "not noted".to_owned() } else { peers.join(", ") };
-    format!("Program: {}. Machine: {}. Other programs: {peers}.", told("program"), told("machine"))
+    format!(
+        "Program: {}. Machine: {}. Other programs: {peers}.",
+        text_of("program"),
+        text_of("machine")
+    )
 }
 
 /// Describes the load of the machine by other work: median and maximum of each field of

@@ -125,8 +125,8 @@ impl<'a, E: Experiment> Run<'a, E> {
         self,
         work: impl Fn(&E::Unit, &AtomicBool) -> Result<E::Record, String>,
     ) -> Result<(), Failure> {
-        self.carry_out_by(|units, journal, stop, hear| {
-            carry_out(units, journal, stop, |unit| work(unit, stop), hear)
+        self.carry_out_by(|units, journal, stop, on_event| {
+            carry_out(units, journal, stop, |unit| work(unit, stop), on_event)
         })
     }
 
@@ -146,10 +146,10 @@ impl<'a, E: Experiment> Run<'a, E> {
     ) -> Result<(), Failure> {
         let stop = stop_flag()?;
         let mut reporter = Reporter::new(E::NAME, self.experiment.results().json, E::outcome);
-        let mut hear = |progress: &Progress, event: Event<'_, E::Unit, E::Record>| {
+        let mut on_event = |progress: &Progress, event: Event<'_, E::Unit, E::Record>| {
             reporter.report(progress, event);
         };
-        let whole = carry(&self.units, &mut self.journal, &stop, &mut hear);
+        let whole = carry(&self.units, &mut self.journal, &stop, &mut on_event);
         reporter.end();
         // The results are written even if the run was stopped.
         self.experiment.write_results(self.journal.header(), self.journal.records())?;

@@ -48,7 +48,7 @@ impl<R: Record> Reporter<R> {
             self.face = Face::Bar(Bar::new());
         }
         match &mut self.face {
-            Face::Json => say(&object(progress, event)),
+            Face::Json => print_line(&object(progress, event)),
             Face::Bar(bar) => match event {
                 Event::Begun(unit) => bar.begun(progress, &unit.id()),
                 Event::Done(unit, record) => {
@@ -127,7 +127,7 @@ fn object<U: Unit, R: Record>(progress: &Progress, event: Event<'_, U, R>) -> Va
 
 /// Prints `object` as a line. A closed output is ignored, because the measurements are stored
 /// anyway.
-fn say(object: &Value) {
+fn print_line(object: &Value) {
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{object}").and_then(|()| out.flush());
 }

@@ -10,9 +10,9 @@ use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
-use super::bar::spoken;
+use super::bar::remaining;
 use crate::screen::Recent;
-use crate::screen::frame::{Look, Order, Picture, cut, names};
+use crate::screen::frame::{Order, Picture, ViewState, cut, names};
 use crate::screen::palette::Palette;
 use crate::screen::table::{Column, table};
 use crate::text::{age, bar, percent};
@@ -40,14 +40,14 @@ pub(super) struct Model {
 #[derive(Clone, Debug)]
 struct Outcome {
     unit: String,
-    took: Duration,
+    elapsed: Duration,
     result: String,
 }
 
 const COLUMNS: [Column<Outcome>; 3] = [
     Column::<Outcome>::text("measured", 34, 0, |outcome, _, _| outcome.unit.clone().into())
         .up_to(60),
-    Column::number("took", 7, 2, |outcome, _, ink| Span::styled(age(outcome.took), ink.faint())),
+    Column::number("took", 7, 2, |outcome, _, ink| Span::styled(age(outcome.elapsed), ink.faint())),
     Column::<Outcome>::text("result", 30, 1, |outcome, _, _| outcome.result.clone().into())
         .up_to(80),
 ];
@@ -56,7 +56,7 @@ const ORDERS: [Order<Outcome>; 4] = [
     ("time", |_, _| Ordering::Equal),
     ("name", |a, b| a.unit.cmp(&b.unit)),
     ("result", |a, b| a.result.cmp(&b.result)),
-    ("length", |a, b| b.took.cmp(&a.took)),
+    ("length", |a, b| b.elapsed.cmp(&a.elapsed)),
 ];
 
 impl Model {
@@ -81,8 +81,8 @@ impl Model {
     /// Removes `unit` (a measurement) from the measurements under way, and adds its result.
     pub(super) fn done(&mut self, progress: &Progress, unit: String, result: String) {
         self.progress = Some(progress.clone());
-        let took = self.take(&unit).map_or(Duration::ZERO, |since| self.age - since);
-        self.results.push_front(Outcome { unit, took, result });
+        let elapsed = self.take(&unit).map_or(Duration::ZERO, |since| self.age - since);
+        self.results.push_front(Outcome { unit, elapsed, result });
         self.results.truncate(usize::from(RESULTS));
     }
 
@@ -105,7 +105,7 @@ impl Model {
         let head = Span::styled(format!("experiment {}", self.name), ink.head());
         let Some(progress) = &self.progress else { return Line::from(head) };
         let (done, total) = progress.counts();
-        let text = format!(" · {done} of {total} · {} left", spoken(progress.left()));
+        let text = format!(" · {done} of {total} · {} left", remaining(progress.left()));
         Line::from(vec![head, Span::raw(text)])
     }
 
@@ -133,7 +133,7 @@ impl Picture for Model {
         HEAD + 1 + RESULTS
     }
 
-    fn draw(&self, frame: &mut Frame<'_>, area: Rect, look: &Look) {
+    fn draw(&self, frame: &mut Frame<'_>, area: Rect, look: &ViewState) {
         let ink = look.palette;
         let done = percent(self.part());
         let cells = usize::from(area.width).saturating_sub(done.len() + 1);

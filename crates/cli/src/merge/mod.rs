@@ -95,7 +95,7 @@ fn run(
     let names = settings.servers.iter().map(|server| &server.to);
     let names = names.filter(|to| to.literal().is_none()).map(|to| to.host.clone());
     let looking_up = LookingUp::of(&names.collect::<Vec<_>>());
-    let mut screen = screen::Posting::new(screen, run_status, looking_up);
+    let mut screen = screen::PublishingScreen::new(screen, run_status, looking_up);
     merge::run_rereading(settings, reread, &mut screen).map(drop).map_err(blame)
 }
 

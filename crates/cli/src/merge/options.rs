@@ -376,7 +376,7 @@ impl Options {
             listen_tcp: self.listen_tcp,
             fingerprint: tls.as_ref().map(|(_, far)| far.fingerprint().to_string()),
             listen_tls: tls.map(|(listen, far)| (listen, Arc::new(far) as Arc<dyn TlsEnd>)),
-            behind: self.behind.clone(),
+            web_server: self.behind.clone(),
             stream_age: self.stream_age.map_or(streams::AGE, |span| span.0),
             keys,
             servers: self.servers()?,

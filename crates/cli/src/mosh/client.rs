@@ -6,12 +6,12 @@ use std::os::unix::net::UnixStream;
 use std::thread::{self, JoinHandle};
 
 use anabranch_comps::Protocol;
-use anabranch_splitter::mosh::{Client, Ended, Key, Terminal};
-use anabranch_splitter::split::{Listening, Screen, Settings, run_until};
+use anabranch_splitter::mosh::{Client, ClientEnd, Key, Terminal};
+use anabranch_splitter::split::{ActiveSettings, Screen, Settings, run_until};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::say;
+use super::print_line;
 use super::screen::DeferredScreen;
 use crate::failure::Failure;
 use crate::split;
@@ -35,24 +35,24 @@ pub(super) fn run(
     let mut screen = DeferredScreen::new(log, |about| {
         let names: Vec<_> = about.egresses.iter().map(|egress| egress.name.as_str()).collect();
         let (dealing, seed) = (about.dealing(), about.seed);
-        say(&format!("{to} over {}: {dealing}, seed {seed}", names.join(", ")));
+        print_line(&format!("{to} over {}: {dealing}, seed {seed}", names.join(", ")));
         let warnings = split::advice::warnings(about).into_iter();
         let several = about.egresses.len() > 1;
         let counter = several.then(|| split::advice::numbers_in_clear(Protocol::Mosh));
-        warnings.chain(counter).for_each(|text| say(&format!("warning: {text}")));
+        warnings.chain(counter).for_each(|text| print_line(&format!("warning: {text}")));
         begun = Some(begin(client, key, about, signals, over));
     });
     let outcome = run_until(stop, settings, &mut screen).map_err(split::blame);
-    let told = screen.told();
+    let inbox = screen.into_lines();
     let ended = begun.map(|begun| begun.and_then(|begun| begun.end(outcome.is_err())));
     if let Some(Ok(ended)) = ended {
         terminal.restore(ended);
     }
-    told.iter().for_each(|line| say(line));
+    inbox.iter().for_each(|line| print_line(line));
     outcome?;
     let name = client.command.program();
     match ended {
-        Some(Ok(Ended { code: 0, .. })) => Ok(()),
+        Some(Ok(ClientEnd { code: 0, .. })) => Ok(()),
         Some(Ok(ended)) => Err(Failure::status(ended.code.into())),
         Some(Err(error)) => Err(Failure::trouble(format!("cannot run '{name}': {error}"))),
         None => Err(Failure::trouble(
@@ -64,7 +64,7 @@ pub(super) fn run(
 /// A running `mosh-client`: a function that stops it, and the thread that waits for its end.
 struct RunningClient {
     end: Box<dyn Fn()>,
-    ended: JoinHandle<io::Result<Ended>>,
+    ended: JoinHandle<io::Result<ClientEnd>>,
 }
 
 /// Starts `mosh-client`. It connects to the splitter's local address, which is in `about`, instead
@@ -72,7 +72,7 @@ struct RunningClient {
 fn begin(
     client: &Client,
     key: &Key,
-    about: &Listening,
+    about: &ActiveSettings,
     mut signals: Signals,
     over: UnixStream,
 ) -> io::Result<RunningClient> {
@@ -91,7 +91,7 @@ fn begin(
 impl RunningClient {
     /// Waits for the end of `mosh-client`. If the splitter has `failed`, stops `mosh-client`
     /// first.
-    fn end(self, failed: bool) -> io::Result<Ended> {
+    fn end(self, failed: bool) -> io::Result<ClientEnd> {
         if failed {
             (self.end)();
         }

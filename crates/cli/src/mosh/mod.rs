@@ -44,9 +44,9 @@ EXIT CODES
 
 /// Log in to another machine with Mosh, over several network paths.
 ///
-/// This command logs in with ssh as mosh does, and starts mosh-server on the other machine. Then it
-/// runs the unmodified mosh-client here, and splits its traffic to the server over the paths. It
-/// prints nothing while mosh-client uses the terminal.
+/// This command logs in with ssh as mosh does, and starts mosh-server on the other machine. Then
+/// it runs the unmodified mosh-client here, and splits its traffic to the server over the paths.
+/// It prints nothing while mosh-client uses the terminal.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(crate) struct MoshArgs {
@@ -111,8 +111,8 @@ pub(crate) struct MoshArgs {
     #[arg(long, help_heading = "Client")]
     no_init: bool,
 
-    /// Append events of the splitting, such as a failed path, to FILE: as lines of text, or as JSON
-    /// objects with --json.
+    /// Append events of the splitting, such as a failed path, to FILE: as lines of text, or as
+    /// JSON objects with --json.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     log: Option<PathBuf>,
 
@@ -352,7 +352,7 @@ fn ports(text: &str) -> Result<String, String> {
 }
 
 /// Prints a line for the user, while `mosh-client` does not use the terminal.
-fn say(line: &str) {
+fn print_line(line: &str) {
     // A failure means that standard error is closed, so nobody reads the line.
     let _ = writeln!(io::stderr(), "anabranch: {line}");
 }

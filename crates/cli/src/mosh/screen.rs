@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anabranch_comps::{Event, Snapshot};
 use anabranch_multipath::Time;
-use anabranch_splitter::split::{FarEndNews, Listening, Screen};
+use anabranch_splitter::split::{ActiveSettings, FarEndNews, Screen};
 
 use crate::split::advice;
 
@@ -15,7 +15,7 @@ use crate::split::advice;
 const KEPT: usize = 10;
 
 /// Callback that is called once the splitter listens.
-type Begin<'s> = Box<dyn FnOnce(&Listening) + 's>;
+type Begin<'s> = Box<dyn FnOnce(&ActiveSettings) + 's>;
 
 /// A screen (output for the user) that passes events on to a log, if there is one, and stores
 /// warnings until `mosh-client` has ended.
@@ -34,7 +34,7 @@ pub(super) struct DeferredScreen<'s> {
 impl<'s> DeferredScreen<'s> {
     pub(super) fn new(
         log: Option<Box<dyn Screen>>,
-        begin: impl FnOnce(&Listening) + 's,
+        begin: impl FnOnce(&ActiveSettings) + 's,
     ) -> DeferredScreen<'s> {
         let begin: Begin<'s> = Box::new(begin);
         DeferredScreen {
@@ -49,7 +49,7 @@ impl<'s> DeferredScreen<'s> {
     }
 
     /// Returns the stored warnings and the summary, to be printed after `mosh-client` has ended.
-    pub(super) fn told(self) -> Vec<String> {
+    pub(super) fn into_lines(self) -> Vec<String> {
         let warnings =
             self.warnings.into_iter().chain(self.unanswered).map(|text| format!("warning: {text}"));
         warnings.chain(self.summary).collect()
@@ -57,7 +57,7 @@ impl<'s> DeferredScreen<'s> {
 }
 
 impl Screen for DeferredScreen<'_> {
-    fn listening(&mut self, about: &Listening) {
+    fn listening(&mut self, about: &ActiveSettings) {
         self.names = about.egresses.iter().map(|egress| egress.name.clone()).collect();
         self.server = about.server;
         if let Some(log) = &mut self.log {
@@ -97,7 +97,7 @@ impl Screen for DeferredScreen<'_> {
         }
     }
 
-    fn reloaded(&mut self, now: Time, about: &Listening) {
+    fn reloaded(&mut self, now: Time, about: &ActiveSettings) {
         self.names = about.egresses.iter().map(|egress| egress.name.clone()).collect();
         if let Some(log) = &mut self.log {
             log.reloaded(now, about);

@@ -14,8 +14,8 @@ use anabranch_os::entropy::generator;
 use anabranch_router::onion::authority::{self, AuthorityError, AuthorityEvent, Running};
 use anabranch_router::onion::dirclient::unix;
 use anabranch_router::onion::keyring::KeyRing;
-use anabranch_router::onion::relay::{self, Changes, Live, Settings};
-use anabranch_router::onion::reload::{Names, Reload, Renewed};
+use anabranch_router::onion::relay::{self, Changes, LiveSettings, Settings};
+use anabranch_router::onion::reload::{Names, Reload, ReloadedSettings};
 use anabranch_router::onion::stop_signals;
 use anabranch_router::onion::store::own_folder;
 use clap::Args;
@@ -79,15 +79,15 @@ pub(super) const KEYS: &[&str] = &[
 ///
 /// The authority accepts the descriptors (addresses and keys) of relays, and tests whether the
 /// relays run. It publishes the consensus, a signed list of the running relays. Both anabranch and
-/// C tor (the Tor project's 'tor' program) can read this list. The authority is the only one of its
-/// network.
+/// C tor (the Tor project's 'tor' program) can read this list. The authority is the only one of
+/// its network.
 ///
-/// At its start the authority prints a DirAuthority line and writes it to the file 'authorities' in
-/// the folder of --data. Relays and clients need this line to join. The authority makes its keys at
-/// the first start, in C tor's file formats, and keeps them in the folder 'keys' of --data. Keep a
-/// copy of authority_identity_key: without it the network is lost. The folder of --data also holds
-/// the relays, their history and the last consensus. After a restart the authority serves that
-/// consensus again.
+/// At its start the authority prints a DirAuthority line and writes it to the file 'authorities'
+/// in the folder of --data. Relays and clients need this line to join. The authority makes its
+/// keys at the first start, in C tor's file formats, and keeps them in the folder 'keys' of
+/// --data. Keep a copy of authority_identity_key: without it the network is lost. The folder of
+/// --data also holds the relays, their history and the last consensus. After a restart the
+/// authority serves that consensus again.
 ///
 /// Every option can be a key of a TOML file. On SIGHUP the authority reads that file again.
 /// Settings that can change without a restart apply from the next consensus on; the others are
@@ -155,8 +155,8 @@ pub(crate) struct AuthorityArgs {
     /// Let the certificate of the authority's signing key be valid for DAYS. This key signs the
     /// list of relays [default: 365].
     ///
-    /// The authority makes a new signing key one month before the certificate expires, or after two
-    /// thirds of DAYS if DAYS is less than three months.
+    /// The authority makes a new signing key one month before the certificate expires, or after
+    /// two thirds of DAYS if DAYS is less than three months.
     #[arg(long, value_name = "DAYS")]
     certified_days: Option<u64>,
     /// Give every running relay the flags Fast and Stable at once. Use this only for test networks
@@ -185,7 +185,7 @@ impl AuthorityArgs {
         let posted = (run_status, args.common.name.as_deref());
         let log = Arc::new(Log::new(posted, args.common.json, args.common.quiet)?);
         let tightened = own_folder(&data).map_err(Failure::misuse)?;
-        tightened.into_iter().for_each(|text| say(&log, &AuthorityEvent::Trouble(text)));
+        tightened.into_iter().for_each(|text| print_line(&log, &AuthorityEvent::Trouble(text)));
         let ring = KeyRing::open(&data, &mut rng, unix()).map_err(Failure::misuse)?;
         // The descriptor is checked now, so that its mistakes are reported at once and not in the
         // log of a thread.
@@ -197,10 +197,13 @@ impl AuthorityArgs {
             ..authority::Settings::new(&description, keys, listen, data, core)
         };
         let reporter = Arc::clone(&log);
-        let tell = Box::new(move |told: AuthorityEvent| say(&reporter, &told));
-        let (dirclient, running) = authority::start(settings, tell).map_err(failure)?;
+        let notify = Box::new(move |event: AuthorityEvent| print_line(&reporter, &event));
+        let (dirclient, running) = authority::start(settings, notify).map_err(failure)?;
         let relay_keys = Arc::clone(ring.keys());
-        let live = Live { allow_private: args.allow_private, ..Live::new(description.clone()) };
+        let live = LiveSettings {
+            allow_private: args.allow_private,
+            ..LiveSettings::new(description.clone())
+        };
         let usual = Settings::new(args.listen.clone(), ring, dirclient, description);
         let relay = Settings { live, ..usual };
         let file = flags.common.file.clone();
@@ -224,9 +227,9 @@ impl AuthorityArgs {
         let or = self.listen.first().ok_or_else(|| lacks("--listen ADDRESS:PORT"))?;
         let dir = self.listen_dir.first().ok_or_else(|| lacks("--listen-dir ADDRESS:PORT"))?;
         if or.port() == 0 || dir.port() == 0 {
-            let told = "--listen and --listen-dir need ports from 1 to 65535, because they are \
+            let message = "--listen and --listen-dir need ports from 1 to 65535, because they are \
                         published";
-            return Err(Failure::misuse(told));
+            return Err(Failure::misuse(message));
         }
         let nickname = self.nickname.clone().ok_or_else(|| lacks("--nickname NAME"))?;
         let address = self.address.ok_or_else(|| lacks("--address IPV4"))?;
@@ -241,14 +244,14 @@ impl AuthorityArgs {
     pub(super) fn core(&self) -> Result<core::Settings, Failure> {
         let interval = self.interval.unwrap_or(INTERVAL);
         if !(LEAST_INTERVAL..=DAY).contains(&interval) {
-            let told = format!("--interval {interval}: write {LEAST_INTERVAL} to {DAY} seconds");
-            return Err(Failure::misuse(told));
+            let message = format!("--interval {interval}: write {LEAST_INTERVAL} to {DAY} seconds");
+            return Err(Failure::misuse(message));
         }
         let valid_intervals = self.valid_intervals.unwrap_or(VALID_INTERVALS);
         if !(2..=100).contains(&valid_intervals) {
-            let told =
+            let message =
                 "write 2 to 100, because a consensus must be valid until the next one is published";
-            return Err(Failure::misuse(format!("--valid-intervals {valid_intervals}: {told}")));
+            return Err(Failure::misuse(format!("--valid-intervals {valid_intervals}: {message}")));
         }
         let relays = self.expect.unwrap_or(usize::MAX);
         let first = First { relays, seconds: interval.min(FIRST) };
@@ -303,7 +306,11 @@ impl Source<AuthorityArgs> {
     ///
     /// # Errors
     /// The file cannot be read or is invalid.
-    fn read(&mut self, keys: &RelayKeys, running: &Running) -> Result<Renewed<Changes>, Failure> {
+    fn read(
+        &mut self,
+        keys: &RelayKeys,
+        running: &Running,
+    ) -> Result<ReloadedSettings<Changes>, Failure> {
         let new = self.flags.clone().merged()?;
         new.common.is_of_nobody_else()?;
         let names = new.names(&self.running);
@@ -313,9 +320,10 @@ impl Source<AuthorityArgs> {
         let usual = authority::Changes::new(&description, core);
         let (bandwidths, certified_for) = (next.bandwidths.clone(), next.certified_for());
         running.adopt(authority::Changes { bandwidths, certified_for, ..usual });
-        let live = Live { allow_private: next.allow_private, ..Live::new(description) };
+        let live =
+            LiveSettings { allow_private: next.allow_private, ..LiveSettings::new(description) };
         self.running = next;
-        Ok(Renewed { settings: Changes { live, authorities: None }, names })
+        Ok(ReloadedSettings { settings: Changes { live, authorities: None }, names })
     }
 }
 
@@ -373,21 +381,21 @@ fn failure(error: AuthorityError) -> Failure {
 
 fn params(texts: &[String]) -> Result<BTreeMap<String, i32>, Failure> {
     let read = |text: &String| {
-        let told =
+        let to_error =
             || Failure::misuse(format!("--param {text}: write NAME=VALUE with a whole number"));
-        let (name, value) = text.split_once('=').ok_or_else(told)?;
+        let (name, value) = text.split_once('=').ok_or_else(to_error)?;
         let letters = name.bytes().all(|one| one.is_ascii_alphanumeric() || b"_-".contains(&one));
         if name.is_empty() || !letters {
-            return Err(told());
+            return Err(to_error());
         }
-        Ok((name.to_owned(), value.parse().map_err(|_| told())?))
+        Ok((name.to_owned(), value.parse().map_err(|_| to_error())?))
     };
     texts.iter().map(read).collect()
 }
 
-fn say(log: &Log, told: &AuthorityEvent) {
-    let text = match told {
-        AuthorityEvent::Trouble(text) => return log.warn(&value(told), text),
+fn print_line(log: &Log, report: &AuthorityEvent) {
+    let text = match report {
+        AuthorityEvent::Trouble(text) => return log.warn(&value(report), text),
         AuthorityEvent::Line(line) => line.clone(),
         AuthorityEvent::Consensus(relays, _) => format!("consensus: {relays} running relays"),
         AuthorityEvent::Relay(id, known) => {
@@ -395,11 +403,11 @@ fn say(log: &Log, told: &AuthorityEvent) {
         }
         AuthorityEvent::Refused(text) => format!("refused: {text}"),
     };
-    log.say(&value(told), &text);
+    log.print(&value(report), &text);
 }
 
-fn value(told: &AuthorityEvent) -> Value {
-    match told {
+fn value(report: &AuthorityEvent) -> Value {
+    match report {
         AuthorityEvent::Line(line) => json!({"event": "authority", "what": line}),
         AuthorityEvent::Consensus(relays, times) => json!({
             "event": "consensus", "relays": relays, "valid_after": times.valid_after,

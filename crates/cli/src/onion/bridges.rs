@@ -6,8 +6,8 @@ use std::path::Path;
 use anabranch_multipath::schedule::Spec;
 use anabranch_router::onion::bridge_routes::{BridgeRoutes, Transports};
 use anabranch_router::pt::{
-    Bridge, BridgeLine, Inside, Plugin, PluginLine, PluginPlace, PluginSettings, SCHEDULE,
-    TRANSPORT,
+    Bridge, BridgeLine, Plugin, PluginLine, PluginPlace, PluginSettings, SCHEDULE, TRANSPORT,
+    TransportThread,
 };
 
 use crate::failure::Failure;
@@ -23,7 +23,7 @@ pub(super) struct BridgeEntrance {
     pub(super) routes: BridgeRoutes,
     /// The running external programs, and our own transport if it is in use. All of them end when
     /// this value is dropped.
-    _running: (Vec<Plugin>, Option<Inside>),
+    _running: (Vec<Plugin>, Option<TransportThread>),
 }
 
 impl Bridges {
@@ -83,7 +83,7 @@ impl Bridges {
             }
         }
         let wants_ours = is_used(&TRANSPORT.to_owned()) && !has(&self.plugins, TRANSPORT);
-        let ours = wants_ours.then(|| Inside::client(schedule(), transports.clone()));
+        let ours = wants_ours.then(|| TransportThread::client(schedule(), transports.clone()));
         let ours = ours.transpose().map_err(Failure::trouble)?;
         let routes = BridgeRoutes::new(&self.lines, transports).map_err(Failure::misuse)?;
         Ok(BridgeEntrance { routes, _running: (programs, ours) })
@@ -138,8 +138,8 @@ mod tests {
             (wrong(&["anabranch 192.0.2.1:443 key=x"], &[]), "--bridge 'anabranch 192.0.2.1:443 k"),
             (wrong(&["192.0.2.1:1", "192.0.2.1:1"], &[]), "--bridge: two bridges have the address"),
         ];
-        for (told, wanted) in cases {
-            assert!(told.starts_with(wanted) && !told.contains('\n'), "{told}");
+        for (message, wanted) in cases {
+            assert!(message.starts_with(wanted) && !message.contains('\n'), "{message}");
         }
         assert!(read(&[&obfs4], &["obfs3,obfs4 exec x"]).unwrap().is_some());
         assert!(read(&[], &[]).unwrap().is_none());
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(transports.at("y"), None);
         assert!(transports.at(TRANSPORT).is_some_and(|at| at.ip().is_loopback()));
         let lost = read(&["x 192.0.2.1:443"], &["x exec /no/such/program"]).unwrap().unwrap();
-        let told = lost.start(folder.path()).map(drop).unwrap_err().to_string();
-        assert!(told.starts_with("--pt: '/no/such/program' cannot be started: "), "{told}");
+        let message = lost.start(folder.path()).map(drop).unwrap_err().to_string();
+        assert!(message.starts_with("--pt: '/no/such/program' cannot be started: "), "{message}");
     }
 }

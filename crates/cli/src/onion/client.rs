@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use anabranch_multipath::schedule::{Spec, SpecError};
 use anabranch_multipath::seed;
 use anabranch_onion::circuitmux;
-use anabranch_onion::conflux::{Dealing, Design};
+use anabranch_onion::conflux::{Design, LegScheduler};
 use anabranch_onion::directory::network::RelayRestrictions;
 use anabranch_onion::padding::Amount;
 use anabranch_onion::wire::ancestors::DEALING;
 use anabranch_os::entropy::generator;
 use anabranch_router::onion::client::{self, Changes, ClientEvent, ClientMetrics, Settings};
 use anabranch_router::onion::dirclient::{self, DirClient};
-use anabranch_router::onion::reload::{Names, Reload, Renewed};
+use anabranch_router::onion::reload::{Names, Reload, ReloadedSettings};
 use anabranch_router::onion::stop_signals;
 use anabranch_router::onion::store::claim;
 use clap::{Args, ValueEnum};
@@ -99,10 +99,10 @@ pub(super) const KEYS: &[&str] = &[
 ///
 /// On a terminal the client shows its guards and circuits. Otherwise it prints lines.
 ///
-/// Every option can be a key of a TOML file. On SIGHUP the client reads that file and --authorities
-/// again. Settings that can change without a restart change; the others are listed. If the file has
-/// an error, nothing changes. Open connections continue. SIGINT, SIGTERM and the end of its
-/// terminal stop the client.
+/// Every option can be a key of a TOML file. On SIGHUP the client reads that file and
+/// --authorities again. Settings that can change without a restart change; the others are listed.
+/// If the file has an error, nothing changes. Open connections continue. SIGINT, SIGTERM and the
+/// end of its terminal stop the client.
 #[derive(Args, Clone, Deserialize, Default)]
 #[serde(rename_all = "kebab-case", default)]
 #[command(after_long_help = FILES)]
@@ -140,9 +140,9 @@ pub(crate) struct ClientArgs {
     /// Enter the network only through a bridge (repeatable). LINE is [TRANSPORT] ADDRESS:PORT
     /// [FINGERPRINT] [ed25519:KEY] [KEY=VALUE ...], as after the word Bridge in torrc.
     ///
-    /// A bridge is a first relay that no public list names. If you give several bridges, the client
-    /// uses the first one that it can reach. A TRANSPORT camouflages the connection to the bridge.
-    /// The transport 'anabranch' is built in; all others need --pt.
+    /// A bridge is a first relay that no public list names. If you give several bridges, the
+    /// client uses the first one that it can reach. A TRANSPORT camouflages the connection to the
+    /// bridge. The transport 'anabranch' is built in; all others need --pt.
     #[arg(long, value_name = "LINE")]
     #[serde(deserialize_with = "forms::list")]
     bridge: Vec<String>,
@@ -163,19 +163,20 @@ pub(crate) struct ClientArgs {
     /// one machine.
     #[arg(long)]
     share_subnets: bool,
-    /// Split each stream (connection to a destination) over N circuits, 1 to 8 [default: the number
-    /// that the network recommends, mostly 2].
+    /// Split each stream (connection to a destination) over N circuits, 1 to 8 [default: the
+    /// number that the network recommends, mostly 2].
     ///
-    /// Each circuit has its own first relay (guard) and middle relay. More circuits are faster, and
-    /// each guard sees only a part of your traffic. But N guards know your address instead of one.
+    /// Each circuit has its own first relay (guard) and middle relay. More circuits are faster,
+    /// and each guard sees only a part of your traffic. But N guards know your address instead of
+    /// one.
     #[arg(long, value_name = "N")]
     legs: Option<usize>,
     /// Choose the protocol that splits a stream over several circuits and joins it again: conflux,
     /// anabranch, merged, conflux-2013, conflux-2013-vegas, mtor or mtor-vegas [default: conflux].
     ///
-    /// conflux is the protocol of today's Tor. The circuits join at the exit (the last relay). If a
-    /// circuit breaks while it carries data, its streams end. With anabranch, streams continue when
-    /// a circuit breaks; the exit must run Anabranch. With merged, streams continue too. Its
+    /// conflux is the protocol of today's Tor. The circuits join at the exit (the last relay). If
+    /// a circuit breaks while it carries data, its streams end. With anabranch, streams continue
+    /// when a circuit breaks; the exit must run Anabranch. With merged, streams continue too. Its
     /// circuits join at a middle relay, which must run Anabranch; the exit can be any relay.
     /// conflux-2013 and mtor are older protocols, for comparison; the exit must run Anabranch.
     /// Their congestion windows have a fixed size. The names that end in -vegas are the same
@@ -221,20 +222,21 @@ pub(crate) struct ClientArgs {
     /// you send. Needs --schedule.
     #[arg(long, value_name = "SILENCE")]
     redraw: Option<String>,
-    /// Report problems with onion services to SOCKS5 programs by Tor's own error codes, such as F0.
-    /// Browsers made for Tor understand these codes.
+    /// Report problems with onion services to SOCKS5 programs by Tor's own error codes, such as
+    /// F0. Browsers made for Tor understand these codes.
     #[arg(long)]
     extended_errors: bool,
-    /// Limit the memory for queued cells (Tor's packets) to MB megabytes, 4 or more [default: 256].
+    /// Limit the memory for queued cells (Tor's packets) to MB megabytes, 4 or more [default:
+    /// 256].
     ///
     /// The limit includes cells that wait for earlier cells of the same stream from another
-    /// circuit. Above half of the limit, the client pauses the streams that have such cells. At the
-    /// limit it closes circuits, first those whose cells have waited longest or that hold most
+    /// circuit. Above half of the limit, the client pauses the streams that have such cells. At
+    /// the limit it closes circuits, first those whose cells have waited longest or that hold most
     /// cells.
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
-    /// Choose the kind of connection to a guard (the first relay of a circuit). With several kinds,
-    /// the client uses the first one that the guard supports [default: tls].
+    /// Choose the kind of connection to a guard (the first relay of a circuit). With several
+    /// kinds, the client uses the first one that the guard supports [default: tls].
     ///
     /// With utls and quic, a lost packet of one circuit does not delay the other circuits. But the
     /// guard can see that this client is a program of Anabranch.
@@ -375,7 +377,7 @@ impl ClientArgs {
         // them.
         let links = args.links()?;
         let taps = links.taps(1);
-        let told = tapped(&taps);
+        let report = tapped(&taps);
         let stop = stop_signals().map_err(Failure::trouble)?;
         let rng = generator().map_err(Failure::trouble)?;
         let data = args.common.data("client")?;
@@ -424,19 +426,19 @@ impl ClientArgs {
         );
         let mut screen =
             Screen::of(posted, args.common.json, args.common.quiet).map_err(Failure::trouble)?;
-        for text in told.into_iter().chain(claim.tightened.iter().cloned()) {
-            screen.tell(ClientEvent::Trouble(text));
+        for text in report.into_iter().chain(claim.tightened.iter().cloned()) {
+            screen.report(ClientEvent::Trouble(text));
         }
-        let mut tell = |event: ClientEvent| {
+        let mut notify = |event: ClientEvent| {
             let exposed = metrics.as_ref().and_then(|metrics| metrics.note(&event));
-            screen.tell(event);
-            exposed.into_iter().for_each(|text| screen.tell(ClientEvent::Trouble(text)));
+            screen.report(event);
+            exposed.into_iter().for_each(|text| screen.report(ClientEvent::Trouble(text)));
         };
         let file = flags.common.file.clone();
         let mut source = Source { flags, running: args, authorities };
         let reload = Reload::new(reread(file, move || source.read())).map_err(Failure::trouble)?;
         let reload = Some(reload.ending_with_terminal());
-        let done = client::run_rereading(settings, rng, &stop, reload, &mut tell);
+        let done = client::run_rereading(settings, rng, &stop, reload, &mut notify);
         done.map_err(Failure::misuse)
     }
 
@@ -460,9 +462,9 @@ impl ClientArgs {
     fn is_udp_or(&self) -> Result<bool, Failure> {
         let is_lossy = self.design.map_or(Ok(false), StreamDesign::is_lossy)?;
         if !is_lossy && self.udp_or_congestion.is_some() {
-            let told =
+            let message =
                 "--udp-or-congestion needs --design udp-or or --design mudp-or: add one of them";
-            return Err(Failure::misuse(told.to_owned()));
+            return Err(Failure::misuse(message.to_owned()));
         }
         let Some(design) = self.design else { return Ok(false) };
         let is_single = matches!(design, StreamDesign::Tor | StreamDesign::UdpOr);
@@ -514,9 +516,9 @@ impl ClientArgs {
 
     fn bridges(&self) -> Result<Option<Bridges>, Failure> {
         if !self.bridge.is_empty() && !self.entry.is_empty() {
-            let told = "--entry cannot be used with --bridge, because bridges are then the first \
+            let message = "--entry cannot be used with --bridge, because bridges are then the first \
                         relays of circuits: remove one of the two";
-            return Err(Failure::misuse(told));
+            return Err(Failure::misuse(message));
         }
         Bridges::read(&self.bridge, &self.pt)
     }
@@ -587,7 +589,7 @@ impl ClientArgs {
     ///
     /// # Errors
     /// No scheduler has the given name, or `--every` or `--redraw` is invalid.
-    fn dealing(&self) -> Result<Option<Dealing>, Failure> {
+    fn dealing(&self) -> Result<Option<LegScheduler>, Failure> {
         let every = self.every.as_deref().unwrap_or("1p");
         let every = every.parse().map_err(|error| Failure::misuse(format!("--every: {error}")))?;
         let redraw = self.redraw.as_deref().map(str::parse).transpose();
@@ -602,7 +604,7 @@ impl ClientArgs {
         let wrong = |error: SpecError| Failure::misuse(format!("--schedule: {error}"));
         let schedule = Spec::over_windows(name).map_err(wrong)?;
         schedule.build(MOST_LEGS, seed::stream(0, 0, "schedule")).map_err(wrong)?;
-        let dealing = Dealing { schedule, every, redraw };
+        let dealing = LegScheduler { schedule, every, redraw };
         if dealing.to_string().len() > DEALING {
             let most = format!(
                 "--schedule and --every together are too long: the exit (last relay) accepts at \
@@ -709,7 +711,7 @@ impl Source<ClientArgs> {
     ///
     /// # Errors
     /// The file cannot be read or is invalid.
-    fn read(&mut self) -> Result<Renewed<Changes>, Failure> {
+    fn read(&mut self) -> Result<ReloadedSettings<Changes>, Failure> {
         let new = self.flags.clone().merged()?;
         let authorities = new.common.authorities()?;
         let is_new = authorities != self.authorities;
@@ -724,7 +726,10 @@ impl Source<ClientArgs> {
         let common = new.common.clone().over_fixed(&self.running.common);
         self.running = new.over_fixed(common, &self.running);
         self.authorities = authorities;
-        Ok(Renewed { settings: Changes { restrictions, padding, legs, memory, trust }, names })
+        Ok(ReloadedSettings {
+            settings: Changes { restrictions, padding, legs, memory, trust },
+            names,
+        })
     }
 }
 

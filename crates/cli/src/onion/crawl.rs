@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anabranch_router::crawl::{
-    Browser, Found, Hiding, Judged, Kept, Verdict, crawl, judge, shapes, write,
+    Browser, Hiding, HidingObject, HidingObjects, SiteContent, Verdict, crawl, judge, shapes, write,
 };
 use clap::Args;
 use serde_json::json;
@@ -34,9 +34,9 @@ EXIT CODES
 ///
 /// Covers are files of a web site in which the profile http-site hides data: baseline JPEGs,
 /// base64url text in JSON and scripts, and encrypted bodies. After data was hidden in a file, a
-/// strict parser must still accept it. A browser (--browser) must also be able to parse the changed
-/// scripts; without a browser, scripts are left out. Only the server needs covers, not its clients.
-/// Shapes (--shape) are the sizes and pauses that the profile embed imitates.
+/// strict parser must still accept it. A browser (--browser) must also be able to parse the
+/// changed scripts; without a browser, scripts are left out. Only the server needs covers, not its
+/// clients. Shapes (--shape) are the sizes and pauses that the profile embed imitates.
 #[derive(Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(super) struct CrawlSide {
@@ -100,18 +100,18 @@ impl CrawlSide {
             )));
         }
         write(&self.out, &found, &judged, self.browser.is_some()).map_err(Failure::trouble)?;
-        tell(&log, &found, &judged, asked);
+        report(&log, &found, &judged, asked);
         Ok(())
     }
 
     fn shapes(&self, log: &Log) -> Result<(), Failure> {
         let (set, notes) = shapes(&self.sources).map_err(Failure::misuse)?;
-        let told = |error| Failure::trouble(format!("{}: {error}", self.out.display()));
-        let mut file = File::create_new(&self.out).map_err(told)?;
+        let to_error = |error| Failure::trouble(format!("{}: {error}", self.out.display()));
+        let mut file = File::create_new(&self.out).map_err(to_error)?;
         file.write_all(set.to_string().as_bytes()).map_err(|error| {
             // An incomplete set of covers is useless, so it is removed.
             let _ = fs::remove_file(&self.out);
-            told(error)
+            to_error(error)
         })?;
         let steps: usize = set.all().iter().map(|shape| shape.steps().len()).sum();
         let names: Vec<&str> = set.all().iter().map(|shape| shape.name()).collect();
@@ -123,14 +123,18 @@ impl CrawlSide {
         );
         notes.iter().for_each(|note| text += &format!("\n{note}"));
         let event = json!({"event": "shapes", "names": names, "steps": steps, "notes": notes});
-        log.say(&event, &text);
+        log.print(&event, &text);
         Ok(())
     }
 
     /// Drops the objects (web files with hidden data) that the browser rejects. Without a browser,
     /// drops all scripts. Returns the number of accepted objects and the number of tested objects;
     /// `None` without a browser.
-    fn ask(&self, found: &Found, judged: &mut Judged) -> Result<Option<[usize; 2]>, Failure> {
+    fn ask(
+        &self,
+        found: &SiteContent,
+        judged: &mut HidingObjects,
+    ) -> Result<Option<[usize; 2]>, Failure> {
         let Some(program) = &self.browser else {
             judged.retain("a script, which only a browser (--browser) can check", |kept| {
                 !kept.wants_browser(found)
@@ -151,9 +155,9 @@ impl CrawlSide {
     }
 }
 
-fn tell(log: &Log, found: &Found, judged: &Judged, asked: Option<[usize; 2]>) {
+fn report(log: &Log, found: &SiteContent, judged: &HidingObjects, asked: Option<[usize; 2]>) {
     let (mut kinds, mut hides) = (BTreeMap::<&str, usize>::new(), 0);
-    for Kept { object, .. } in &judged.kept {
+    for HidingObject { object, .. } in &judged.kept {
         let kind = match object.hiding() {
             Hiding::Opaque => "opaque",
             Hiding::Text => "text",
@@ -183,17 +187,17 @@ fn tell(log: &Log, found: &Found, judged: &Judged, asked: Option<[usize; 2]>) {
         "event": "covers", "objects": objects, "pages": pages, "kept": kept, "kinds": kinds,
         "hides": hides, "left_out": all_left_out(found, judged), "browser": asked,
     });
-    log.say(&event, &text);
+    log.print(&event, &text);
 }
 
 /// Counts all objects (web files) that were dropped, by reason.
-fn all_left_out(found: &Found, judged: &Judged) -> BTreeMap<String, usize> {
+fn all_left_out(found: &SiteContent, judged: &HidingObjects) -> BTreeMap<String, usize> {
     let mut all = found.left_out.clone();
     judged.refused.iter().for_each(|(why, count)| *all.entry(why.clone()).or_default() += count);
     all
 }
 
-fn left_out(found: &Found, judged: &Judged) -> String {
+fn left_out(found: &SiteContent, judged: &HidingObjects) -> String {
     list(all_left_out(found, judged).into_iter().map(|(why, count)| (format!("× {why}"), count)))
 }
 

@@ -70,7 +70,7 @@ impl Log {
     }
 
     /// Logs an event: the object `event` for programs, or the line `text` for people.
-    pub(super) fn say(&self, event: &Value, text: &str) {
+    pub(super) fn print(&self, event: &Value, text: &str) {
         self.object(event);
         self.line(text);
     }
@@ -85,7 +85,7 @@ impl Log {
     /// programs.
     pub(super) fn line(&self, text: &str) {
         if self.is_for_people() {
-            self.out.say(&self.journal.line(Priority::Information, text), lost);
+            self.out.print(&self.journal.line(Priority::Information, text), lost);
         }
     }
 
@@ -109,7 +109,7 @@ impl Log {
         }
         if self.json {
             let lost = |lines| self.stamp.on(json!({"event": "lost", "lines": lines}));
-            self.out.say(&self.stamp.on(event.clone()), lost);
+            self.out.print(&self.stamp.on(event.clone()), lost);
         }
     }
 
@@ -118,7 +118,7 @@ impl Log {
         self.object(event);
         if !self.json {
             let text = format!("anabranch: {text}");
-            self.warnings.say(&self.journal.line(Priority::Warning, &text), lost);
+            self.warnings.print(&self.journal.line(Priority::Warning, &text), lost);
         }
     }
 }

@@ -69,9 +69,9 @@ pub(crate) struct Common {
     /// Read settings from this TOML file. An option on the command line overrides the file.
     #[serde(skip)]
     file: Option<PathBuf>,
-    /// Keep this program's state in folder DIR: its keys, the list of relays and, for a client, its
-    /// guards (first relays of circuits) [default: ~/.local/state/anabranch/COMMAND, where COMMAND
-    /// is client, relay or authority].
+    /// Keep this program's state in folder DIR: its keys, the list of relays and, for a client,
+    /// its guards (first relays of circuits) [default: ~/.local/state/anabranch/COMMAND, where
+    /// COMMAND is client, relay or authority].
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Trust the directory authority in this DirAuthority line, which has the form of torrc
@@ -140,9 +140,9 @@ impl Common {
         if self.authority.is_empty() && self.authorities.is_none() {
             return Ok(());
         }
-        let told = "remove --authority and --authorities: they name other authorities, but this \
+        let message = "remove --authority and --authorities: they name other authorities, but this \
                     authority is the only one of its network";
-        Err(Failure::misuse(told))
+        Err(Failure::misuse(message))
     }
 
     fn authorities(&self) -> Result<Vec<Authority>, Failure> {
@@ -175,8 +175,9 @@ fn parse<T: DeserializeOwned>(text: &str, name: &str, keys: &[&str]) -> Result<T
 /// `file`.
 fn authorities(lines: &[String], file: Option<&Path>) -> Result<Vec<Authority>, Failure> {
     let text = file.map(|path| {
-        let told = |error| Failure::misuse(format!("cannot read '{}': {error}", path.display()));
-        fs::read_to_string(path).map_err(told)
+        let to_error =
+            |error| Failure::misuse(format!("cannot read '{}': {error}", path.display()));
+        fs::read_to_string(path).map_err(to_error)
     });
     let text = text.transpose()?.unwrap_or_default();
     let named = |line: &String| Authority::parse(line).map_err(Failure::misuse);
@@ -184,13 +185,13 @@ fn authorities(lines: &[String], file: Option<&Path>) -> Result<Vec<Authority>, 
     let listed = listed.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
     let name = file.map(Path::display);
     let in_file = |(number, line): (usize, &str)| {
-        let told = |error: &dyn std::fmt::Display| match &name {
+        let to_error = |error: &dyn std::fmt::Display| match &name {
             Some(name) => Failure::misuse(format!("{name}:{}: {error}", number + 1)),
             None => Failure::misuse(error),
         };
         match toml_keys::is_wg_quick(line) {
-            true => Err(told(&"this is a wg-quick file, not a list of DirAuthority lines")),
-            false => Authority::parse(line).map_err(|error| told(&error)),
+            true => Err(to_error(&"this is a wg-quick file, not a list of DirAuthority lines")),
+            false => Authority::parse(line).map_err(|error| to_error(&error)),
         }
     };
     let all = lines.iter().map(named).chain(listed.map(in_file));
@@ -208,20 +209,20 @@ fn authorities(lines: &[String], file: Option<&Path>) -> Result<Vec<Authority>, 
 /// megabytes.
 fn memory(megabytes: usize, least: usize) -> Result<usize, Failure> {
     let bytes = megabytes.checked_mul(1 << 20).filter(|_| megabytes >= least);
-    let told = || format!("--memory {megabytes}: write a number of megabytes, {least} or more");
-    bytes.ok_or_else(|| Failure::misuse(told()))
+    let to_error = || format!("--memory {megabytes}: write a number of megabytes, {least} or more");
+    bytes.ok_or_else(|| Failure::misuse(to_error()))
 }
 
 /// Parses the fingerprints of relays in `texts`. `option` is named in the error.
 fn fingerprints(option: &str, texts: &[String]) -> Result<Vec<[u8; 20]>, Failure> {
     let read = |text: &String| {
-        let told = || {
+        let to_error = || {
             Failure::misuse(format!(
                 "{option} {text}: this is not the fingerprint of a relay: write 40 hexadecimal \
                  digits"
             ))
         };
-        digest(text).ok_or_else(told)
+        digest(text).ok_or_else(to_error)
     };
     texts.iter().map(read).collect()
 }
@@ -236,8 +237,8 @@ fn platform() -> String {
 fn state_folder(name: &str) -> Result<PathBuf, Failure> {
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
     let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).or(home);
-    let told = || Failure::misuse("neither HOME nor XDG_STATE_HOME is set; give --data DIR");
-    Ok(state.ok_or_else(told)?.join("anabranch").join(name))
+    let to_error = || Failure::misuse("neither HOME nor XDG_STATE_HOME is set; give --data DIR");
+    Ok(state.ok_or_else(to_error)?.join("anabranch").join(name))
 }
 
 #[cfg(test)]
@@ -245,8 +246,8 @@ mod tests {
     use super::*;
     use clap::ArgAction;
 
-    /// Parses an example file twice: unchanged, and with all settings that are commented out in it.
-    /// Returns both results.
+    /// Parses an example file twice: unchanged, and with all settings that are commented out in
+    /// it. Returns both results.
     fn example(folder: &str, name: &str) -> [String; 2] {
         let root = Path::new(&std::env::var_os("CARGO_MANIFEST_DIR").unwrap()).join("../..");
         let text = fs::read_to_string(root.join(folder).join(name)).unwrap();
@@ -301,10 +302,10 @@ mod tests {
         let names: Vec<&str> = names.filter(|name| *name != "authorities").collect();
         for name in &names {
             for text in [format!("{name} = '127.0.0.1:9'"), format!("{name} = ['127.0.0.1:9']")] {
-                let told = parse::<T>(&text, "f.toml", keys).err().map(|error| error.to_string());
+                let report = parse::<T>(&text, "f.toml", keys).err().map(|error| error.to_string());
                 // Some flags need another text, but none needs another form.
-                let form = told.as_ref().is_some_and(|told| told.contains("list"));
-                assert!(!form, "{text}: {told:?}");
+                let form = report.as_ref().is_some_and(|report| report.contains("list"));
+                assert!(!form, "{text}: {report:?}");
             }
         }
         names.len()
@@ -353,8 +354,8 @@ mod tests {
             ("[Interface]\nPrivateKey = x\n", "net.txt:1: this is a wg-quick file"),
         ] {
             fs::write(&file, text).unwrap();
-            let told = authorities(&[], Some(&file)).unwrap_err().to_string();
-            assert!(told.contains(words), "{told}");
+            let message = authorities(&[], Some(&file)).unwrap_err().to_string();
+            assert!(message.contains(words), "{message}");
         }
     }
 

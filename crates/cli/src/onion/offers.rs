@@ -7,8 +7,8 @@ use anabranch_multipath::schedule::Spec;
 use anabranch_router::onion::bridge_routes::Transports;
 use anabranch_router::onion::relay::{BridgeSettings, ExtendedPort};
 use anabranch_router::pt::{
-    Inside, Limits, OfferLine, Onward, Plugin, PluginSettings, SCHEDULE, ServerPlugin, TRANSPORT,
-    server_settings,
+    Limits, OfferLine, Onward, Plugin, PluginSettings, SCHEDULE, ServerPlugin, TRANSPORT,
+    TransportThread, server_settings,
 };
 
 use crate::failure::Failure;
@@ -21,8 +21,8 @@ pub(super) struct Offers {
 }
 
 /// The running transports of a bridge. They end when this value is dropped.
-pub(super) struct Offered {
-    _running: (Vec<Plugin>, Vec<Inside>),
+pub(super) struct RunningTransports {
+    _running: (Vec<Plugin>, Vec<TransportThread>),
 }
 
 impl Offers {
@@ -66,11 +66,11 @@ impl Offers {
         self,
         data: &Path,
         memory: usize,
-    ) -> Result<(BridgeSettings, Offered), Failure> {
+    ) -> Result<(BridgeSettings, RunningTransports), Failure> {
         let transports = Transports::new().map_err(Failure::trouble)?;
         let none = BridgeSettings { transports: transports.clone(), extended: None };
         if self.lines.is_empty() {
-            return Ok((none, Offered { _running: Default::default() }));
+            return Ok((none, RunningTransports { _running: Default::default() }));
         }
         let extended = ExtendedPort::open(data).map_err(Failure::trouble)?;
         let place = extended.place();
@@ -85,8 +85,8 @@ impl Offers {
                 let settings = server_settings((line.listen, onward), &line.options, data, own);
                 let (settings, warning) = settings.map_err(|why| wrong(&why))?;
                 let named = |words| format!("transport {name}: {words}");
-                warning.into_iter().for_each(|words| transports.say(named(words)));
-                let started = Inside::server(settings, transports.clone());
+                warning.into_iter().for_each(|words| transports.log(named(words)));
+                let started = TransportThread::server(settings, transports.clone());
                 let (inside, bridge) = started.map_err(|why| wrong(&why))?;
                 transports.offer(name, bridge.address, bridge.args());
                 ours.push(inside);
@@ -108,7 +108,7 @@ impl Offers {
             programs.push(started.map_err(|why| wrong(&why))?);
         }
         let settings = BridgeSettings { transports, extended: Some(extended) };
-        Ok((settings, Offered { _running: (programs, ours) }))
+        Ok((settings, RunningTransports { _running: (programs, ours) }))
     }
 }
 
@@ -164,8 +164,8 @@ mod tests {
             ),
             (started("x 0.0.0.0:1 exec /no/such/program"), "--pt: '/no/such/program' cannot be"),
         ];
-        for (told, wanted) in cases {
-            assert!(told.starts_with(wanted) && !told.contains('\n'), "{told}");
+        for (message, wanted) in cases {
+            assert!(message.starts_with(wanted) && !message.contains('\n'), "{message}");
         }
         assert_eq!(near(RELAY.parse().unwrap()).to_string(), "127.0.0.1:9001");
     }
@@ -185,7 +185,7 @@ mod tests {
         let (bridge, _running) = read(&[&line]).unwrap().start(folder.path(), 1 << 20).unwrap();
         let wanted = "transport anabranch: 1 file is left out: it is not a baseline JPEG that can \
                       hide bytes";
-        assert_eq!(bridge.transports.news().said, [wanted]);
+        assert_eq!(bridge.transports.news().messages, [wanted]);
     }
 
     #[test]

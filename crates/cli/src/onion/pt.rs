@@ -22,7 +22,7 @@ use super::crawl::CrawlSide;
 use super::log::Log;
 use super::memory;
 use crate::failure::Failure;
-use crate::split::values::Named;
+use crate::split::values::NamedParser;
 use crate::status::{PublishedStatus, run_name};
 
 /// Environment variable that is set if another program, such as tor, has started this program as a
@@ -66,13 +66,13 @@ EXIT CODES
 
 /// Camouflage a stream as several connections: a pluggable transport for tor, or stand-alone.
 ///
-/// The stream is cut into encrypted blocks, which are sent over several connections at a time. If a
-/// connection freezes or breaks, its blocks are sent again over other connections. A profile
+/// The stream is cut into encrypted blocks, which are sent over several connections at a time. If
+/// a connection freezes or breaks, its blocks are sent again over other connections. A profile
 /// determines how the connections look. nosteg shows random bytes; some censors block such
 /// connections. http-opaque and http-text show HTTP requests and answers. http-image answers with
-/// your pictures, http-site with files of your web site. embed has the sizes and pauses of recorded
-/// connections. No profile can be mistaken for a browser: a classifier recognises each profile from
-/// one connection (docs/results/covertness.md).
+/// your pictures, http-site with files of your web site. embed has the sizes and pauses of
+/// recorded connections. No profile can be mistaken for a browser: a classifier recognises each
+/// profile from one connection (docs/results/covertness.md).
 #[derive(Args)]
 pub(crate) struct PtArgs {
     #[command(subcommand)]
@@ -137,7 +137,7 @@ struct ServerSide {
     key: Option<PathBuf>,
     // The help is made of the profiles' table.
     #[arg(long, value_name = "NAME", requires = "listen", help = profile(), long_help = profiles())]
-    #[arg(value_parser = Named::<Profile>::of(PROFILES.iter().map(|family| family.name)))]
+    #[arg(value_parser = NamedParser::<Profile>::of(PROFILES.iter().map(|family| family.name)))]
     #[arg(hide_possible_values = true)]
     profile: Option<Profile>,
     /// Forward connections that do not come from our clients ('anabranch pt client') to the web
@@ -170,9 +170,9 @@ struct ServerSide {
     /// [default: 10000].
     #[arg(long, value_name = "N")]
     links: Option<NonZeroUsize>,
-    /// Let the streams of all clients together use at most MB megabytes for data that were sent but
-    /// not acknowledged, or received but not read. At the limit, the server closes the stream that
-    /// exceeds an equal share of this memory most [default: 256].
+    /// Let the streams of all clients together use at most MB megabytes for data that were sent
+    /// but not acknowledged, or received but not read. At the limit, the server closes the stream
+    /// that exceeds an equal share of this memory most [default: 256].
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
     #[command(flatten)]
@@ -278,9 +278,9 @@ impl ClientSide {
         let at = station.addresses().map_err(Failure::trouble)?;
         let at: Vec<String> = at.iter().map(SocketAddr::to_string).collect();
         let text = format!("listening for programs on {}", at.join(", "));
-        log.say(&json!({"event": "listening", "listen": at}), &text);
+        log.print(&json!({"event": "listening", "listen": at}), &text);
         let ends = Ends { stop, with_input: false };
-        station.run(&ends, &mut |event| tell(&log, &event)).map_err(Failure::trouble)
+        station.run(&ends, &mut |event| report(&log, &event)).map_err(Failure::trouble)
     }
 }
 
@@ -318,9 +318,9 @@ impl ServerSide {
             false => "bridge line for clients".to_owned(),
         };
         let event = json!({"event": "listening", "listen": at.to_string(), "bridge": line});
-        log.say(&event, &format!("{text}:\n{line}"));
+        log.print(&event, &format!("{text}:\n{line}"));
         let ends = Ends { stop, with_input: false };
-        station.run(&ends, &mut |event| tell(&log, &event)).map_err(Failure::trouble)
+        station.run(&ends, &mut |event| report(&log, &event)).map_err(Failure::trouble)
     }
 }
 
@@ -381,7 +381,7 @@ fn with_bridge(mut event: Value, bridge: Option<SocketAddr>) -> Value {
 }
 
 /// Logs an event. The log never contains the address of a client.
-fn tell(log: &Log, event: &PtEvent) {
+fn report(log: &Log, event: &PtEvent) {
     let how = |ending: &Ending| match ending {
         Ending::Done => "done",
         Ending::Reset => "reset",

@@ -18,8 +18,8 @@ use anabranch_router::onion::dirclient::{self, DirClient, unix};
 use anabranch_router::onion::families::families;
 use anabranch_router::onion::keyring::KeyRing;
 use anabranch_router::onion::metrics::Metered;
-use anabranch_router::onion::relay::{self, Changes, Live, Settings};
-use anabranch_router::onion::reload::{Names, Reload, Renewed};
+use anabranch_router::onion::relay::{self, Changes, LiveSettings, Settings};
+use anabranch_router::onion::reload::{Names, Reload, ReloadedSettings};
 use anabranch_router::onion::stop_signals;
 use anabranch_router::onion::store::claim;
 use clap::Args;
@@ -94,13 +94,13 @@ pub(super) const KEYS: &[&str] = &[
 ///
 /// The relay speaks the Tor protocol. It makes its keys at the first start and keeps them in the
 /// folder of --data, in the file formats of C tor (the Tor project's 'tor' program). It publishes
-/// its descriptor (address, keys and exit policy) to the authorities. Without --exit it connects to
-/// no destinations. SIGTERM or SIGINT lets circuits finish for --grace seconds; a second signal
+/// its descriptor (address, keys and exit policy) to the authorities. Without --exit it connects
+/// to no destinations. SIGTERM or SIGINT lets circuits finish for --grace seconds; a second signal
 /// stops the relay at once.
 ///
 /// Every option can be a key of a TOML file. On SIGHUP the relay reads that file and --authorities
-/// again. Settings that can change without a restart change; the others are listed. If the file has
-/// an error, nothing changes. Circuits continue, and SIGHUP never stops a relay.
+/// again. Settings that can change without a restart change; the others are listed. If the file
+/// has an error, nothing changes. Circuits continue, and SIGHUP never stops a relay.
 #[derive(Args, Clone, Deserialize, Default)]
 #[serde(rename_all = "kebab-case", default)]
 #[command(after_long_help = FILES)]
@@ -117,9 +117,9 @@ pub(crate) struct RelayArgs {
     /// Publish this IPv6 address too. Needs a --listen with an IPv6 address.
     #[arg(long, value_name = "ADDRESS")]
     address6: Option<Ipv6Addr>,
-    /// Accept connections from clients and other relays at this address (required, repeatable). The
-    /// relay publishes the port of the first --listen and, with --address6, the port of the first
-    /// IPv6 --listen.
+    /// Accept connections from clients and other relays at this address (required, repeatable).
+    /// The relay publishes the port of the first --listen and, with --address6, the port of the
+    /// first IPv6 --listen.
     #[arg(long, value_name = "ADDRESS:PORT")]
     #[serde(deserialize_with = "forms::list")]
     listen: Vec<SocketAddr>,
@@ -140,13 +140,13 @@ pub(crate) struct RelayArgs {
     #[arg(long, value_name = "FILE")]
     #[serde(deserialize_with = "forms::list")]
     family_key: Vec<PathBuf>,
-    /// Be an exit (the last relay of circuits): accept or reject destinations by this rule, such as
-    /// 'accept *:443'. Of several rules, the first one that matches applies (repeatable) [default:
-    /// reject all].
+    /// Be an exit (the last relay of circuits): accept or reject destinations by this rule, such
+    /// as 'accept *:443'. Of several rules, the first one that matches applies (repeatable)
+    /// [default: reject all].
     ///
-    /// The relay connects to IPv6 destinations only with --address6, or if a rule for IPv6, such as
-    /// 'accept *6:443', allows them. Without --allow-private it never connects to its own machine
-    /// or to private networks.
+    /// The relay connects to IPv6 destinations only with --address6, or if a rule for IPv6, such
+    /// as 'accept *6:443', allows them. Without --allow-private it never connects to its own
+    /// machine or to private networks.
     #[arg(long, value_name = "RULE")]
     #[serde(deserialize_with = "forms::list")]
     exit: Vec<String>,
@@ -173,8 +173,8 @@ pub(crate) struct RelayArgs {
     /// SIGHUP makes the relay read a new MB, this additional limit stays the same.
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
-    /// Use N threads to forward cells (Tor's packets). Each thread serves a part of the connections
-    /// and has a part of the memory [default: one for each CPU core].
+    /// Use N threads to forward cells (Tor's packets). Each thread serves a part of the
+    /// connections and has a part of the memory [default: one for each CPU core].
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
     /// Choose the kind of connection to other relays and to clients. With several kinds, the relay
@@ -182,8 +182,8 @@ pub(crate) struct RelayArgs {
     ///
     /// With utls and quic, a lost packet of one circuit does not delay the other circuits. utls
     /// needs the capability CAP_BPF. quic needs UDP at the ports of --listen. tls-per-circuit is
-    /// for comparison: each circuit gets its own connection to the next relay, up to 64 connections
-    /// to one relay. It cannot be combined with other kinds (docs/guide/operate.md).
+    /// for comparison: each circuit gets its own connection to the next relay, up to 64
+    /// connections to one relay. It cannot be combined with other kinds (docs/guide/operate.md).
     #[arg(long, value_enum, value_name = "KIND,...", value_delimiter = ',')]
     #[serde(deserialize_with = "link::kinds")]
     link: Vec<LinkKind>,
@@ -202,9 +202,9 @@ pub(crate) struct RelayArgs {
     /// As the last relay of circuits of 'anabranch client --design udp-or', use this congestion
     /// control. Needs --udp-or [default: bbr].
     ///
-    /// Algorithms other than bbr are for comparison: they behave like TCP in the kernel. Streams of
-    /// 'anabranch client --design mudp-or' with a scheduler that uses congestion windows, such as
-    /// eta, always use bbr.
+    /// Algorithms other than bbr are for comparison: they behave like TCP in the kernel. Streams
+    /// of 'anabranch client --design mudp-or' with a scheduler that uses congestion windows, such
+    /// as eta, always use bbr.
     #[arg(long, value_parser = SegmentControl::parser(), value_name = "NAME")]
     udp_or_congestion: Option<SegmentControl>,
     /// Let connections with other relays, incoming and outgoing, use several network paths by
@@ -213,9 +213,9 @@ pub(crate) struct RelayArgs {
     #[arg(long)]
     mptcp: bool,
     /// Choose which circuit of a connection sends next. round-robin takes the circuits in turn,
-    /// random takes any circuit that has data. ewma takes the circuit that sent least in the recent
-    /// past. kist is like ewma, but data waits in the relay until the kernel has room for it
-    /// [default: ewma].
+    /// random takes any circuit that has data. ewma takes the circuit that sent least in the
+    /// recent past. kist is like ewma, but data waits in the relay until the kernel has room for
+    /// it [default: ewma].
     #[arg(long, value_enum, value_name = "POLICY", hide_possible_values = true)]
     circuit_policy: Option<CircuitPolicy>,
     /// After the first SIGTERM or SIGINT, let circuits finish for SECONDS before the relay stops
@@ -232,8 +232,8 @@ pub(crate) struct RelayArgs {
     /// Run as a bridge: a first relay that no public list names and that the authorities do not
     /// know.
     ///
-    /// At its start the relay prints the bridge lines that its clients need, and writes them to the
-    /// file bridgelines.txt in the folder of --data.
+    /// At its start the relay prints the bridge lines that its clients need, and writes them to
+    /// the file bridgelines.txt in the folder of --data.
     #[arg(long)]
     bridge: bool,
     /// Offer a pluggable transport, which camouflages the connections of clients (repeatable).
@@ -277,10 +277,10 @@ impl RelayArgs {
         // The descriptor is checked now, so that its mistakes are reported at once and not in the
         // log of a thread.
         live.description.sign(&keys, unix()).map_err(Failure::misuse)?;
-        tapped(&taps).iter().for_each(|text| screen.say("note", text));
-        screen.say("fingerprint", &hex(&keys.rsa_identity()));
+        tapped(&taps).iter().for_each(|text| screen.print("note", text));
+        screen.print("fingerprint", &hex(&keys.rsa_identity()));
         for family in &live.description.family_keys {
-            screen.say("note", &format!("this relay belongs to the family {}", family.id()));
+            screen.print("note", &format!("this relay belongs to the family {}", family.id()));
         }
         let dirclient = dirclient::Settings {
             authorities: authorities.clone(),
@@ -336,8 +336,8 @@ impl RelayArgs {
         let options = match self.udp_or {
             true => options.with_lossy("--udp-or", &self.link, self.udp_or_congestion)?,
             false if self.udp_or_congestion.is_some() => {
-                let told = "--udp-or-congestion needs --udp-or: add it";
-                return Err(Failure::misuse(told.to_owned()));
+                let message = "--udp-or-congestion needs --udp-or: add it";
+                return Err(Failure::misuse(message.to_owned()));
             }
             false => options,
         };
@@ -367,12 +367,12 @@ impl RelayArgs {
     }
 
     /// Returns the settings that may change while the relay runs.
-    pub(super) fn live(&self) -> Result<Live, Failure> {
-        Ok(Live {
+    pub(super) fn live(&self) -> Result<LiveSettings, Failure> {
+        Ok(LiveSettings {
             allow_private: self.allow_private,
             memory: memory(self.memory.unwrap_or(MEMORY_MB), 1)?,
             grace: Duration::from_secs(self.grace.unwrap_or(GRACE_S)),
-            ..Live::new(self.description()?)
+            ..LiveSettings::new(self.description()?)
         })
     }
 
@@ -386,8 +386,8 @@ impl RelayArgs {
     fn v6(&self) -> Result<Option<SocketAddrV6>, Failure> {
         let Some(address) = self.address6 else { return Ok(None) };
         let Some(listen) = self.listen.iter().find(|at| at.is_ipv6()) else {
-            let told = "--address6 needs a --listen with an IPv6 address, such as [::]:9001";
-            return Err(Failure::misuse(told));
+            let message = "--address6 needs a --listen with an IPv6 address, such as [::]:9001";
+            return Err(Failure::misuse(message));
         };
         Ok(Some(SocketAddrV6::new(address, listen.port(), 0, 0)))
     }
@@ -398,14 +398,14 @@ impl RelayArgs {
         let rate = self.rate.unwrap_or(RATE);
         let burst = self.burst.unwrap_or(rate);
         if rate < LEAST_RATE {
-            let told =
+            let message =
                 format!("--rate {rate}: a relay needs at least {LEAST_RATE} bytes per second");
-            return Err(Failure::misuse(told));
+            return Err(Failure::misuse(message));
         }
         if burst < rate {
-            let told =
+            let message =
                 format!("--burst {burst} is less than --rate {rate}: set it to {rate} or more");
-            return Err(Failure::misuse(told));
+            return Err(Failure::misuse(message));
         }
         Ok([rate, burst, 0])
     }
@@ -413,12 +413,12 @@ impl RelayArgs {
     pub(super) fn description(&self) -> Result<Description, Failure> {
         let lacks = |what: &str| Failure::misuse(format!("{what} is missing: a relay needs one"));
         let first = self.listen.first().ok_or_else(|| lacks("--listen ADDRESS:PORT"))?;
-        let told = |at: &SocketAddr| {
+        let to_error = |at: &SocketAddr| {
             Failure::misuse(format!("--listen {at}: write a port from 1 to 65535"))
         };
         // All listeners are checked, although the relay advertises only the first one and the
         // first IPv6 one (`Self::v6`).
-        self.listen.iter().find(|at| at.port() == 0).map_or(Ok(()), |at| Err(told(at)))?;
+        self.listen.iter().find(|at| at.port() == 0).map_or(Ok(()), |at| Err(to_error(at)))?;
         let policy = match self.exit.is_empty() {
             true => ExitPolicy::reject_all(),
             false => ExitPolicy::parse(&self.exit).map_err(Failure::misuse)?,
@@ -488,7 +488,7 @@ impl Source<RelayArgs> {
     ///
     /// # Errors
     /// The file cannot be read or is invalid.
-    fn read(&mut self, keys: &RelayKeys) -> Result<Renewed<Changes>, Failure> {
+    fn read(&mut self, keys: &RelayKeys) -> Result<ReloadedSettings<Changes>, Failure> {
         let new = self.flags.clone().merged()?;
         let authorities = new.common.authorities()?;
         let names = new.names(&self.running, authorities != self.authorities);
@@ -498,7 +498,7 @@ impl Source<RelayArgs> {
         self.running = next;
         let trusted = (authorities != self.authorities).then(|| authorities.clone());
         self.authorities = authorities;
-        Ok(Renewed { settings: Changes { live, authorities: trusted }, names })
+        Ok(ReloadedSettings { settings: Changes { live, authorities: trusted }, names })
     }
 }
 

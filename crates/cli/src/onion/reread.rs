@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anabranch_router::onion::authorities::Authority;
-use anabranch_router::onion::reload::{Names, Renewed, Reread};
+use anabranch_router::onion::reload::{Names, ReloadedSettings, Reread};
 
 use super::Common;
 use crate::failure::Failure;
@@ -44,7 +44,7 @@ pub(super) fn common(old: &Common, new: &Common) -> [Setting; 4] {
 /// becomes one line, which names the settings file if there is one.
 pub(super) fn reread<'r, T>(
     file: Option<PathBuf>,
-    mut read: impl FnMut() -> Result<Renewed<T>, Failure> + 'r,
+    mut read: impl FnMut() -> Result<ReloadedSettings<T>, Failure> + 'r,
 ) -> Reread<'r, T> {
     Box::new(move || read().map_err(|failure| named(file.as_deref(), &failure)))
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anabranch_onion::directory::policy::ExitPolicy;
 use anabranch_router::onion::authority::AuthorityError;
-use anabranch_router::onion::client::{self, Refused, Why};
+use anabranch_router::onion::client::{self, RefusalReason, RefusedRequest};
 use anabranch_router::onion::embedded::{self, EmbeddedError, EmbeddedEvent, Settings};
 use anabranch_router::onion::reload::Reload;
 use anabranch_router::onion::stop_signals;
@@ -34,13 +34,13 @@ const LOOPBACK: &str = "accept 127.0.0.0/8:*";
 /// Run a whole onion network in this process: an authority, seven relays and a client.
 ///
 /// The network needs no root and no configuration. Each node has its own loopback address: the
-/// authority 127.1.0.1, the relays 127.2.0.1 to 127.8.0.1. The last two relays are exits. They look
-/// up host names as this machine does, and connect to the destinations. Without --exit, they
+/// authority 127.1.0.1, the relays 127.2.0.1 to 127.8.0.1. The last two relays are exits. They
+/// look up host names as this machine does, and connect to the destinations. Without --exit, they
 /// connect only to destinations on this machine. The nodes communicate only by the Tor protocol.
 /// Their keys are made at the first start and kept in the folder of --data.
 ///
-/// SIGINT, SIGTERM and the end of its terminal stop the network. SIGHUP does nothing, because there
-/// is no file of settings to read again.
+/// SIGINT, SIGTERM and the end of its terminal stop the network. SIGHUP does nothing, because
+/// there is no file of settings to read again.
 ///
 /// The Tor project's 'tor' program and other anabranch clients and relays on this machine can join
 /// the network: --print-torrc prints the lines that they need.
@@ -64,8 +64,8 @@ pub(crate) struct UpArgs {
     /// ~/.local/state/anabranch/up].
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Print lines for torrc, then exit. With these lines the Tor project's 'tor' program joins the
-    /// network whose keys are in the folder of --data.
+    /// Print lines for torrc, then exit. With these lines the Tor project's 'tor' program joins
+    /// the network whose keys are in the folder of --data.
     #[arg(long, conflicts_with_all = ["json", "quiet"])]
     print_torrc: bool,
     /// Show this process as NAME in 'anabranch status', in the live view and in each line that it
@@ -102,8 +102,8 @@ impl UpArgs {
         let mut screen = Screen::of(posted, self.json, self.quiet).map_err(Failure::trouble)?;
         let json = self.json.then(|| Stamp::new(self.name.as_deref()));
         let mut watch = |event: EmbeddedEvent| match event {
-            EmbeddedEvent::Client(event) => screen.tell(with_cure(event)),
-            other => tell(&other, socks, json.as_ref(), &mut screen),
+            EmbeddedEvent::Client(event) => screen.report(with_cure(event)),
+            other => report(&other, socks, json.as_ref(), &mut screen),
         };
         let nothing = "SIGHUP has no effect, because 'anabranch up' has no file of settings";
         let reload = Reload::new(Box::new(|| Err(nothing.to_owned()))).map_err(Failure::trouble)?;
@@ -134,9 +134,9 @@ impl UpArgs {
 /// If an exit policy has refused a request, adds a remedy to its `event`: the option `--exit`.
 fn with_cure(event: client::ClientEvent) -> client::ClientEvent {
     match event {
-        client::ClientEvent::Refused(refused) if refused.why == Why::Policy => {
+        client::ClientEvent::Refused(refused) if refused.why == RefusalReason::Policy => {
             let cure = Some("start 'anabranch up' with --exit RULE to allow more");
-            client::ClientEvent::Refused(Refused { cure, ..refused })
+            client::ClientEvent::Refused(RefusedRequest { cure, ..refused })
         }
         other => other,
     }
@@ -149,14 +149,14 @@ fn torrc(line: &str) -> String {
 }
 
 /// Prints an event that is not the client's. `json` is given if the output is for programs.
-fn tell(event: &EmbeddedEvent, socks: SocketAddr, json: Option<&Stamp>, screen: &mut Screen) {
+fn report(event: &EmbeddedEvent, socks: SocketAddr, json: Option<&Stamp>, screen: &mut Screen) {
     match (json.zip(value(event)), event) {
         (Some((stamp, value)), _) => {
             let mut out = std::io::stdout();
             // A failure means that standard output is closed, so nobody reads the line.
             let _ = writeln!(out, "{}", stamp.on(value)).and_then(|()| out.flush());
         }
-        (None, EmbeddedEvent::Up(_)) => screen.say(&greeting(socks)),
+        (None, EmbeddedEvent::Up(_)) => screen.print(&greeting(socks)),
         (None, EmbeddedEvent::Trouble(node, text)) => screen.warn(&format!("{node}: {text}")),
         _ => {}
     }

@@ -29,7 +29,7 @@ pub(crate) trait Picture: Clone + Send + 'static {
     /// Returns the height of the view's body, in lines.
     fn height(&self) -> u16;
     /// Draws the view's body into `area`.
-    fn draw(&self, frame: &mut Frame<'_>, area: Rect, look: &Look);
+    fn draw(&self, frame: &mut Frame<'_>, area: Rect, look: &ViewState);
     /// Returns the latest events.
     fn recent(&self) -> &Recent;
     /// Returns the terms of the view's tables, each with its explanation. They are shown below the
@@ -45,7 +45,7 @@ pub(crate) trait Picture: Clone + Send + 'static {
 
 /// State of a view that the user has chosen with keys, and the view's styles.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Look {
+pub(crate) struct ViewState {
     pub(crate) palette: Palette,
     /// Index in [`Picture::orders`] of the order of rows.
     pub(crate) order: usize,
@@ -57,10 +57,10 @@ pub(crate) struct Look {
     pub(crate) ends: bool,
 }
 
-impl Look {
+impl ViewState {
     /// Creates the state before any key was pressed.
-    pub(crate) fn new(palette: Palette) -> Look {
-        Look { palette, order: 0, held: false, help: false, ends: false }
+    pub(crate) fn new(palette: Palette) -> ViewState {
+        ViewState { palette, order: 0, held: false, help: false, ends: false }
     }
 
     /// Returns `rows` sorted in the order that the user has chosen among `orders`.
@@ -88,7 +88,7 @@ pub(crate) fn height(picture: &impl Picture) -> u16 {
 
 /// Draws a view over the whole `frame`. If the height does not suffice, leaves out events first,
 /// and then the end of the body.
-pub(crate) fn draw(frame: &mut Frame<'_>, picture: &impl Picture, look: &Look) {
+pub(crate) fn draw(frame: &mut Frame<'_>, picture: &impl Picture, look: &ViewState) {
     let area = frame.area();
     let keys = area.height.min(1);
     let body = picture.height().min(area.height - keys);
@@ -155,7 +155,7 @@ fn explain(
     frame: &mut Frame<'_>,
     area: Rect,
     (orders, legend): (&[&str], &[(&'static str, &'static str)]),
-    look: &Look,
+    look: &ViewState,
 ) {
     let mut lines = vec![
         ("q, Ctrl-C", "stop the program; Ctrl-C again stops it at once".to_owned()),
@@ -188,7 +188,7 @@ fn explain(
 }
 
 /// Returns the line of a view that lists the keys.
-fn keys_line(orders: &[&'static str], look: &Look) -> Line<'static> {
+fn keys_line(orders: &[&'static str], look: &ViewState) -> Line<'static> {
     let palette = look.palette;
     let mut spans = Vec::new();
     if look.held {
@@ -218,7 +218,7 @@ pub(crate) mod tests {
 
     /// Returns the screen that shows `picture` on a terminal of `width` columns with room for all
     /// lines.
-    pub(crate) fn seen(picture: &impl Picture, width: u16, look: &Look) -> Buffer {
+    pub(crate) fn seen(picture: &impl Picture, width: u16, look: &ViewState) -> Buffer {
         let mut terminal = Terminal::new(TestBackend::new(width, height(picture))).unwrap();
         terminal.draw(|frame| draw(frame, picture, look)).unwrap();
         terminal.backend().buffer().clone()
@@ -226,7 +226,7 @@ pub(crate) mod tests {
 
     /// Returns the text on the screen of [`seen`], before any key was pressed.
     pub(crate) fn words(picture: &impl Picture, width: u16) -> String {
-        let buffer = seen(picture, width, &Look::new(Palette::new(true)));
+        let buffer = seen(picture, width, &ViewState::new(Palette::new(true)));
         crate::screen::golden::text(&buffer)
     }
 
@@ -245,7 +245,7 @@ pub(crate) mod tests {
             self.0.len() as u16
         }
 
-        fn draw(&self, frame: &mut Frame<'_>, area: Rect, look: &Look) {
+        fn draw(&self, frame: &mut Frame<'_>, area: Rect, look: &ViewState) {
             let rows = look.sorted(&ORDERS, &self.0);
             let text: Text<'_> = rows.iter().map(|row| Line::raw(row.to_string())).collect();
             frame.render_widget(Paragraph::new(text), area);
@@ -256,30 +256,31 @@ pub(crate) mod tests {
         }
     }
 
-    fn lines(look: &Look) -> Vec<String> {
+    fn lines(look: &ViewState) -> Vec<String> {
         let buffer = seen(&Numbers(vec![3, 1, 2], Recent::default()), 80, look);
         crate::screen::golden::text(&buffer).lines().map(str::to_owned).collect()
     }
 
     #[test]
     fn rows_are_sorted_as_was_chosen_and_the_keys_say_how() {
-        let mut look = Look::new(Palette::new(true));
-        let told = lines(&look);
-        assert_eq!(told[..3], ["3", "1", "2"]);
-        assert_eq!(told[8], "q quit   p pause   s sort: given   ? keys");
+        let mut look = ViewState::new(Palette::new(true));
+        let report = lines(&look);
+        assert_eq!(report[..3], ["3", "1", "2"]);
+        assert_eq!(report[8], "q quit   p pause   s sort: given   ? keys");
         look.order = 1;
-        let told = lines(&look);
-        assert_eq!(told[..3], ["1", "2", "3"]);
-        assert_eq!(told[8], "q quit   p pause   s sort: size   ? keys");
+        let report = lines(&look);
+        assert_eq!(report[..3], ["1", "2", "3"]);
+        assert_eq!(report[8], "q quit   p pause   s sort: size   ? keys");
     }
 
     #[test]
     fn help_a_pause_and_the_end_can_be_seen() {
-        let look = Look { held: true, help: true, ends: true, ..Look::new(Palette::new(true)) };
-        let told = lines(&look);
-        assert_eq!(told[3], "keys");
-        assert!(told[6].ends_with("sort by given, size, in turn"), "{told:?}");
-        assert!(told[8].starts_with(" PAUSED    ENDING   q quit   p go on"), "{told:?}");
+        let look =
+            ViewState { held: true, help: true, ends: true, ..ViewState::new(Palette::new(true)) };
+        let report = lines(&look);
+        assert_eq!(report[3], "keys");
+        assert!(report[6].ends_with("sort by given, size, in turn"), "{report:?}");
+        assert!(report[8].starts_with(" PAUSED    ENDING   q quit   p go on"), "{report:?}");
     }
 
     #[test]
@@ -293,31 +294,31 @@ pub(crate) mod tests {
         assert_eq!([shown(4), shown(1), shown(0)], ["abc…", "…", ""]);
         let mut recent = Recent::default();
         recent.keep(Default::default(), "x".repeat(100));
-        let buffer = seen(&Numbers(vec![1], recent), 80, &Look::new(Palette::new(true)));
-        let told = crate::screen::golden::text(&buffer);
-        let line = told.lines().find(|line| line.contains('x')).unwrap();
+        let buffer = seen(&Numbers(vec![1], recent), 80, &ViewState::new(Palette::new(true)));
+        let report = crate::screen::golden::text(&buffer);
+        let line = report.lines().find(|line| line.contains('x')).unwrap();
         assert!(line.ends_with("x…") && line.chars().count() == 80, "{line}");
     }
 
     #[test]
     fn a_narrow_terminal_shows_the_whole_explanation() {
-        let look = Look { help: true, ..Look::new(Palette::new(true)) };
+        let look = ViewState { help: true, ..ViewState::new(Palette::new(true)) };
         let mut terminal = Terminal::new(TestBackend::new(40, 20)).unwrap();
         let numbers = Numbers(vec![1, 2], Recent::default());
         terminal.draw(|frame| draw(frame, &numbers, &look)).unwrap();
-        let told = crate::screen::golden::text(terminal.backend().buffer());
-        let words: Vec<_> = told.split_whitespace().collect();
-        assert!(words.join(" ").contains("stop the program; Ctrl-C again stops it"), "{told}");
-        assert!(words.join(" ").contains("sort by given, size, in turn"), "{told}");
+        let report = crate::screen::golden::text(terminal.backend().buffer());
+        let words: Vec<_> = report.split_whitespace().collect();
+        assert!(words.join(" ").contains("stop the program; Ctrl-C again stops it"), "{report}");
+        assert!(words.join(" ").contains("sort by given, size, in turn"), "{report}");
         let mut terminal = Terminal::new(TestBackend::new(20, 20)).unwrap();
         terminal.draw(|frame| draw(frame, &numbers, &look)).unwrap();
-        let told = crate::screen::golden::text(terminal.backend().buffer());
-        assert!(told.lines().last().unwrap().ends_with('…'), "{told}");
+        let report = crate::screen::golden::text(terminal.backend().buffer());
+        assert!(report.lines().last().unwrap().ends_with('…'), "{report}");
     }
 
     #[test]
     fn a_small_terminal_is_no_reason_to_panic() {
-        let look = Look { help: true, ..Look::new(Palette::new(true)) };
+        let look = ViewState { help: true, ..ViewState::new(Palette::new(true)) };
         for (width, height) in [(1, 1), (20, 2), (79, 4), (1, 30), (0, 0)] {
             let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
             let numbers = Numbers(vec![1, 2], Recent::default());

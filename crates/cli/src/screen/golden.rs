@@ -8,7 +8,7 @@ use ratatui::buffer::{Buffer, Cell};
 use ratatui::style::{Color, Modifier};
 
 use super::frame::tests::seen;
-use super::frame::{Look, Picture};
+use super::frame::{Picture, ViewState};
 use super::palette::Palette;
 
 /// Environment variable that makes the tests regenerate the files (`make screens`).
@@ -16,13 +16,13 @@ const ANEW: &str = "ANABRANCH_SCREENS";
 
 /// Compares a view at three widths with the files `testdata/screens/NAME-WIDTH.txt`.
 pub(crate) fn check(name: &str, picture: &impl Picture) {
-    check_look(name, picture, &Look::new(Palette::new(true)));
+    check_look(name, picture, &ViewState::new(Palette::new(true)));
 }
 
 /// Compares a view as [`check`] does, with the choices of the user in `look`.
-pub(crate) fn check_look(name: &str, picture: &impl Picture, look: &Look) {
+pub(crate) fn check_look(name: &str, picture: &impl Picture, look: &ViewState) {
     for width in [80, 100, 160] {
-        let now = told(&seen(picture, width, look));
+        let now = styled_text(&seen(picture, width, look));
         let file = folder().join(format!("{name}-{width}.txt"));
         if std::env::var_os(ANEW).is_some() {
             std::fs::create_dir_all(folder()).unwrap();
@@ -45,7 +45,7 @@ pub(crate) fn text(buffer: &Buffer) -> String {
 
 /// Returns the text on a screen, and below it the style of each character: `g`reen, `y`ellow,
 /// `r`ed, `c`yan, `m`agenta. Characters without a colour are `b`old, `d`im, or in`v`erse.
-fn told(buffer: &Buffer) -> String {
+fn styled_text(buffer: &Buffer) -> String {
     let styles = lines(buffer, |cell| style(cell).to_string());
     format!("{}\n{}\n{styles}", text(buffer), "-".repeat(usize::from(buffer.area.width)))
 }

@@ -89,8 +89,8 @@ mod tests {
         assert_eq!(journal.line(Priority::Warning, "a\nb"), "<4>a\n<4>b");
         assert_eq!(journal.line(Priority::Information, "a"), "<6>a");
         assert_eq!(Journal::NONE.line(Priority::Error, "a\nb"), "a\nb");
-        let told = "path 'a': Network is down (os error 100)";
-        assert_eq!(Journal::NONE.line(Priority::Error, told), "path 'a': Network is down");
+        let message = "path 'a': Network is down (os error 100)";
+        assert_eq!(Journal::NONE.line(Priority::Error, message), "path 'a': Network is down");
     }
 
     #[test]

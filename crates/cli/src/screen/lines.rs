@@ -75,17 +75,17 @@ impl Lines {
 
     /// Queues `text`, which may be several lines. If lines were dropped before, first queues the
     /// notice that `lost` returns for their number.
-    pub(crate) fn say(&self, text: &str, lost: impl FnOnce(u64) -> String) {
+    pub(crate) fn print(&self, text: &str, lost: impl FnOnce(u64) -> String) {
         self.shared.lock().add(text, lost);
         self.shared.changed.notify_all();
     }
 
-    /// Queues the last line of the output. Waits at most [`PATIENCE`] until the reader has accepted
-    /// all lines.
+    /// Queues the last line of the output. Waits at most [`PATIENCE`] until the reader has
+    /// accepted all lines.
     pub(crate) fn last(&self, text: &str, lost: impl FnOnce(u64) -> String) {
         let deadline = Instant::now() + PATIENCE;
         self.shared.settle(deadline);
-        self.say(text, lost);
+        self.print(text, lost);
         self.shared.settle(deadline);
         self.shared.end();
     }
@@ -213,7 +213,7 @@ pub(crate) mod tests {
     use super::*;
 
     /// Returns the text that a reader receives from the lines that `show` queues.
-    pub(crate) fn told(show: impl FnOnce(Lines)) -> String {
+    pub(crate) fn printed(show: impl FnOnce(Lines)) -> String {
         let (mut reader, lines) = piped(|error| panic!("{error}"));
         let reading = thread::spawn(move || rest(&mut reader));
         show(lines);
@@ -240,7 +240,7 @@ pub(crate) mod tests {
         let (mut reader, lines) = piped(|error| panic!("{error}"));
         let start = Instant::now();
         for number in 0..50_000 {
-            lines.say(&format!("{number:099}"), notice);
+            lines.print(&format!("{number:099}"), notice);
         }
         assert!(
             start.elapsed() < Duration::from_secs(10),
@@ -270,7 +270,7 @@ pub(crate) mod tests {
     #[test]
     fn a_reader_who_never_reads_delays_the_end_by_a_second_at_most() {
         let (_reader, lines) = piped(|error| panic!("{error}"));
-        (0..20_000).for_each(|_| lines.say(&"-".repeat(99), notice));
+        (0..20_000).for_each(|_| lines.print(&"-".repeat(99), notice));
         let start = Instant::now();
         lines.last("the end", notice);
         drop(lines);
@@ -288,7 +288,7 @@ pub(crate) mod tests {
         });
         let lines = lines.unwrap();
         for _ in 0..10 {
-            lines.say("a line", notice);
+            lines.print("a line", notice);
             lines.flush();
         }
         drop(lines);

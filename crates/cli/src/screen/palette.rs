@@ -15,10 +15,10 @@ impl Palette {
     /// Creates the styles. If the environment variable `NO_COLOR` is set and not empty, they have
     /// no colours (<https://no-color.org>).
     pub(crate) fn of_environment() -> Palette {
-        Palette::for_wish(std::env::var_os("NO_COLOR").as_deref())
+        Palette::from_environment(std::env::var_os("NO_COLOR").as_deref())
     }
 
-    fn for_wish(no_color: Option<&OsStr>) -> Palette {
+    fn from_environment(no_color: Option<&OsStr>) -> Palette {
         Palette { colours: no_color.is_none_or(OsStr::is_empty) }
     }
 
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn who_wants_no_colours_gets_none() {
         let wishes = [None, Some(""), Some("1"), Some("0")];
-        let colours = wishes.map(|wish| Palette::for_wish(wish.map(OsStr::new)).colours);
+        let colours = wishes.map(|wish| Palette::from_environment(wish.map(OsStr::new)).colours);
         assert_eq!(colours, [true, true, false, false]);
         let plain = Palette::new(false);
         let styles = [

@@ -60,7 +60,7 @@ impl<R> Column<R> {
     }
 
     /// Returns the preferred width of the column for `rows`.
-    fn wish(&self, rows: &[&R], palette: Palette) -> u16 {
+    fn preferred_width(&self, rows: &[&R], palette: Palette) -> u16 {
         if self.is_graph || self.most == self.width {
             return self.most;
         }
@@ -78,7 +78,7 @@ pub(crate) fn table<'r, R: 'r>(
     palette: Palette,
 ) -> Table<'static> {
     let rows: Vec<&R> = rows.collect();
-    let shown = fitting(columns, width, |column| column.wish(&rows, palette));
+    let shown = fitting(columns, width, |column| column.preferred_width(&rows, palette));
     let heads = shown.iter().map(|(column, width)| {
         let head = column.head.replace('#', &width.to_string());
         Cell::from(Line::raw(head).alignment(column.align))
@@ -96,12 +96,12 @@ pub(crate) fn table<'r, R: 'r>(
 }
 
 /// Returns the columns that fit into `width` with a space between them, each with its width. There
-/// is always at least one column. Remaining width is given to columns from left to right, up to the
-/// result of `wish`, the preferred width.
+/// is always at least one column. Remaining width is given to columns from left to right, up to
+/// the result of `preferred_width`, the preferred width.
 fn fitting<R>(
     columns: &[Column<R>],
     width: u16,
-    wish: impl Fn(&Column<R>) -> u16,
+    preferred_width: impl Fn(&Column<R>) -> u16,
 ) -> Vec<(&Column<R>, u16)> {
     let needed =
         |shown: &[&Column<R>]| shown.iter().map(|column| column.width + 1).sum::<u16>() - 1;
@@ -113,7 +113,7 @@ fn fitting<R>(
     }
     let mut left = width.saturating_sub(needed(&shown));
     let widened = shown.into_iter().map(|column| {
-        let more = left.min(wish(column) - column.width);
+        let more = left.min(preferred_width(column) - column.width);
         left -= more;
         (column, column.width + more)
     });
@@ -133,7 +133,7 @@ mod tests {
         let graph = Column::graph("d", [4, 10], 3, |(), _, _| Span::raw(""));
         let columns = [column("a", 4, 0), column("b", 4, 2), column("c", 4, 1), graph];
         let shown = |width| -> Vec<(&str, u16)> {
-            fitting(&columns, width, |column| column.wish(&[], Palette::new(true)))
+            fitting(&columns, width, |column| column.preferred_width(&[], Palette::new(true)))
                 .into_iter()
                 .map(|(column, width)| (column.head, width))
                 .collect()
@@ -149,7 +149,8 @@ mod tests {
         let names = Column::<&str>::text("name", 3, 0, |name, _, _| (*name).into()).up_to(6);
         let columns = [names, Column::graph("graph", [2, 60], 1, |_, _, _| Span::raw(""))];
         let widths = |rows: &[&&'static str]| -> Vec<u16> {
-            let shown = fitting(&columns, 20, |column| column.wish(rows, Palette::new(true)));
+            let shown =
+                fitting(&columns, 20, |column| column.preferred_width(rows, Palette::new(true)));
             shown.into_iter().map(|(_, width)| width).collect()
         };
         assert_eq!(widths(&[]), [3, 16]);

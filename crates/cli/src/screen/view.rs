@@ -15,7 +15,7 @@ use ratatui::text::{Line, Text};
 use ratatui::widgets::Widget;
 use ratatui::{Terminal, TerminalOptions, Viewport};
 
-use super::frame::{self, Look, Picture};
+use super::frame::{self, Picture, ViewState};
 use super::keys::{self, Key};
 use super::palette::Palette;
 use crate::text::wrapped;
@@ -41,7 +41,7 @@ impl<M: Picture> View<M> {
     pub(super) fn open(height: u16, model: M) -> Option<View<M>> {
         let state = State::of(model);
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
-        let (drawing, name) = (Over(shared.clone()), "view".to_owned());
+        let (drawing, name) = (EndGuard(shared.clone()), "view".to_owned());
         thread::Builder::new().name(name).spawn(move || drawing.0.run(height)).ok()?;
         let view = View { shared };
         let opening = |state: &mut State<M>| state.phase == Phase::Opening;
@@ -108,7 +108,7 @@ struct State<M> {
     /// State of the model at the moment when the user froze the view; `None` if the view is not
     /// frozen.
     held: Option<M>,
-    look: Look,
+    look: ViewState,
     opened: Instant,
     kept: VecDeque<String>,
     /// Number of lines dropped because `kept` was full.
@@ -125,7 +125,7 @@ impl<M: Picture> State<M> {
         State {
             model,
             held: None,
-            look: Look::new(Palette::of_environment()),
+            look: ViewState::new(Palette::of_environment()),
             opened: Instant::now(),
             kept: VecDeque::new(),
             skipped: 0,
@@ -155,7 +155,7 @@ impl<M: Picture> State<M> {
     }
 
     /// Returns the model to draw, and the choices of the user.
-    fn shown(&self) -> (&M, &Look) {
+    fn shown(&self) -> (&M, &ViewState) {
         (self.held.as_ref().unwrap_or(&self.model), &self.look)
     }
 }
@@ -270,9 +270,9 @@ impl<M: Picture> Shared<M> {
 
 /// Guard that sets [`Phase::Ended`] when the thread returns or panics, so that no other thread
 /// waits for it.
-struct Over<M>(Arc<Shared<M>>);
+struct EndGuard<M>(Arc<Shared<M>>);
 
-impl<M> Drop for Over<M> {
+impl<M> Drop for EndGuard<M> {
     fn drop(&mut self) {
         self.0.lock().end(Phase::Ended);
         self.0.changed.notify_all();

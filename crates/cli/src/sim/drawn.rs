@@ -34,26 +34,26 @@ pub(super) struct Delays(pub(super) QuantileTable);
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum OneOrMany {
-    Many(Vec<Written>),
-    One(Written),
+    Many(Vec<DrawnValue>),
+    One(DrawnValue),
 }
 
 /// A value in the scenario file. Every TOML type is accepted at first. A value of an unsuitable
 /// type then gets the same error message as an invalid text.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Written {
+enum DrawnValue {
     Text(String),
     Integer(i64),
     Other(serde::de::IgnoredAny),
 }
 
-impl Written {
+impl DrawnValue {
     fn text(self) -> String {
         match self {
-            Written::Text(text) => text,
-            Written::Integer(number) => number.to_string(),
-            Written::Other(_) => "...".to_owned(),
+            DrawnValue::Text(text) => text,
+            DrawnValue::Integer(number) => number.to_string(),
+            DrawnValue::Other(_) => "...".to_owned(),
         }
     }
 }
@@ -115,7 +115,7 @@ fn delay(text: &str) -> Result<u64, String> {
 }
 
 fn table(
-    many: Vec<Written>,
+    many: Vec<DrawnValue>,
     read: fn(&str) -> Result<u64, String>,
 ) -> Result<QuantileTable, String> {
     let values: Result<Vec<u64>, String> =
@@ -144,7 +144,7 @@ impl TryFrom<OneOrMany> for Delays {
     fn try_from(written: OneOrMany) -> Result<Delays, String> {
         match written {
             OneOrMany::Many(many) => table(many, delay).map(Delays),
-            OneOrMany::One(Written::Text(text)) if text == PLANETLAB => {
+            OneOrMany::One(DrawnValue::Text(text)) if text == PLANETLAB => {
                 Ok(Delays(planetlab_delays()))
             }
             OneOrMany::One(one) => {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anabranch_emulator::Span;
 use anabranch_onion::LossyCongestion;
 use anabranch_onion::circuitmux::Kind;
-use anabranch_onion::conflux::{Dealing, Design};
+use anabranch_onion::conflux::{Design, LegScheduler};
 use anabranch_os::toml_keys::{self, Section, TomlError};
 use anabranch_sim::onion::{Common, Cpu, Crypto, LineRates, NetworkPlan, PlanError, RelaySample};
 use anabranch_sim::{TcpConfig, UnknownCongestion};
@@ -312,7 +312,7 @@ impl RawScenario {
         })
     }
 
-    /// Returns the range of the file's bytes to which `error` refers.
+    /// Returns the range of the file's bytes that `error` refers to.
     fn place_of(&self, error: PlanError) -> Range<usize> {
         match error {
             PlanError::NoExit => {
@@ -420,9 +420,9 @@ impl RawClients {
         let Some(legs) = &self.legs else { return Ok(self.usual_legs()) };
         let count = *legs.get_ref();
         if self.is(TOR) && count != 1 {
-            let told = "with `tor` each stream uses one circuit; write `legs = 1`, or a design \
+            let message = "with `tor` each stream uses one circuit; write `legs = 1`, or a design \
                         with several circuits, such as `design = \"conflux\"`";
-            return Err(at(legs.span(), told.to_owned()));
+            return Err(at(legs.span(), message.to_owned()));
         }
         match usize::try_from(count) {
             Ok(fits) if (1..=MAX_LEGS).contains(&count) => Ok(fits),
@@ -461,9 +461,9 @@ impl RawClients {
         if let Some(legs) =
             self.legs.as_ref().filter(|legs| self.is(UDP_OR) && *legs.get_ref() != 1)
         {
-            let told = "with `udp-or` each stream uses one circuit; write `legs = 1`, or use \
+            let message = "with `udp-or` each stream uses one circuit; write `legs = 1`, or use \
                         `mudp-or`";
-            return Err(at(legs.span(), told.to_owned()));
+            return Err(at(legs.span(), message.to_owned()));
         }
         let control = match control {
             None => LossyCongestion::BBR,
@@ -511,12 +511,12 @@ impl RawClients {
     fn dealing(
         &self,
         at: &dyn Fn(Range<usize>, String) -> TomlError,
-    ) -> Result<Option<Dealing>, TomlError> {
+    ) -> Result<Option<LegScheduler>, TomlError> {
         let Some(name) = &self.schedule else { return Ok(None) };
         let written = name.get_ref();
         let legs = self.legs(at)?;
         let whole = if written.contains(' ') { written.clone() } else { format!("{written} 1p") };
-        Dealing::read(&whole, legs).map(Some).ok_or_else(|| {
+        LegScheduler::read(&whole, legs).map(Some).ok_or_else(|| {
             let problem = "is not a schedule for this number of circuits (`legs`); write one of \
                            docs/guide/paths.md, such as `eta` or `round-robin 1p`";
             at(name.span(), format!("`{written}` {problem}"))
@@ -747,14 +747,14 @@ mod tests {
 
     #[test]
     fn a_mistake_is_named_with_its_line_and_remedy() {
-        for (written, instead, told) in MISTAKES {
+        for (written, instead, report) in MISTAKES {
             let mut text = GOOD.replacen(*written, instead, 1);
             assert_ne!(text, GOOD);
             if instead.contains("'fixed'") {
                 text += "legs = 2\n";
             }
             let error = ScenarioFile::parse(&text, "s.toml").map(|_| ()).unwrap_err().to_string();
-            assert!(error.contains(told), "{instead}: {error}");
+            assert!(error.contains(report), "{instead}: {error}");
             assert!(!error.contains('\n') && !error.contains("usize"), "{error}");
         }
     }

@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anabranch_experiment::simulated::{DownloadRow, Simulated, columns};
+use anabranch_experiment::simulated::{DownloadRow, SimulationResults, columns};
 use anabranch_experiment::table;
 use anabranch_sim::onion::{DownloadRecord, quantiles};
 use clap::{Args, Subcommand};
@@ -62,9 +62,9 @@ const MANY_RELAYS: usize = 200;
 /// Results of one simulation.
 struct RunResult {
     seed: u64,
-    run: Simulated,
+    run: SimulationResults,
     /// Duration of the simulation in real time, not in virtual time.
-    took: Duration,
+    elapsed: Duration,
 }
 
 impl SimArgs {
@@ -89,8 +89,8 @@ impl SimArgs {
             let begun = Instant::now();
             let mut progress = self.progress(seed, plan.duration);
             let run = plan.run(seed, &documents, &mut progress);
-            let run = Simulated::of(&run, (plan.network, seed));
-            results.push(RunResult { seed, run, took: begun.elapsed() });
+            let run = SimulationResults::of(&run, (plan.network, seed));
+            results.push(RunResult { seed, run, elapsed: begun.elapsed() });
         }
         if let Some(out) = &self.out {
             write_table(out, &text, &results)?;
@@ -110,12 +110,12 @@ impl SimArgs {
     /// of real time.
     fn progress(&self, seed: u64, whole: Duration) -> impl FnMut(Duration) + use<> {
         let (begun, quiet) = (Instant::now(), self.quiet);
-        let mut told = begun;
+        let mut report = begun;
         move |passed| {
-            if quiet || told.elapsed() < Duration::from_secs(5) {
+            if quiet || report.elapsed() < Duration::from_secs(5) {
                 return;
             }
-            told = Instant::now();
+            report = Instant::now();
             let left =
                 begun.elapsed().mul_f64((whole - passed).as_secs_f64() / passed.as_secs_f64());
             eprintln!(
@@ -161,14 +161,14 @@ fn times<'a>(downloads: impl Iterator<Item = &'a DownloadRecord> + Clone) -> [[f
 }
 
 fn print(out: &mut impl Write, run: &RunResult, simulated: Duration) -> io::Result<()> {
-    let RunResult { seed, run: Simulated { hash, events, loads, .. }, took } = run;
-    let speed = simulated.as_secs_f64() / took.as_secs_f64();
+    let RunResult { seed, run: SimulationResults { hash, events, loads, .. }, elapsed } = run;
+    let speed = simulated.as_secs_f64() / elapsed.as_secs_f64();
     writeln!(
         out,
         "seed {seed}: {events} events, hash {hash:016x}; {} s simulated in {:.1} s ({speed:.1} \
          times real time)",
         simulated.as_secs(),
-        took.as_secs_f64()
+        elapsed.as_secs_f64()
     )?;
     let [relays, exits] = loads.map(|load| load * 100.0);
     writeln!(out, "mean load of the lines: relays {relays:.0} %, exits {exits:.0} %")?;
@@ -202,7 +202,7 @@ fn print_memory(out: &mut impl Write) -> io::Result<()> {
 
 /// Returns the results as JSON (docs/formats.md). The results do not depend on the machine.
 fn as_json(results: &[RunResult]) -> Value {
-    let class = |run: &Simulated, bulk| {
+    let class = |run: &SimulationResults, bulk| {
         let [first, last] = times(run.of_load(bulk));
         json!({
             "downloads": run.of_load(bulk).count(),

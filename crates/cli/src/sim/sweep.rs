@@ -24,9 +24,9 @@ const LONGEST_NAME: usize = 64;
 /// Simulate many scenarios, each on several random networks with several seeds, on all processors.
 ///
 /// FOLDER gets units.jsonl (one line for each simulation) and runs/ (a Parquet file with the
-/// downloads of each simulation). Run the same command again to continue the simulations after they
-/// were stopped. The command may then have larger numbers of networks and seeds. The results do not
-/// depend on the number of workers.
+/// downloads of each simulation). Run the same command again to continue the simulations after
+/// they were stopped. The command may then have larger numbers of networks and seeds. The results
+/// do not depend on the number of workers.
 #[derive(Args, Debug)]
 pub(crate) struct SweepArgs {
     /// Write the results to this folder, which is created if it is missing.
@@ -110,11 +110,11 @@ impl SweepArgs {
         let stop = stop_flag()?;
         let keys = sweep.keyring();
         let mut reporter = Reporter::new("sim sweep", self.json, outcome);
-        let hear = |progress: &Progress, event: Event<'_, SweepUnit, SweepRecord>| {
+        let on_event = |progress: &Progress, event: Event<'_, SweepUnit, SweepRecord>| {
             reporter.report(progress, event);
         };
         let work = |turns: &Turns<'_, SweepUnit, SweepRecord>| sweep.work(turns, &keys, &stop);
-        let whole = carry_out_together(units, journal, &stop, (workers, 1), work, hear);
+        let whole = carry_out_together(units, journal, &stop, (workers, 1), work, on_event);
         reporter.end();
         whole.map_err(Failure::trouble)
     }
@@ -209,7 +209,7 @@ fn arm(file: &Path) -> Result<Arm, Failure> {
 fn outcome(record: &SweepRecord) -> String {
     format!(
         "{} downloads, {} failed, hash {}, {:.0} s",
-        record.downloads, record.failed, record.hash, record.took
+        record.downloads, record.failed, record.hash, record.elapsed
     )
 }
 

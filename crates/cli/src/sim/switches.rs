@@ -19,12 +19,12 @@ use toml::Spanned;
 /// Function that makes an error for a range of the file's bytes.
 pub(super) type At<'a> = &'a dyn Fn(Range<usize>, String) -> TomlError;
 /// Value of a key, if the file has the key.
-pub(super) type Written<'a> = Option<&'a Spanned<String>>;
+pub(super) type OptionalValue<'a> = Option<&'a Spanned<String>>;
 
 /// Refuses every value of `key` except `known`, the only value that can be simulated. A missing
 /// value is accepted. `lacks` is the reason in the error message.
 pub(super) fn only(
-    written: Written<'_>,
+    written: OptionalValue<'_>,
     (key, known, lacks): (&str, &str, &str),
     at: At<'_>,
 ) -> Result<(), TomlError> {
@@ -41,7 +41,7 @@ pub(super) fn only(
 }
 
 /// Parses the link layer.
-pub(super) fn link(written: Written<'_>, at: At<'_>) -> Result<LinkLayer, TomlError> {
+pub(super) fn link(written: OptionalValue<'_>, at: At<'_>) -> Result<LinkLayer, TomlError> {
     match written.map(|written| (written, written.get_ref().as_str())) {
         None | Some((_, "tls")) => Ok(LinkLayer::Tls),
         Some((_, "utls")) => Ok(LinkLayer::Utls),
@@ -58,7 +58,7 @@ pub(super) fn link(written: Written<'_>, at: At<'_>) -> Result<LinkLayer, TomlEr
 
 /// Parses the congestion control of QUIC links, which only the link layer `quic` has.
 pub(super) fn quic_congestion(
-    written: Written<'_>,
+    written: OptionalValue<'_>,
     link: LinkLayer,
     at: At<'_>,
 ) -> Result<QuicCongestion, TomlError> {
@@ -75,14 +75,14 @@ pub(super) fn quic_congestion(
 }
 
 /// Parses the congestion control of all TCP connections.
-pub(super) fn congestion(written: Written<'_>, at: At<'_>) -> Result<Congestion, TomlError> {
+pub(super) fn congestion(written: OptionalValue<'_>, at: At<'_>) -> Result<Congestion, TomlError> {
     let Some(written) = written else { return Ok(Congestion::default()) };
     let parsed = written.get_ref().parse();
     parsed.map_err(|unknown: UnknownCongestion| at(written.span(), unknown.to_string()))
 }
 
 /// Parses the criterion for the selection of a stream's circuit.
-pub(super) fn selection(written: Written<'_>, at: At<'_>) -> Result<Selection, TomlError> {
+pub(super) fn selection(written: OptionalValue<'_>, at: At<'_>) -> Result<Selection, TomlError> {
     let Some(written) = written else { return Ok(Selection::default()) };
     let read = written.get_ref().parse();
     read.map_err(|error| at(written.span(), format!("{error}")))
@@ -92,7 +92,7 @@ pub(super) fn selection(written: Written<'_>, at: At<'_>) -> Result<Selection, T
 /// or if the file names no relay. If `written` is `middle` and the file names no design, returns
 /// [`Design::Merged`]. `is_named` is true if the file names a design.
 pub(super) fn joining(
-    written: Written<'_>,
+    written: OptionalValue<'_>,
     (design, is_named): (Design, bool),
     at: At<'_>,
 ) -> Result<Design, TomlError> {
@@ -119,7 +119,7 @@ pub(super) fn joining(
 /// Parses the age at which a circuit of a stream is replaced. Returns `None` if no circuit is
 /// replaced: the value is `fixed`, or the file has no value.
 pub(super) fn leg_age(
-    written: Written<'_>,
+    written: OptionalValue<'_>,
     (design, legs): (Design, usize),
     at: At<'_>,
 ) -> Result<Option<Duration>, TomlError> {

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use anabranch_splitter::paths::Egress;
-use anabranch_splitter::split::{Entrance, Listening, Target};
+use anabranch_splitter::split::{ActiveSettings, Entrance, Target};
 use anabranch_splitter::steer::Plan;
 
 use anabranch_multipath::Time;
@@ -17,7 +17,7 @@ use crate::text::table;
 /// closes the pipe early is not a failure.
 pub(super) fn print(
     entrance: &Entrance,
-    about: &Listening,
+    about: &ActiveSettings,
     options: &Options,
 ) -> Result<(), Failure> {
     let text = match options.json {
@@ -30,7 +30,7 @@ pub(super) fn print(
     }
 }
 
-fn describe(entrance: &Entrance, about: &Listening) -> String {
+fn describe(entrance: &Entrance, about: &ActiveSettings) -> String {
     let mut lines = match entrance {
         Entrance::Port { listen, to } => {
             vec![format!("listen    {listen}"), format!("server    {}", server(to, about))]
@@ -51,7 +51,7 @@ fn describe(entrance: &Entrance, about: &Listening) -> String {
     lines.join("\n")
 }
 
-fn server(to: &Target, about: &Listening) -> String {
+fn server(to: &Target, about: &ActiveSettings) -> String {
     let name = to.to_string();
     match about.server.map(|server| server.to_string()) {
         Some(address) if address != name => format!("{name} ({address})"),
@@ -61,7 +61,7 @@ fn server(to: &Target, about: &Listening) -> String {
 
 /// Returns the rows of the table of routes. The column of proxies is omitted if all paths send UDP
 /// without a proxy.
-fn rows(about: &Listening) -> Vec<Vec<String>> {
+fn rows(about: &ActiveSettings) -> Vec<Vec<String>> {
     let head = ["path", "interface", "source", "gateway", "MTU", "ports"].map(str::to_owned);
     let mut rows: Vec<_> = std::iter::once(head.to_vec()).chain(ways(about).map(row)).collect();
     if ways(about).any(|egress| egress.proxy.is_some() || egress.stream.is_some()) {
@@ -73,7 +73,7 @@ fn rows(about: &Listening) -> Vec<Vec<String>> {
 
 /// Returns the egresses of all paths: the interface, source address and route of the outgoing
 /// datagrams. A path with an interface has one egress for each address family.
-fn ways(about: &Listening) -> impl Iterator<Item = &Egress> {
+fn ways(about: &ActiveSettings) -> impl Iterator<Item = &Egress> {
     about.egresses.iter().chain(&about.others)
 }
 

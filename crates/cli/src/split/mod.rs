@@ -18,7 +18,7 @@ use std::path::PathBuf;
 
 use anabranch_os::holders::{self, Transport};
 use anabranch_splitter::metered::Metered;
-use anabranch_splitter::split::{self, Listening, Reread, Screen, Settings};
+use anabranch_splitter::split::{self, ActiveSettings, Reread, Screen, Settings};
 use anabranch_splitter::steer;
 
 use crate::failure::Failure;
@@ -29,7 +29,7 @@ pub(crate) use options::Options;
 pub(crate) use plan::check_file;
 pub(crate) use plan::{check_decoys, settings};
 use reread::Source;
-use screen::{Posting, Pricing};
+use screen::{Pricing, PublishingScreen};
 pub(crate) use screen::{advice, log};
 use uplinks::PathChoice;
 
@@ -155,9 +155,9 @@ impl SplitArgs {
         show_uplinks(&options, &settings);
         if self.check {
             let waiting = looking_up(&settings);
-            let about = Listening::look(&settings).map_err(blame)?;
+            let about = ActiveSettings::look(&settings).map_err(blame)?;
             drop(waiting);
-            let foreseen = about.tun.as_ref().map_or(Ok(()), steer::Plan::foresee);
+            let foreseen = about.tun.as_ref().map_or(Ok(()), steer::Plan::check_obstacles);
             foreseen.map_err(|error| blame(error.into()))?;
             let alone = tunnel.map_or(Ok(false), |tunnel| tunnel.check(&about))?;
             return if alone { Ok(()) } else { check::print(&settings.entrance, &about, &options) };
@@ -172,7 +172,7 @@ impl SplitArgs {
         let Some(tunnel) = tunnel else {
             return run(settings, source, (name, metrics), screen.as_mut());
         };
-        let mut screen = wg::Announcing::new(screen.as_mut(), tunnel);
+        let mut screen = wg::WgFileScreen::new(screen.as_mut(), tunnel);
         run(settings, source, (name, metrics), &mut screen)?;
         screen.failure()
     }
@@ -216,7 +216,8 @@ fn run(
 ) -> Result<(), Failure> {
     let file = source.as_ref().map(|source| source.file.as_path());
     let run_status = PublishedStatus::named("split", name.as_deref(), file);
-    let screen: &mut dyn Screen = &mut Posting::new(screen, run_status, looking_up(&settings));
+    let screen: &mut dyn Screen =
+        &mut PublishingScreen::new(screen, run_status, looking_up(&settings));
     let in_order = settings.core.in_order.is_some();
     let screen: &mut dyn Screen = &mut Pricing::new(screen, in_order);
     let reread = source

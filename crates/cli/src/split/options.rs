@@ -14,7 +14,9 @@ use serde::Deserialize;
 
 use super::forms;
 use super::uplinks::PathChoice;
-use super::values::{ANY, AUTO, AnySchedule, Mark, Named, PathParser, Span, Traffic, address};
+use super::values::{
+    ANY, AUTO, AnySchedule, Mark, NamedParser, PathParser, Span, Traffic, address,
+};
 use crate::status::run_name;
 use crate::tls::Fingerprint;
 
@@ -67,8 +69,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAME", help_heading = "Interface")]
     pub(crate) netns: Option<String>,
 
-    /// Also split UDP traffic to this destination port or range of ports (repeatable). Needs --tun,
-    /// which always splits the ports 443, 51820 and 60000-61000.
+    /// Also split UDP traffic to this destination port or range of ports (repeatable). Needs
+    /// --tun, which always splits the ports 443, 51820 and 60000-61000.
     #[arg(long, value_name = "PORT[-PORT]", help_heading = "Interface")]
     #[serde(deserialize_with = "forms::list")]
     pub(crate) udp: Vec<PortRange>,
@@ -82,7 +84,7 @@ pub(crate) struct Options {
     // The help is made of the protocols' table.
     #[arg(long, value_name = "PROTOCOL", help_heading = "Clients and servers")]
     #[arg(help = protocol(), long_help = protocols())]
-    #[arg(value_parser = Named::<Traffic>::of(Traffic::names()))]
+    #[arg(value_parser = NamedParser::<Traffic>::of(Traffic::names()))]
     #[arg(hide_possible_values = true)]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) protocol: Option<Traffic>,
@@ -107,8 +109,8 @@ pub(crate) struct Options {
     /// A path may also be a TCP connection to a server that runs 'anabranch merge --listen-tcp'.
     /// KIND is then tcp:HOST:PORT (direct), socks5-tcp:[USER@]HOST:PORT or http:[USER@]HOST:PORT
     /// (through a proxy), ssh:[USER@]HOST[:PORT] (through OpenSSH), or onion:N (N paths, each a
-    /// circuit of a Tor client). tls:HOST:PORT is a TLS connection to a server that runs 'anabranch
-    /// merge --listen-tls'.
+    /// circuit of a Tor client). tls:HOST:PORT is a TLS connection to a server that runs
+    /// 'anabranch merge --listen-tls'.
     ///
     /// Commas combine kinds. For example, lte=if:wwan0,ports:4 is a path called lte that uses the
     /// interface wwan0 and four source ports.
@@ -133,7 +135,8 @@ pub(crate) struct Options {
     pub(crate) onion_socks: Option<Target>,
 
     /// On paths of the kind tls:HOST:PORT, accept only the TLS certificate whose SHA-256 hash is
-    /// HEX. The server at the other end, 'anabranch merge --listen-tls', prints HEX when it starts.
+    /// HEX. The server at the other end, 'anabranch merge --listen-tls', prints HEX when it
+    /// starts.
     #[arg(long, value_name = "HEX", help_heading = "Paths", conflicts_with = "tls_ca")]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) tls_fingerprint: Option<Fingerprint>,
@@ -152,8 +155,8 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "forms::text")]
     pub(crate) stream_age: Option<Span>,
 
-    /// Set this firewall mark (SO_MARK; decimal or 0x...) on the packets that the splitter sends. A
-    /// routing rule for this mark can keep them out of a VPN that carries all other traffic.
+    /// Set this firewall mark (SO_MARK; decimal or 0x...) on the packets that the splitter sends.
+    /// A routing rule for this mark can keep them out of a VPN that carries all other traffic.
     ///
     /// Needs CAP_NET_ADMIN. Cannot be used with --route, which sets its own mark.
     #[arg(long, value_name = "MARK", help_heading = "Paths")]
@@ -162,7 +165,7 @@ pub(crate) struct Options {
 
     // The help is made of the families and of the core's default.
     #[arg(long, value_name = "SCHEDULE", help_heading = "Schedule", help = schedule(), long_help = schedules())]
-    #[arg(value_parser = Named::<AnySchedule>::of(FAMILIES.iter().map(|family| family.name)))]
+    #[arg(value_parser = NamedParser::<AnySchedule>::of(FAMILIES.iter().map(|family| family.name)))]
     #[arg(hide_possible_values = true)]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) schedule: Option<AnySchedule>,
@@ -186,12 +189,12 @@ pub(crate) struct Options {
     /// Delay each datagram by a random time from RANGE, such as 0-20ms, before its path is chosen.
     /// The order of the datagrams stays the same.
     ///
-    /// The delays add noise to what an observer of one path sees. Because the order stays the same,
-    /// a datagram also waits for earlier ones. So each round trip becomes longer by almost the
-    /// longest delay in RANGE. At most 4,096 datagrams and 4 MiB of a session wait at a time.
-    /// Beyond these limits the oldest datagrams leave before their delay ends; the output of --json
-    /// counts them as "hurried". Only datagrams to the server are delayed. To delay the answers,
-    /// use 'anabranch merge --jitter' on the server's side.
+    /// The delays add noise to what an observer of one path sees. Because the order stays the
+    /// same, a datagram also waits for earlier ones. So each round trip becomes longer by almost
+    /// the longest delay in RANGE. At most 4,096 datagrams and 4 MiB of a session wait at a time.
+    /// Beyond these limits the oldest datagrams leave before their delay ends; the output of
+    /// --json counts them as "hurried". Only datagrams to the server are delayed. To delay the
+    /// answers, use 'anabranch merge --jitter' on the server's side.
     #[arg(long, value_name = "RANGE", help_heading = "Schedule", allow_hyphen_values = true)]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) jitter: Option<Jitter>,
@@ -202,8 +205,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAME", help_heading = "Schedule")]
     pub(crate) handshake: Option<String>,
 
-    /// Split the traffic over these paths only; NAME is a path's name in --path [default: all paths
-    /// except the one of --handshake].
+    /// Split the traffic over these paths only; NAME is a path's name in --path [default: all
+    /// paths except the one of --handshake].
     #[arg(long, value_name = "NAME,NAME,...", value_delimiter = ',', help_heading = "Schedule")]
     #[serde(deserialize_with = "forms::some_commas")]
     pub(crate) scheduled: Option<Vec<String>>,
@@ -211,18 +214,18 @@ pub(crate) struct Options {
     /// Send each QUIC connection from at most N combinations of source address and source port
     /// [default: 4].
     ///
-    /// Each source port of each path is one combination. QUIC servers forget or refuse a connection
-    /// whose packets arrive from too many combinations.
+    /// Each source port of each path is one combination. QUIC servers forget or refuse a
+    /// connection whose packets arrive from too many combinations.
     #[arg(long, value_name = "N", help_heading = "Schedule")]
     pub(crate) quic_tuples: Option<NonZeroUsize>,
 
     /// When the server begins to send its datagrams over another path, restore their order. The
-    /// splitter holds back the datagrams that arrive on the new path until no more datagrams arrive
-    /// on the old path, for at most TIME [default: hold back nothing].
+    /// splitter holds back the datagrams that arrive on the new path until no more datagrams
+    /// arrive on the old path, for at most TIME [default: hold back nothing].
     ///
-    /// Without this option, datagrams from the new path overtake those that are still queued on the
-    /// old path. QUIC and TCP then slow down, as they do when datagrams are lost. 30ms suits most
-    /// paths (docs/notes/quic-migration.md).
+    /// Without this option, datagrams from the new path overtake those that are still queued on
+    /// the old path. QUIC and TCP then slow down, as they do when datagrams are lost. 30ms suits
+    /// most paths (docs/notes/quic-migration.md).
     #[arg(long, value_name = "TIME", help_heading = "Schedule")]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) in_order: Option<Span>,
@@ -230,11 +233,11 @@ pub(crate) struct Options {
     /// Keep using a path on which no answer has ever arrived, even if answers arrive on another
     /// path.
     ///
-    /// Without this option, the splitter does not know whether the path loses all datagrams, or the
-    /// server prefers the other path for its answers. So it also sends a copy of each datagram of
-    /// the silent path over the path with answers. After 3 s it stops using the silent path. With
-    /// WireGuard and Mosh it stops even with this option, because their servers answer on every
-    /// path that works.
+    /// Without this option, the splitter does not know whether the path loses all datagrams, or
+    /// the server prefers the other path for its answers. So it also sends a copy of each datagram
+    /// of the silent path over the path with answers. After 3 s it stops using the silent path.
+    /// With WireGuard and Mosh it stops even with this option, because their servers answer on
+    /// every path that works.
     #[arg(long, help_heading = "Schedule")]
     pub(crate) keep_silent_paths: bool,
 
@@ -267,8 +270,8 @@ pub(crate) struct Options {
     /// 10%, of the bytes of the other traffic that this splitter sends. Needs --key.
     ///
     /// Decoys copy the lengths and intervals of real packets, so that an observer cannot
-    /// distinguish them. The far end ('anabranch merge') drops them. It can send decoys too, with a
-    /// limit of its own ('anabranch merge --decoys'). Cannot be used with schedules that use
+    /// distinguish them. The far end ('anabranch merge') drops them. It can send decoys too, with
+    /// a limit of its own ('anabranch merge --decoys'). Cannot be used with schedules that use
     /// congestion windows, such as pull.
     #[arg(long, value_name = "PERCENT", help_heading = "Far end", allow_hyphen_values = true)]
     #[serde(deserialize_with = "forms::text")]

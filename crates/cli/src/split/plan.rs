@@ -257,9 +257,9 @@ fn far_end(options: &Options, paths: usize) -> Result<Option<FarEnd>, Failure> {
             None => Ok(None),
         };
     };
-    check_beside_key(options)?;
-    let behind = options.behind.clone().unwrap_or_default();
-    if behind.len() > LONGEST_NAME || behind == INTERFACE {
+    check_unused_with_key(options)?;
+    let server_name = options.behind.clone().unwrap_or_default();
+    if server_name.len() > LONGEST_NAME || server_name == INTERFACE {
         return refuse(
             "behind",
             "the name of a server has at most 32 bytes, and cannot be '*': choose another name",
@@ -286,7 +286,7 @@ fn far_end(options: &Options, paths: usize) -> Result<Option<FarEnd>, Failure> {
     let (public, psk, decoys) = (peer.public, peer.psk, options.decoys);
     let schedule = options.schedule.as_ref().map(|AnySchedule(schedule)| schedule);
     check_decoys(decoys, schedule).map_err(in_setting("decoys"))?;
-    Ok(Some(FarEnd { own, public, psk, behind, pad, decoys }))
+    Ok(Some(FarEnd { own, public, psk, server_name, pad, decoys }))
 }
 
 /// Refuses decoys with a schedule that uses congestion windows. Decoys hide which paths are idle,
@@ -309,7 +309,7 @@ pub(crate) fn check_decoys(
 
 /// Refuses options that are useless with a far end, which encrypts the traffic and restores its
 /// order.
-fn check_beside_key(options: &Options) -> Result<(), Failure> {
+fn check_unused_with_key(options: &Options) -> Result<(), Failure> {
     let given = [
         (
             options.handshake.is_some(),

@@ -137,7 +137,7 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, ValueError> {
 
 /// Parser that uses the `FromStr` of `T`, and offers `names` for completion in shells.
 #[derive(Clone, Debug)]
-pub(crate) struct Named<T> {
+pub(crate) struct NamedParser<T> {
     names: Vec<&'static str>,
     value: PhantomData<T>,
 }
@@ -154,13 +154,13 @@ impl FromStr for AnySchedule {
     }
 }
 
-impl<T> Named<T> {
-    pub(crate) fn of(names: impl IntoIterator<Item = &'static str>) -> Named<T> {
-        Named { names: names.into_iter().collect(), value: PhantomData }
+impl<T> NamedParser<T> {
+    pub(crate) fn of(names: impl IntoIterator<Item = &'static str>) -> NamedParser<T> {
+        NamedParser { names: names.into_iter().collect(), value: PhantomData }
     }
 }
 
-impl<T> TypedValueParser for Named<T>
+impl<T> TypedValueParser for NamedParser<T>
 where
     T: FromStr<Err: Display> + Clone + Send + Sync + 'static,
 {

@@ -288,9 +288,9 @@ mod tests {
         ends[0].seal(&[7; 100_000]).unwrap();
         ends[1].seal(b"answer").unwrap();
         assert_eq!(exchange(&mut ends).unwrap(), [b"answer".to_vec(), vec![7; 100_000]]);
-        let told = exchange(&mut pair(&near, &other)).unwrap_err().to_string();
-        assert!(told.contains(&other.fingerprint().to_string()), "{told}");
-        assert!(told.contains("--tls-fingerprint"), "{told}");
+        let message = exchange(&mut pair(&near, &other)).unwrap_err().to_string();
+        assert!(message.contains(&other.fingerprint().to_string()), "{message}");
+        assert!(message.contains("--tls-fingerprint"), "{message}");
     }
 
     #[test]
@@ -301,8 +301,8 @@ mod tests {
         let file = folder.path().join("far.key.tls.pem");
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         fs::write(&file, "nothing").unwrap();
-        let told = Far::read_or_make(&file).unwrap_err();
-        assert!(told.contains("contains no certificate"), "{told}");
+        let report = Far::read_or_make(&file).unwrap_err();
+        assert!(report.contains("contains no certificate"), "{report}");
     }
 
     /// A CA is trusted for the names that it has signed. In this test, a certificate signs itself.
@@ -318,15 +318,15 @@ mod tests {
         exchange(&mut pair(&near, &far)).unwrap();
         let elsewhere = "other.example.net:443".parse().unwrap();
         let mut ends = [near.begin(Some(&elsewhere)).unwrap(), far.begin(None).unwrap()];
-        let told = exchange(&mut ends).unwrap_err().to_string();
-        assert!(told.contains("--tls-ca"), "{told}");
+        let message = exchange(&mut ends).unwrap_err().to_string();
+        assert!(message.contains("--tls-ca"), "{message}");
         let other = made(&folder);
         assert!(exchange(&mut pair(&near, &other)).is_err());
         assert!(Near::by_ca(&key_file).unwrap_err().contains("contains no certificate"));
         assert!(Near::by_ca(&folder.path().join("none")).unwrap_err().contains("cannot read"));
         let swapped = folder.path().join("far.key.tls.pem");
-        let told = Far::read(&cert_file, &swapped).unwrap_err();
-        assert!(told.contains("does not belong to the certificate"), "{told}");
+        let message = Far::read(&cert_file, &swapped).unwrap_err();
+        assert!(message.contains("does not belong to the certificate"), "{message}");
     }
 
     #[test]
@@ -334,8 +334,8 @@ mod tests {
         let folder = TempDir::new().unwrap();
         let far = made(&folder);
         let mut end = far.begin(None).unwrap();
-        let told = end.receive(b"GET / HTTP/1.1\r\n\r\n", &mut Vec::new()).unwrap_err();
-        assert!(told.to_string().contains("does not speak TLS"), "{told}");
+        let reports = end.receive(b"GET / HTTP/1.1\r\n\r\n", &mut Vec::new()).unwrap_err();
+        assert!(reports.to_string().contains("does not speak TLS"), "{reports}");
         let near = Near::pinned(far.fingerprint());
         let [mut client, mut server] = pair(&near, &far);
         let (mut hello, mut answer) = (Vec::new(), Vec::new());

@@ -1,5 +1,5 @@
-//! The network between a splitter and its far end: a path for each source address, with delay, loss
-//! and cuts. An observer records the packets of each path.
+//! The network between a splitter and its far end: a path for each source address, with delay,
+//! loss and cuts. An observer records the packets of each path.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -31,7 +31,7 @@ pub struct Conditions {
 
 /// Packets that the observer of a path has recorded: those to the far end, and those from it.
 #[derive(Clone, Default)]
-pub struct Seen {
+pub struct ObservedPackets {
     pub up: Vec<Vec<u8>>,
     pub down: Vec<Vec<u8>>,
 }
@@ -41,7 +41,7 @@ pub struct Between {
     /// Address to which the splitter sends, as the far end's address.
     pub at: SocketAddr,
     conditions: Arc<Mutex<Conditions>>,
-    seen: Arc<Mutex<BTreeMap<usize, Seen>>>,
+    seen: Arc<Mutex<BTreeMap<usize, ObservedPackets>>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -69,7 +69,7 @@ impl Between {
             front,
             conditions: conditions.clone(),
             seen: Arc::clone(&seen),
-            behind: BTreeMap::new(),
+            server_sockets: BTreeMap::new(),
             clients: BTreeMap::new(),
             moves: 0,
             waiting: BinaryHeap::new(),
@@ -88,7 +88,7 @@ impl Between {
     }
 
     /// Returns the packets recorded so far, by path.
-    pub fn seen(&self) -> BTreeMap<usize, Seen> {
+    pub fn seen(&self) -> BTreeMap<usize, ObservedPackets> {
         self.seen.lock().unwrap().clone()
     }
 }
@@ -106,9 +106,9 @@ struct Wires {
     far: SocketAddr,
     front: UdpSocket,
     conditions: Arc<Mutex<Conditions>>,
-    seen: Arc<Mutex<BTreeMap<usize, Seen>>>,
+    seen: Arc<Mutex<BTreeMap<usize, ObservedPackets>>>,
     /// Socket of each path towards the far end. `clients` has the splitter's address on each path.
-    behind: BTreeMap<usize, UdpSocket>,
+    server_sockets: BTreeMap<usize, UdpSocket>,
     clients: BTreeMap<usize, SocketAddr>,
     moves: u32,
     waiting: BinaryHeap<Due>,
@@ -123,39 +123,42 @@ impl Wires {
         while !stop.load(Ordering::Relaxed) {
             let conditions = self.conditions.lock().unwrap().clone();
             if std::mem::replace(&mut self.moves, conditions.moves) != conditions.moves {
-                self.behind.clear();
+                self.server_sockets.clear();
             }
-            let came = self.take(&conditions, &mut buffer);
+            let received = self.take(&conditions, &mut buffer);
             let went = self.deliver();
-            if !came && !went {
+            if !received && !went {
                 thread::sleep(Duration::from_micros(200));
             }
         }
     }
 
     fn take(&mut self, conditions: &Conditions, buffer: &mut [u8]) -> bool {
-        let mut came = false;
+        let mut received = false;
         while let Ok((length, from)) = self.front.recv_from(buffer) {
             let IpAddr::V4(ip) = from.ip() else { continue };
             let path = usize::from(ip.octets()[3]).saturating_sub(2);
             self.clients.insert(path, from);
-            self.behind.entry(path).or_insert_with(|| {
+            self.server_sockets.entry(path).or_insert_with(|| {
                 let socket = roomy();
                 socket.set_nonblocking(true).unwrap();
                 socket
             });
             self.carry(conditions, path, true, &buffer[..length]);
-            came = true;
+            received = true;
         }
-        let behind: Vec<(usize, UdpSocket)> =
-            self.behind.iter().map(|(path, one)| (*path, one.try_clone().unwrap())).collect();
-        for (path, socket) in behind {
+        let tail: Vec<(usize, UdpSocket)> = self
+            .server_sockets
+            .iter()
+            .map(|(path, one)| (*path, one.try_clone().unwrap()))
+            .collect();
+        for (path, socket) in tail {
             while let Ok(length) = socket.recv(buffer) {
                 self.carry(conditions, path, false, &buffer[..length]);
-                came = true;
+                received = true;
             }
         }
-        came
+        received
     }
 
     fn carry(&mut self, conditions: &Conditions, path: usize, up: bool, packet: &[u8]) {
@@ -175,7 +178,7 @@ impl Wires {
         while self.waiting.peek().is_some_and(|Reverse(first)| first.0 <= Instant::now()) {
             let Some(Reverse((_, _, path, up, packet))) = self.waiting.pop() else { break };
             // An error means that the receiver has ended.
-            let _ = match (up, self.behind.get(&path), self.clients.get(&path)) {
+            let _ = match (up, self.server_sockets.get(&path), self.clients.get(&path)) {
                 (true, Some(socket), _) => socket.send_to(&packet, self.far),
                 (false, _, Some(client)) => self.front.send_to(&packet, client),
                 _ => Ok(0),

@@ -20,7 +20,7 @@ pub const NOBODY: &str = "nobody orport=1 no-v2 v3ident=000000000000000000000000
 /// A program that prints events as JSON. It is killed at the end of the test.
 pub struct Program {
     pub child: Child,
-    told: Receiver<Value>,
+    lines: Receiver<Value>,
 }
 
 impl Program {
@@ -34,14 +34,14 @@ impl Program {
     pub fn of(command: &mut Command) -> Program {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let (reporter, told) = channel();
+        let (reporter, reports) = channel();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         thread::spawn(move || {
             let objects = lines.map_while(Result::ok);
             let objects = objects.filter_map(|line| serde_json::from_str(&line).ok());
             objects.for_each(|object: Value| drop(reporter.send(object)));
         });
-        Program { child, told }
+        Program { child, lines: reports }
     }
 
     /// Returns the next object whose event is `name`, and skips others before it.
@@ -68,7 +68,7 @@ impl Program {
         let end = Instant::now() + PATIENCE;
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            let object = match self.told.recv_timeout(left) {
+            let object = match self.lines.recv_timeout(left) {
                 Ok(object) => object,
                 Err(RecvTimeoutError::Timeout) => panic!("no '{name}' in {PATIENCE:?}"),
                 Err(RecvTimeoutError::Disconnected) => {

@@ -140,8 +140,8 @@ impl Far {
 /// Creates the key file `other` for a second client of the far end whose key file is `far`.
 pub fn add_client(far: &str, other: &str) {
     let public = |file: &str| {
-        let told = String::from_utf8(anabranch(&["key", file]).stdout).unwrap();
-        told.split_whitespace().last().unwrap().to_owned()
+        let report = String::from_utf8(anabranch(&["key", file]).stdout).unwrap();
+        report.split_whitespace().last().unwrap().to_owned()
     };
     for (file, name, peer) in [(other, "far", far), (far, "other", other)] {
         let peer = format!("{name}={}", public(peer));
@@ -216,8 +216,8 @@ impl Near {
         assert_eq!(back.len(), count as usize, "some did not come");
     }
 
-    /// Waits until every datagram of an exchange returns. At first one end may not have noticed yet
-    /// that a path is down.
+    /// Waits until every datagram of an exchange returns. At first one end may not have noticed
+    /// yet that a path is down.
     pub fn passes_at_last(&mut self) {
         assert!((0..20).any(|_| self.exchange(100).len() == 100), "they do not pass again");
     }
@@ -225,7 +225,7 @@ impl Near {
     /// Checks that nearly all datagrams return in order. Repeats an exchange in which a busy
     /// machine has delayed some datagrams.
     pub fn passes_in_order(&mut self, count: u32) {
-        let mut told = Vec::new();
+        let mut reports = Vec::new();
         for _ in 0..5 {
             let back = self.exchange(count);
             assert_eq!(back.len(), count as usize, "some did not come");
@@ -233,9 +233,9 @@ impl Near {
             if late <= count as usize / 50 {
                 return;
             }
-            told.push(late);
+            reports.push(late);
         }
-        panic!("of {count} came late: {told:?}");
+        panic!("of {count} came late: {reports:?}");
     }
 
     /// Returns the minimum round-trip time of many single datagrams, one every 10 ms.

@@ -15,7 +15,7 @@ pub enum Confidence {
     /// A second datagram of the client, or an answer of the server, agrees with the protocol.
     Certain,
     /// The user specified the protocol.
-    Told,
+    Configured,
 }
 
 impl Confidence {
@@ -24,7 +24,7 @@ impl Confidence {
         match self {
             Confidence::Likely => "likely",
             Confidence::Certain => "certain",
-            Confidence::Told => "told",
+            Confidence::Configured => "told",
         }
     }
 }

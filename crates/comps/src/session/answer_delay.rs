@@ -75,9 +75,9 @@ mod tests {
     #[test]
     fn the_longest_of_some_seconds_counts_and_is_then_forgotten() {
         let mut delay = AnswerDelay::default();
-        for (sent, heard) in [(0, 20), (100, 700), (800, 830)] {
+        for (sent, received) in [(0, 20), (100, 700), (800, 830)] {
             delay.on_sent(ms(sent));
-            delay.on_heard(ms(heard));
+            delay.on_heard(ms(received));
         }
         assert_eq!(delay.longest(ms(831)), 600 * MS);
         assert_eq!(delay.longest(ms(2_100)), 600 * MS);

@@ -33,14 +33,14 @@ const HELD_BYTES: usize = 512 * 1024;
 /// A session's traffic that is held while a copy of its first datagram is in flight on a path that
 /// is down. The copy must arrive first.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct HeldTraffic {
     due: Time,
     bytes: usize,
     /// Each datagram with its ECN bits.
     datagrams: Vec<(Box<[u8]>, u8)>,
 }
 
-impl Held {
+impl HeldTraffic {
     pub(super) fn due(&self) -> Time {
         self.due
     }
@@ -86,7 +86,8 @@ impl Session {
             }
         }
         if !lag.is_zero() {
-            self.queues.held = Some(Held { due: now + lag, bytes: 0, datagrams: Vec::new() });
+            self.queues.held =
+                Some(HeldTraffic { due: now + lag, bytes: 0, datagrams: Vec::new() });
         }
     }
 

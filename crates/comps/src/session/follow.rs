@@ -6,14 +6,15 @@
 //! the downlink arrives only on other paths. Each visit counts once, regardless of its bytes, so a
 //! download weighs no more than a ping. Datagrams that may answer the previous visit are ignored.
 //!
-//! If the server or this machine is slow, a visit may end before the server can follow. So only the
-//! part of a visit that exceeds the longest recent delay of an answer counts ([`AnswerDelay`]).
+//! If the server or this machine is slow, a visit may end before the server can follow. So only
+//! the part of a visit that exceeds the longest recent delay of an answer counts
+//! ([`AnswerDelay`]).
 //!
 //! If the server stays on one path, all visits to other paths are unanswered
 //! ([`Follow::on_sent`]). Visits to a path that discards everything are unanswered, too, because
 //! the server does not receive the uplink. The server's rate distinguishes the two cases
-//! ([`Follow::is_heard`]). If the server sends much less in these visits than in answered ones,
-//! and has changed its path before, the visits do not count.
+//! ([`Follow::seems_received`]). If the server sends much less in these visits than in answered
+//! ones, and has changed its path before, the visits do not count.
 //!
 //! The rate of a visit is measured in the period in which only answers to that visit can arrive.
 //! If the visit is shorter than three round trips, most of that period is after the visit.
@@ -237,9 +238,9 @@ pub(super) struct Follow {
     last: Box<[Last]>,
     /// The path on which the server answered last. A server that does not follow its client stays
     /// on this path. `None` before the first answer.
-    place: Option<PathId>,
-    /// Time at which the server first answered on `place`, its present path; zero until the server
-    /// changes its path.
+    answering_path: Option<PathId>,
+    /// Time at which the server first answered on `answering_path`, its present path; zero until
+    /// the server changes its path.
     moved: Time,
     run: Run,
     /// Completed visits (stays of the uplink on one path) whose answers may still arrive, oldest
@@ -250,7 +251,7 @@ pub(super) struct Follow {
     /// last arrived on that path.
     alone: Box<[UnansweredTraffic]>,
     delay: AnswerDelay,
-    heard: Option<Time>,
+    answered_at: Option<Time>,
     /// Latest time at which at least [`VISITS`] visits (stays of the uplink) to other paths were
     /// unanswered; `None` if there was no such time.
     stayed: Option<Time>,
@@ -262,14 +263,14 @@ impl Follow {
         Follow {
             visit: None,
             last: vec![Last::default(); paths].into(),
-            place: None,
+            answering_path: None,
             moved: Time::ZERO,
             run: Run::default(),
             awaited: VecDeque::new(),
             answered: Rate::default(),
             alone: vec![UnansweredTraffic::default(); paths].into(),
             delay: AnswerDelay::default(),
-            heard: None,
+            answered_at: None,
             stayed: None,
             next_report: Time::ZERO,
         }
@@ -294,7 +295,8 @@ impl Follow {
         self.judge(now, path);
         // After a silence of the server, no answer to the previous visit is in flight. Then only
         // the time until the first answer can arrive is excluded.
-        let is_quiet = self.heard.is_none_or(|heard| now.since(heard) >= rtts.lag());
+        let is_quiet =
+            self.answered_at.is_none_or(|answered_at| now.since(answered_at) >= rtts.lag());
         let lag = if is_quiet { rtts.shortest * 4 / 5 } else { rtts.lag() };
         self.visit = Some(Visit {
             path,
@@ -319,12 +321,12 @@ impl Follow {
         }
         self.next_report = now + PAUSE;
         let percent = self.run.own * 100 / self.run.all.max(1);
-        self.place.map(|place| (place, percent as u8))
+        self.answering_path.map(|answering_path| (answering_path, percent as u8))
     }
 
     /// Records that `bytes` bytes from the server arrived on `path`.
     pub(super) fn on_heard(&mut self, now: Time, path: PathId, bytes: u64) {
-        self.heard = Some(now);
+        self.answered_at = Some(now);
         self.delay.on_heard(now);
         self.count_awaited(now);
         self.awaited.iter_mut().for_each(|answers| answers.on_heard(now, path, bytes));
@@ -332,8 +334,8 @@ impl Follow {
         let last = &mut self.last[path.index()];
         last.answered = if last.own == 0 { now } else { last.answered };
         last.own += bytes;
-        let place = *self.place.get_or_insert(path);
-        self.run.own += if place == path { bytes } else { 0 };
+        let answering_path = *self.answering_path.get_or_insert(path);
+        self.run.own += if answering_path == path { bytes } else { 0 };
         self.run.all += bytes;
         let Some(visit) = &mut self.visit else { return };
         visit.answers.on_heard(now, path, bytes);
@@ -355,9 +357,9 @@ impl Follow {
 
     /// Returns whether the server seems to receive the datagrams of `path`, although no answer
     /// arrives on it. The criterion is that its rate during visits (stays of the uplink) to `path`
-    /// is at least a quarter of its rate during answered visits. Returns `None` if one of these two
-    /// rates was not measured, because the visits were too short or too few.
-    pub(super) fn is_heard(&self, path: PathId) -> Option<bool> {
+    /// is at least a quarter of its rate during answered visits. Returns `None` if one of these
+    /// two rates was not measured, because the visits were too short or too few.
+    pub(super) fn seems_received(&self, path: PathId) -> Option<bool> {
         let alone = self.alone[path.index()];
         (alone.usual > 0.0).then_some(alone.bytes * 4.0 >= alone.usual)
     }
@@ -415,9 +417,9 @@ impl Follow {
         let is_answered = last.own > 0 && last.own.saturating_mul(PART) >= last.others;
         let away = last.lasted.saturating_sub(last.delay.max(self.delay.longest(now)));
         // Datagrams on an unheard path do not reach the server, so the server cannot follow them.
-        let is_unheard = self.moved > Time::ZERO && self.is_heard(path) == Some(false);
-        if is_answered && self.place != Some(path) && last.answered >= self.moved {
-            (self.place, self.moved) = (Some(path), last.answered);
+        let is_unheard = self.moved > Time::ZERO && self.seems_received(path) == Some(false);
+        if is_answered && self.answering_path != Some(path) && last.answered >= self.moved {
+            (self.answering_path, self.moved) = (Some(path), last.answered);
             self.run.forgive();
         } else if !is_answered && last.others > 0 {
             self.run.visits += 1;

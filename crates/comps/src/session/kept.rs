@@ -5,7 +5,7 @@ use std::time::Duration;
 use anabranch_multipath::{Every, PathId};
 
 use super::{Common, Session};
-use crate::{Event, Kept, Protocol};
+use crate::{Event, Protocol, StayReason};
 
 /// Minimum time of traffic on one path before the stay is reported. The stay must also last
 /// [`RUNS`] times the length of a run (the consecutive datagrams between two choices of a path).
@@ -71,8 +71,8 @@ impl Session {
         if !self.usage.stay.is_long(common.config.every) {
             return;
         }
-        let why = self.why_kept(common.config.far_end);
-        if !matches!(why, Kept::Schedule | Kept::Short | Kept::HandshakePath) {
+        let why = self.stay_reason(common.config.far_end);
+        if !matches!(why, StayReason::Schedule | StayReason::Short | StayReason::HandshakePath) {
             self.usage.stay.reported = true;
             common.event(Event::Kept { session: self.origin.id, path, why });
         }
@@ -81,21 +81,21 @@ impl Session {
     /// Returns why the session has stayed on one path. `far_end` states whether the session has a
     /// far end (our program in front of the server). A far end removes one reason, because then no
     /// protocol needs a single path.
-    pub(crate) fn why_kept(&self, far_end: bool) -> Kept {
+    pub(crate) fn stay_reason(&self, far_end: bool) -> StayReason {
         let keeps = |protocol: &Protocol| !far_end && protocol.keeps_to_one_path();
         if let Some(protocol) = self.recognition.protocol().filter(keeps) {
-            return Kept::Protocol(protocol);
+            return StayReason::Protocol(protocol);
         }
         match self.recognition.protocol() {
             Some(Protocol::Quic) if self.handshakes.pins.any() || self.usage.stay.runs == 0 => {
-                Kept::Handshake
+                StayReason::Handshake
             }
-            Some(_) if self.usage.stay.runs == 0 => Kept::HandshakePath,
+            Some(_) if self.usage.stay.runs == 0 => StayReason::HandshakePath,
             _ if self.paths.views().iter().filter(|view| view.usable).count() < 2 => {
-                Kept::OtherPaths
+                StayReason::OtherPaths
             }
-            _ if self.usage.stay.runs < 2 => Kept::Short,
-            _ => Kept::Schedule,
+            _ if self.usage.stay.runs < 2 => StayReason::Short,
+            _ => StayReason::Schedule,
         }
     }
 }

@@ -7,7 +7,7 @@
 //! * `handshakes` chooses the path of handshakes.
 //! * `paths` has the paths that are usable.
 //! * `queues` has the datagrams that wait.
-//! * `hearing` records when datagrams of both ends arrived.
+//! * `arrivals` records when datagrams of both ends arrived.
 //! * `usage` records the path of the latest datagrams.
 //! * `follow` tests whether the server follows its client.
 //! * `order` restores the order of the downlink.
@@ -16,12 +16,12 @@
 //! handle paths without answers.
 
 mod answer_delay;
+mod arrivals;
 mod common;
 mod cookie;
 mod copies;
 mod follow;
 mod handshakes;
-mod hearing;
 mod kept;
 mod order;
 mod paths;
@@ -38,10 +38,10 @@ use std::time::Duration;
 
 use anabranch_multipath::{Every, PathId, Splitter, Time, seed};
 
+use self::arrivals::Arrivals;
 pub(crate) use self::common::{Common, Room};
 use self::follow::Follow;
 use self::handshakes::Handshakes;
-use self::hearing::Hearing;
 use self::order::InOrder;
 use self::paths::Paths;
 use self::queues::Queues;
@@ -50,7 +50,9 @@ use self::send::Run;
 use self::usage::Usage;
 use crate::config::Config;
 use crate::io::Ends;
-use crate::{Batch, DownReason, Event, Held, Output, Protocol, Renumbering, SessionId, TupleId};
+use crate::{
+    Batch, DownReason, Event, HeldDatagrams, Output, Protocol, Renumbering, SessionId, TupleId,
+};
 
 /// Facts about a session that are known when it is opened.
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +68,7 @@ pub(crate) struct Origin {
     /// Time of the server's last answer in any other session, at the moment when this session was
     /// opened; `None` if it had not answered. A client may change its port, which opens a new
     /// session: Mosh's client does so every 10 s while no datagram arrives.
-    pub(crate) heard_before: Option<Time>,
+    pub(crate) last_answer_before: Option<Time>,
 }
 
 /// The state of one session.
@@ -85,7 +87,7 @@ pub(crate) struct Session {
     follow: Follow,
     order: InOrder,
     queues: Queues,
-    hearing: Hearing,
+    arrivals: Arrivals,
     usage: Usage,
 }
 
@@ -103,31 +105,31 @@ impl Session {
             follow: Follow::new(paths),
             order: InOrder::new(paths),
             queues: Queues::new(origin.id, config),
-            hearing: Hearing::new(now, origin.heard_before),
+            arrivals: Arrivals::new(now, origin.last_answer_before),
             usage: Usage::default(),
         }
     }
 
     /// Returns when the client's last datagram arrived.
-    pub(crate) fn client_heard(&self) -> Time {
-        self.hearing.client()
+    pub(crate) fn last_client_datagram(&self) -> Time {
+        self.arrivals.client()
     }
 
     /// Returns whether the server ever answered.
     pub(crate) fn has_answered(&self) -> bool {
-        self.hearing.has_answered()
+        self.arrivals.has_answered()
     }
 
     /// Returns when the server's last datagram arrived, in this session or in another one before
     /// it was opened. Returns `None` if there was no datagram.
     pub(crate) fn last_heard(&self) -> Option<Time> {
-        self.hearing.last_heard()
+        self.arrivals.last_heard()
     }
 
     /// Returns when the reported silence of the server began, and when its last datagram arrived.
     /// Returns `None` if no silence was reported.
     pub(crate) fn silent_since(&self) -> Option<(Time, Option<Time>)> {
-        self.hearing.silent_since()
+        self.arrivals.silent_since()
     }
 
     /// Returns the number of datagrams that wait for a path.
@@ -197,7 +199,7 @@ impl Session {
 
     /// Processes datagrams of the client.
     pub(crate) fn on_client(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common) {
-        self.hearing.on_client(now);
+        self.arrivals.on_client(now);
         if self.queues.delays(now, batch, common.room.delayed) {
             self.take_delayed(now, common);
         } else {
@@ -217,9 +219,9 @@ impl Session {
 
     /// Assigns datagrams of the client to paths.
     fn take(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common) {
-        let quiet = self.hearing.on_taken(now);
+        let quiet = self.arrivals.on_taken(now);
         if self.recognition.is_answered(batch.datagram(0)) {
-            self.hearing.wait.on_asked(now);
+            self.arrivals.wait.on_asked(now);
         }
         self.recognise(batch, common);
         if !self.resolved {
@@ -243,8 +245,8 @@ impl Session {
     ) {
         let bytes = batch.bytes.len() as u64;
         common.counters[path.index()].down.add(batch.count(), bytes);
-        self.hear(now, common);
-        self.hearing.count_answer();
+        self.record_arrival(now, common);
+        self.arrivals.count_answer();
         self.pass_in_order(now, path, batch, common);
         if self.paths.on_heard(now, path, common.windows.is_some()) {
             self.report_up(now, path, common);
@@ -259,7 +261,7 @@ impl Session {
 
     /// Processes datagrams of the server that arrived on a removed path.
     pub(crate) fn on_late(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common) {
-        self.hear(now, common);
+        self.record_arrival(now, common);
         self.return_to_client(None, common);
         self.confirm(now, batch, common);
     }
@@ -282,7 +284,7 @@ impl Session {
         }
     }
 
-    fn return_to_client(&mut self, held: Option<Held>, common: &mut Common) {
+    fn return_to_client(&mut self, held: Option<HeldDatagrams>, common: &mut Common) {
         let (client, server) = self.origin.ends;
         common.outputs.push_back(Output::Return { client, server, local: self.origin.local, held });
     }
@@ -321,8 +323,8 @@ impl Session {
 
     /// Records that a datagram of the server arrived. If a silence of the server was reported,
     /// reports its end.
-    fn hear(&mut self, now: Time, common: &mut Common) {
-        if let Some(waited) = self.hearing.on_server(now) {
+    fn record_arrival(&mut self, now: Time, common: &mut Common) {
+        if let Some(waited) = self.arrivals.on_server(now) {
             common.event(Event::Answered {
                 session: self.origin.id,
                 server: self.origin.ends.1,
@@ -337,7 +339,7 @@ impl Session {
         if !self.usage.has_sent() {
             return;
         }
-        let Some(waited) = self.hearing.wait.overdue(now) else { return };
+        let Some(waited) = self.arrivals.wait.overdue(now) else { return };
         if now >= common.next_unanswered {
             common.next_unanswered = now + wait::FIRST;
             let (server, last) = (self.origin.ends.1, self.last_heard());
@@ -348,9 +350,9 @@ impl Session {
     /// Returns when [`Session::on_timeout`] is due. The idle timeout of the session is included.
     pub(crate) fn next_timeout(&self, config: &Config) -> Time {
         let in_order = config.in_order.and_then(|longest| self.order.next_timeout(longest));
-        let unanswered = self.hearing.wait.due().filter(|_| self.usage.has_sent());
+        let unanswered = self.arrivals.wait.due().filter(|_| self.usage.has_sent());
         let all = [self.paths.next_timeout(), self.queues.next_timeout(), in_order, unanswered];
-        all.into_iter().flatten().fold(self.hearing.client() + config.idle, Time::min)
+        all.into_iter().flatten().fold(self.arrivals.client() + config.idle, Time::min)
     }
 
     /// Limits the session's four-tuples to the number that a QUIC connection may have.

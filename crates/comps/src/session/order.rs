@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anabranch_multipath::{PathId, Time};
 
-use crate::{Batch, Held};
+use crate::{Batch, HeldDatagrams};
 
 /// Time after which a path's queues count as empty if datagrams arrive on another path but not on
 /// this one.
@@ -26,18 +26,19 @@ const LONG_SILENCE: Duration = Duration::from_millis(6);
 /// the rest of a queue. It is a probe, such as a PATH_CHALLENGE (s2n-quic sends them on both
 /// paths). The server sent the probe after the datagrams that now arrive on the newer path.
 ///
-/// The path whose datagrams are delivered on arrival is the path in front. While our uplink already
-/// uses another path, the last datagram on the path in front may also be this short. But then the
-/// path in front has no queue, so that datagram arrives before the first datagram on the new path.
+/// The path whose datagrams are delivered on arrival is the path in front. While our uplink
+/// already uses another path, the last datagram on the path in front may also be this short. But
+/// then the path in front has no queue, so that datagram arrives before the first datagram on the
+/// new path.
 const PROBE: usize = 100;
 /// Time for which a probe (a short datagram such as a PATH_CHALLENGE) is held, so that it does not
 /// overtake earlier datagrams.
 const PROBE_WAITS: Duration = Duration::from_micros(1_000);
 /// Maximum number of datagrams of an unvalidated path that may overtake the first waiting probe.
-/// For each further waiting probe, the maximum is greater by one. Until validation the server sends
-/// a few datagrams on the unvalidated path, and probes between them. A datagram that three others
-/// overtake counts as lost (RFC 9002, section 6.1.1). With a maximum of two, no probe counts as
-/// lost if the server sent up to four datagrams before the probe.
+/// For each further waiting probe, the maximum is greater by one. Until validation the server
+/// sends a few datagrams on the unvalidated path, and probes between them. A datagram that three
+/// others overtake counts as lost (RFC 9002, section 6.1.1). With a maximum of two, no probe
+/// counts as lost if the server sent up to four datagrams before the probe.
 const PROBE_LETS: usize = 2;
 /// Maximum number of probes (short datagrams such as a PATH_CHALLENGE) that wait in one session.
 const MOST_PROBES: usize = 16;
@@ -52,8 +53,8 @@ pub(super) struct InOrder {
     /// The path whose datagrams are delivered on arrival; `None` before the first datagram.
     front: Option<Front>,
     /// Time at which the last datagram arrived, on any path.
-    heard: Time,
-    held: VecDeque<(Time, PathId, Held)>,
+    last_arrival: Time,
+    held: VecDeque<(Time, PathId, HeldDatagrams)>,
     bytes: usize,
     probes: VecDeque<Probe>,
 }
@@ -72,8 +73,8 @@ struct Probe {
     path: PathId,
     due: Time,
     /// Number of datagrams of another path that may still overtake this probe.
-    lets: usize,
-    held: Held,
+    may_pass: usize,
+    held: HeldDatagrams,
 }
 
 #[derive(Debug)]
@@ -83,7 +84,7 @@ struct Front {
     /// It is three quarters of a round trip after the path's first datagram, so that the first
     /// burst after validation is included.
     validated: Time,
-    heard: Time,
+    last_arrival: Time,
     /// Length of this path's silence. A pause of all paths adds at most [`PAUSE`] to it.
     silent: Duration,
     /// Bytes that have arrived on this path since we began to hold datagrams of other paths.
@@ -91,20 +92,20 @@ struct Front {
 }
 
 /// The decision about datagrams that have arrived.
-enum Place {
+enum Decision {
     Pass,
     /// Deliver the datagrams, and from now on deliver all datagrams of this path on arrival (the
     /// path is then "in front").
     Lead,
     Hold,
-    /// Hold the datagram as a probe for a short time, or until `lets` datagrams of another path
-    /// have passed.
+    /// Hold the datagram as a probe for a short time, or until `may_pass` datagrams of another
+    /// path have passed.
     Probe {
-        lets: usize,
+        may_pass: usize,
     },
     /// Deliver the datagrams after earlier datagrams of the same path that were taken for probes
     /// and still wait.
-    Behind,
+    AfterProbes,
 }
 
 impl InOrder {
@@ -112,7 +113,7 @@ impl InOrder {
         InOrder {
             visits: vec![Visit { since: Time::ZERO, known: false }; paths].into(),
             front: None,
-            heard: Time::ZERO,
+            last_arrival: Time::ZERO,
             held: VecDeque::new(),
             bytes: 0,
             probes: VecDeque::new(),
@@ -129,24 +130,30 @@ impl InOrder {
     /// [`InOrder::release`] before the batch, and again after it.
     pub(super) fn passes(&mut self, now: Time, path: PathId, batch: &Batch<'_>) -> bool {
         self.listen(now, path, batch.bytes.len());
-        let held = || Held { bytes: batch.bytes.into(), stride: batch.stride, ecn: batch.ecn };
+        let held =
+            || HeldDatagrams { bytes: batch.bytes.into(), stride: batch.stride, ecn: batch.ecn };
         let place = self.place(now, path, batch.bytes.len());
         match place {
-            Place::Pass => {}
-            Place::Lead => self.lead(now, path),
-            Place::Hold => {
+            Decision::Pass => {}
+            Decision::Lead => self.lead(now, path),
+            Decision::Hold => {
                 self.bytes += batch.bytes.len();
                 self.held.push_back((now, path, held()));
             }
-            Place::Probe { lets } => {
-                self.probes.push_back(Probe { path, due: now + PROBE_WAITS, lets, held: held() });
+            Decision::Probe { may_pass } => {
+                self.probes.push_back(Probe {
+                    path,
+                    due: now + PROBE_WAITS,
+                    may_pass,
+                    held: held(),
+                });
             }
-            Place::Behind => {
-                self.probes.push_back(Probe { path, due: now, lets: 0, held: held() });
+            Decision::AfterProbes => {
+                self.probes.push_back(Probe { path, due: now, may_pass: 0, held: held() });
                 self.probes.iter_mut().for_each(|probe| probe.due = now);
             }
         }
-        let passes = matches!(place, Place::Pass | Place::Lead);
+        let passes = matches!(place, Decision::Pass | Decision::Lead);
         if passes {
             self.count_down(path, batch.count());
         }
@@ -158,7 +165,7 @@ impl InOrder {
     fn count_down(&mut self, path: PathId, datagrams: u64) {
         let gone = usize::try_from(datagrams).unwrap_or(usize::MAX);
         for probe in self.probes.iter_mut().filter(|probe| probe.path != path) {
-            probe.lets = probe.lets.saturating_sub(gone);
+            probe.may_pass = probe.may_pass.saturating_sub(gone);
         }
     }
 
@@ -169,7 +176,7 @@ impl InOrder {
     /// datagrams show that the server has moved to their path. But if the path in front is not
     /// silent, and at least as many bytes arrived on it meanwhile, the released datagrams were
     /// probes. Then the path in front does not change.
-    pub(super) fn release(&mut self, now: Time, longest: Duration) -> Vec<Held> {
+    pub(super) fn release(&mut self, now: Time, longest: Duration) -> Vec<HeldDatagrams> {
         let mut free = Vec::new();
         while let Some(probe) = self.probes.pop_front_if(|probe| probe.is_due(now)) {
             free.push(probe.held);
@@ -191,7 +198,7 @@ impl InOrder {
     }
 
     /// Returns all held datagrams, grouped by path.
-    pub(super) fn release_all(&mut self) -> Vec<Held> {
+    pub(super) fn release_all(&mut self) -> Vec<HeldDatagrams> {
         let mut free: Vec<_> = self.probes.drain(..).map(|probe| probe.held).collect();
         while let Some(&(_, next, _)) = self.held.front() {
             self.take(next, &mut free);
@@ -203,7 +210,8 @@ impl InOrder {
     pub(super) fn next_timeout(&self, longest: Duration) -> Option<Time> {
         let probe = self.probes.front().map(|probe| probe.due);
         let held = self.held.front().map(|(since, _, _)| {
-            let silent = self.front.as_ref().map_or(Time::MAX, |front| front.heard + LONG_SILENCE);
+            let silent =
+                self.front.as_ref().map_or(Time::MAX, |front| front.last_arrival + LONG_SILENCE);
             silent.min(*since + longest)
         });
         probe.into_iter().chain(held).min()
@@ -211,10 +219,10 @@ impl InOrder {
 
     /// Updates the silence of the path in front when `bytes` arrive on `path`.
     fn listen(&mut self, now: Time, path: PathId, bytes: usize) {
-        let pause = now.since(std::mem::replace(&mut self.heard, now)).min(PAUSE);
+        let pause = now.since(std::mem::replace(&mut self.last_arrival, now)).min(PAUSE);
         match self.front.as_mut() {
             Some(front) if front.path == path => {
-                (front.heard, front.silent) = (now, Duration::ZERO);
+                (front.last_arrival, front.silent) = (now, Duration::ZERO);
                 front.brought = if self.held.is_empty() { 0 } else { front.brought + bytes };
             }
             Some(front) => front.silent += pause,
@@ -222,8 +230,8 @@ impl InOrder {
         }
     }
 
-    fn place(&self, now: Time, path: PathId, bytes: usize) -> Place {
-        let Some(front) = &self.front else { return Place::Lead };
+    fn place(&self, now: Time, path: PathId, bytes: usize) -> Decision {
+        let Some(front) = &self.front else { return Decision::Lead };
         let is_probe = bytes <= PROBE && self.probes.len() < MOST_PROBES;
         let in_front = self.visits[front.path.index()].since;
         if front.path == path {
@@ -231,36 +239,42 @@ impl InOrder {
             // this datagram.
             let is_left = self.visits.iter().any(|visit| visit.since > in_front && !visit.known);
             return match self.probes.iter().any(|probe| probe.path == path) {
-                _ if is_probe && is_left => Place::Probe { lets: self.lets() },
-                true => Place::Behind,
-                false => Place::Pass,
+                _ if is_probe && is_left => {
+                    Decision::Probe { may_pass: self.passes_of_next_probe() }
+                }
+                true => Decision::AfterProbes,
+                false => Decision::Pass,
             };
         }
         let Visit { since, known } = self.visits[path.index()];
         let is_newer = since > in_front;
         match is_newer {
-            false if is_probe => {
-                Place::Probe { lets: if now < front.validated { self.lets() } else { usize::MAX } }
-            }
-            false => Place::Pass,
+            false if is_probe => Decision::Probe {
+                may_pass: if now < front.validated {
+                    self.passes_of_next_probe()
+                } else {
+                    usize::MAX
+                },
+            },
+            false => Decision::Pass,
             // On the first visit to a path, little arrives except the challenge that validates the
             // path. The server waits for the answer to it.
-            true if !known => Place::Lead,
-            true if self.held.is_empty() && self.is_front_silent(now) => Place::Lead,
-            true => Place::Hold,
+            true if !known => Decision::Lead,
+            true if self.held.is_empty() && self.is_front_silent(now) => Decision::Lead,
+            true => Decision::Hold,
         }
     }
 
     /// Returns how many datagrams may overtake a further probe (a short datagram such as a
     /// PATH_CHALLENGE), if one arrives now.
-    fn lets(&self) -> usize {
-        PROBE_LETS + self.probes.iter().filter(|probe| probe.lets < usize::MAX).count()
+    fn passes_of_next_probe(&self) -> usize {
+        PROBE_LETS + self.probes.iter().filter(|probe| probe.may_pass < usize::MAX).count()
     }
 
     fn is_front_silent(&self, now: Time) -> bool {
-        self.front
-            .as_ref()
-            .is_none_or(|front| front.silent >= SILENCE || now.since(front.heard) >= LONG_SILENCE)
+        self.front.as_ref().is_none_or(|front| {
+            front.silent >= SILENCE || now.since(front.last_arrival) >= LONG_SILENCE
+        })
     }
 
     /// Puts `path` in front: from now on its datagrams are delivered on arrival.
@@ -271,11 +285,11 @@ impl InOrder {
             false => now + now.since(visit.since) * 3 / 4,
         };
         self.front =
-            Some(Front { path, validated, heard: now, silent: Duration::ZERO, brought: 0 });
+            Some(Front { path, validated, last_arrival: now, silent: Duration::ZERO, brought: 0 });
     }
 
     /// Moves the held datagrams of `path` to `free`.
-    fn take(&mut self, path: PathId, free: &mut Vec<Held>) {
+    fn take(&mut self, path: PathId, free: &mut Vec<HeldDatagrams>) {
         for each in std::mem::take(&mut self.held) {
             if each.1 == path {
                 self.bytes -= each.2.bytes.len();
@@ -289,6 +303,6 @@ impl InOrder {
 
 impl Probe {
     fn is_due(&self, now: Time) -> bool {
-        self.due <= now || self.lets == 0
+        self.due <= now || self.may_pass == 0
     }
 }

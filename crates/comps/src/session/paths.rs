@@ -113,15 +113,15 @@ impl Paths {
     }
 
     /// Returns the indices of the paths on which an answer of the server has ever arrived.
-    pub(super) fn heard_by(&self) -> impl Iterator<Item = usize> + '_ {
+    pub(super) fn answered_paths(&self) -> impl Iterator<Item = usize> + '_ {
         let paths = self.health.iter().enumerate();
-        paths.filter(|(_, health)| health.heard().is_some()).map(|(index, _)| index)
+        paths.filter(|(_, health)| health.last_arrival().is_some()).map(|(index, _)| index)
     }
 
     /// Returns the only path on which an answer has ever arrived, if the schedule may use it.
     /// Returns `None` if answers arrived on several paths, or on none.
     pub(super) fn only_answering(&self) -> Option<PathId> {
-        let mut all = self.heard_by();
+        let mut all = self.answered_paths();
         let only = all.next().filter(|_| all.next().is_none())?;
         self.is_usable(only).then(|| PathId::at(only))
     }

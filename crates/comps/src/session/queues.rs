@@ -2,7 +2,7 @@
 
 use anabranch_multipath::{Backlog, DelayQueue, Jitter, Time, seed};
 
-use super::copies::Held;
+use super::copies::HeldTraffic;
 use super::send::Run;
 use crate::config::Config;
 use crate::waiting::{QueuedDatagram, WaitQueue};
@@ -20,7 +20,7 @@ pub(super) struct Queues {
     pub(super) backlog: Backlog<QueuedDatagram>,
     /// Datagrams that are held while a copy of the first of them, sent to test a path that is
     /// down, is in flight. `None` if no such copy is in flight.
-    pub(super) held: Option<Held>,
+    pub(super) held: Option<HeldTraffic>,
 }
 
 impl Queues {
@@ -94,7 +94,7 @@ impl Queues {
     /// for a congestion window have no due time.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         let delayed = self.delay.as_ref().and_then(|delay| delay.next_due());
-        let held = self.held.as_ref().map(Held::due);
+        let held = self.held.as_ref().map(HeldTraffic::due);
         [self.waiting.next_timeout(), held, delayed].into_iter().flatten().min()
     }
 }

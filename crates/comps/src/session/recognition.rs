@@ -59,15 +59,15 @@ impl Session {
     /// packets have unencrypted numbers. A protocol chosen by the user takes precedence.
     pub(super) fn recognise(&mut self, batch: &Batch<'_>, common: &mut Common) {
         if let (None, Guess::Is(protocol)) = (self.recognition.protocol, common.config.protocol) {
-            self.carries(Finding { protocol, confidence: Confidence::Told }, common);
+            self.carries(Finding { protocol, confidence: Confidence::Configured }, common);
         }
         if common.config.far_end {
             return;
         }
         let looks = common.config.protocol == Guess::Look;
-        let tells = looks || common.config.protocol == Guess::Is(Protocol::Other);
+        let needs_numbers = looks || common.config.protocol == Guess::Is(Protocol::Other);
         for index in 0..batch.count() {
-            let numbers = tells && self.recognition.recogniser.looks_for_numbers();
+            let numbers = needs_numbers && self.recognition.recogniser.looks_for_numbers();
             let marks = looks && self.recognition.recogniser.looks_at_clients();
             if !numbers && !marks {
                 break;
@@ -126,8 +126,8 @@ impl Session {
         if protocol == Protocol::Quic {
             self.cut_to_quic(common);
         }
-        let is_told = confidence == Confidence::Told && self.is_split(common);
-        if is_told && protocol.family().counter == Counter::Always {
+        let is_configured = confidence == Confidence::Configured && self.is_split(common);
+        if is_configured && protocol.family().counter == Counter::Always {
             self.report_numbers(common);
         }
     }

@@ -34,7 +34,7 @@ impl Session {
         common: &mut Common,
     ) {
         if self.recognition.is_answered(datagram) {
-            let server = self.hearing.activity(now, self.usage.last_sent());
+            let server = self.arrivals.activity(now, self.usage.last_sent());
             self.paths.health_of(path).on_sent(now, server);
             self.follow.on_asked(now, path);
         } else {
@@ -47,7 +47,7 @@ impl Session {
         let Some((stays, percent)) = self.follow.on_sent(now, path, rtts) else { return };
         // A far end splits the downlink by its own schedule, so it never follows the uplink.
         if !common.config.far_end && !self.recognition.always_follows() {
-            let followed = self.paths.heard_by().count() > 1;
+            let followed = self.paths.answered_paths().count() > 1;
             common.event(Event::Skewed { session: self.origin.id, path: stays, percent, followed });
         }
     }
@@ -68,7 +68,7 @@ impl Session {
         }
         if let Some(since) = self.doubted_since(now, index, common.config.keep_silent_paths) {
             let is_over = now.since(since) >= UNDECIDED;
-            if is_over && self.paths.health[index].silent_since(self.hearing.answers()).is_some() {
+            if is_over && self.paths.health[index].silent_since(self.arrivals.answers()).is_some() {
                 self.take_down(now, path, DownReason::NeverAnswered, common);
                 self.refresh(common);
             }
@@ -76,8 +76,11 @@ impl Session {
         }
         if self.is_dead(now, index) {
             let decides = self.recognition.always_follows();
-            let why =
-                if decides { DownReason::Silent } else { self.paths.health[index].why_silent() };
+            let why = if decides {
+                DownReason::Silent
+            } else {
+                self.paths.health[index].silence_reason()
+            };
             self.take_down(now, path, why, common);
             self.refresh(common);
         }
@@ -86,11 +89,11 @@ impl Session {
     /// Returns whether the path is silent and discards everything.
     fn is_dead(&self, now: Time, index: usize) -> bool {
         let health = &self.paths.health;
-        let Some(since) = health[index].silent_since(self.hearing.answers()) else { return false };
+        let Some(since) = health[index].silent_since(self.arrivals.answers()) else { return false };
         let is_late = |at: Option<Time>| at.is_some_and(|at| at >= since);
         let others = self.paths.others(index);
         let tried = others.clone().any(|other| is_late(health[other].sent()));
-        match others.filter(|other| is_late(health[*other].heard())).count() {
+        match others.filter(|other| is_late(health[*other].last_arrival())).count() {
             0 => !tried,
             answering => self.discards_all(now, index, answering),
         }
@@ -99,7 +102,7 @@ impl Session {
     /// Puts the paths whose data was unanswered back into use, if the only usable path `index` has
     /// become silent. The server may have moved to one of them.
     fn recall_paths(&mut self, now: Time, index: usize, common: &mut Common) {
-        if self.paths.health[index].silent_since(self.hearing.answers()).is_none() {
+        if self.paths.health[index].silent_since(self.arrivals.answers()).is_none() {
             return;
         }
         for other in 0..self.paths.len() {
@@ -129,14 +132,14 @@ impl Session {
         if answering > 1 && self.follow.follows(now) {
             return true;
         }
-        if self.paths.heard_by().count() == 1 {
+        if self.paths.answered_paths().count() == 1 {
             return false;
         }
         let path = PathId::at(index);
         let is_silent =
-            |other: usize| self.paths.health[other].silent_since(self.hearing.answers()).is_some();
+            |other: usize| self.paths.health[other].silent_since(self.arrivals.answers()).is_some();
         let alone = (0..self.paths.views().len()).all(|other| other == index || !is_silent(other));
-        !self.follow.is_heard(path).unwrap_or(!alone)
+        !self.follow.seems_received(path).unwrap_or(!alone)
     }
 
     /// Sends the datagrams of a doubted path a second time, on the path on which answers arrive. A

@@ -50,7 +50,7 @@ pub(super) fn server_name(message: &[u8]) -> ServerName {
     let whole = body.len() >= length;
     let body = &body[..length.min(body.len())];
     match search(body) {
-        Some(said) => said,
+        Some(reply) => reply,
         None if whole => ServerName::None,
         None => ServerName::NotYet,
     }

@@ -33,11 +33,12 @@ impl Quic {
     /// which such datagrams are sent.
     pub(super) fn pass(&mut self, datagram: &[u8], names: &Names) -> bool {
         let initials = initial::packets(datagram);
-        let said: Vec<bool> = initials.filter_map(|packet| self.hear(&packet, names)).collect();
-        if said.is_empty() {
+        let message: Vec<bool> =
+            initials.filter_map(|packet| self.add_packet(&packet, names)).collect();
+        if message.is_empty() {
             return self.0.is_empty() || self.0.iter().any(|each| !each.start.is_blocked());
         }
-        said.into_iter().all(|passes| passes)
+        message.into_iter().all(|passes| passes)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -52,7 +53,7 @@ impl Quic {
 
     /// Adds the content of a client's Initial packet to its connection. Returns whether that
     /// connection may continue; `None` if the packet is not from a client.
-    fn hear(&mut self, packet: &Initial<'_>, names: &Names) -> Option<bool> {
+    fn add_packet(&mut self, packet: &Initial<'_>, names: &Names) -> Option<bool> {
         let known = self.0.iter().enumerate().rev();
         let known = known.map(|(at, connection)| (at, packet.open(&connection.keys)));
         let known = known.filter_map(|(at, frames)| Some((at, frames?))).next();

@@ -73,8 +73,8 @@ mod tests {
                  (for IPv6 to 128); write `10.0.0.1/24`",
             ),
         ] {
-            let told = read(bad, &before).unwrap_err();
-            assert!(told.starts_with(message), "{told}");
+            let report = read(bad, &before).unwrap_err();
+            assert!(report.starts_with(message), "{report}");
         }
     }
 }

@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anabranch_os::netlink::Prefix;
 
-use super::routing::{Map, Mistake};
+use super::routing::{Map, TopologyError};
 
 /// Documentation addresses (RFC 5737, RFC 3849). They are tried first, because a user knows that
 /// no host has such an address.
@@ -38,7 +38,7 @@ const NEVER: [Prefix; 5] = [
 ///
 /// # Errors
 /// There is a loop. The error contains the loop's hosts, and the line of a route in the loop.
-pub(super) fn check(map: &Map<'_>) -> Result<(), Mistake> {
+pub(super) fn check(map: &Map<'_>) -> Result<(), TopologyError> {
     let owned: BTreeSet<IpAddr> = map.owners().map(|(_, ip)| ip).collect();
     let samples = SHOWN.into_iter().chain(edges(map, &owned));
     let possible = |ip: &IpAddr| !owned.contains(ip) && !NEVER.iter().any(|to| to.contains(*ip));
@@ -102,7 +102,7 @@ mod tests {
     /// Parses a topology with these hosts and links. Returns the error message, or `good` without
     /// an error. A `*` marks a host that forwards. A link consists of two hosts, each with its
     /// routes.
-    fn told(hosts: &[&str], links: &[[(&str, &str); 2]]) -> String {
+    fn verdict(hosts: &[&str], links: &[[(&str, &str); 2]]) -> String {
         let mut text = String::new();
         for name in hosts {
             let forward = name.ends_with('*');
@@ -132,35 +132,35 @@ mod tests {
             [[("c", "'0.0.0.0/0'"), ("a", "")], [("a", "'0.0.0.0/0'"), ("b", from_b)]]
         };
         assert_eq!(
-            told(&hosts, &links("'0.0.0.0/0'")),
+            verdict(&hosts, &links("'0.0.0.0/0'")),
             "t.toml:19: no host has the address 192.0.2.1, and packets to it would go round in a \
              loop through the hosts a → b → a; remove a route of one of them, or limit the route \
              to fewer addresses"
         );
-        assert_eq!(told(&hosts, &links("'10.0.0.0/24'")), "good");
+        assert_eq!(verdict(&hosts, &links("'10.0.0.0/24'")), "good");
         // Counterexample: a host that does not forward ends the loop.
-        assert_eq!(told(&["c", "a*", "b"], &links("'0.0.0.0/0'")), "good");
+        assert_eq!(verdict(&["c", "a*", "b"], &links("'0.0.0.0/0'")), "good");
         let six = [[("c", "'::/0'"), ("a", "")], [("a", "'::/0'"), ("b", "'::/0'")]];
-        assert!(told(&hosts, &six).contains("no host has the address 2001:db8::1"));
+        assert!(verdict(&hosts, &six).contains("no host has the address 2001:db8::1"));
     }
 
     #[test]
     fn a_ring_of_default_routes_is_told() {
         let all = "'0.0.0.0/0'";
         let ring = [[("a", all), ("b", "")], [("b", all), ("c", "")], [("c", all), ("a", "")]];
-        let message = told(&["a*", "b*", "c*"], &ring);
+        let message = verdict(&["a*", "b*", "c*"], &ring);
         assert!(message.contains("in a loop through the hosts a → b → c → a"), "{message}");
-        assert_eq!(told(&["a*", "b*", "c"], &ring), "good");
+        assert_eq!(verdict(&["a*", "b*", "c"], &ring), "good");
     }
 
     #[test]
     fn what_is_left_of_a_wide_route_beside_narrower_ones_is_followed() {
         // Within 10.1.0.0/16, only the link's own network exists.
         let wide = [[("a", "'10.1.0.0/16'"), ("b", "'0.0.0.0/0'")], [("b", ""), ("c", "")]];
-        let message = told(&["a*", "b*", "c"], &wide);
+        let message = verdict(&["a*", "b*", "c"], &wide);
         assert!(message.contains("no host has the address 10.1.1.0"), "{message}");
         let narrow = [[("a", "'10.1.0.0/24'"), ("b", "'0.0.0.0/0'")], [("b", ""), ("c", "")]];
-        assert_eq!(told(&["a*", "b*", "c"], &narrow), "good");
+        assert_eq!(verdict(&["a*", "b*", "c"], &narrow), "good");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use anabranch_os::netlink::Prefix;
 use super::{Cable, End, Route, Topology};
 
 /// An error in the topology file: its line, counted from 1, and a message.
-pub(super) type Mistake = (usize, String);
+pub(super) type TopologyError = (usize, String);
 
 /// Checks the ends of all links, and returns the map of routes.
 ///
@@ -22,7 +22,7 @@ pub(super) type Mistake = (usize, String);
 /// * Two routes of a host have the same destination and metric.
 /// * A destination is unreachable.
 /// * A host translates addresses, but does not forward packets.
-pub(super) fn check(topology: &Topology) -> Result<Map<'_>, Mistake> {
+pub(super) fn check(topology: &Topology) -> Result<Map<'_>, TopologyError> {
     let map = Map::new(topology);
     for link in &topology.links {
         for (end, other) in [(0, 1), (1, 0)] {
@@ -82,7 +82,7 @@ impl<'t> Map<'t> {
         Map { topology, ways }
     }
 
-    fn check_end(&self, link: &Cable, end: &End, other: &End) -> Result<(), Mistake> {
+    fn check_end(&self, link: &Cable, end: &End, other: &End) -> Result<(), TopologyError> {
         let (host, name) = (&self.topology.hosts[end.host], &link.name);
         let mine: BTreeSet<IpAddr> = self.addresses(end.host).collect();
         if let Some(twice) = self.addresses(other.host).find(|ip| mine.contains(ip)) {
@@ -195,7 +195,7 @@ impl<'t> Map<'t> {
 
     /// Checks that no host has two routes with the same destination and metric. The kernel refuses
     /// the second of two such routes.
-    fn check_twins(&self, host: usize) -> Result<(), Mistake> {
+    fn check_twins(&self, host: usize) -> Result<(), TopologyError> {
         let mut seen: BTreeSet<(Prefix, u32)> = BTreeSet::new();
         let ends: Vec<&End> = self.ends(host).collect();
         // The kernel adds a route for each address, except for a single IPv4 address.
@@ -332,7 +332,7 @@ ends = [
 ]
 ";
 
-    fn told(changes: &[(&str, &str)]) -> String {
+    fn verdict(changes: &[(&str, &str)]) -> String {
         let change = |text: String, (from, to): &(&str, &str)| {
             assert!(text.contains(from), "no `{from}`");
             text.replacen(from, to, 1)
@@ -344,16 +344,19 @@ ends = [
 
     #[test]
     fn a_way_through_a_forwarding_host_is_good() {
-        assert_eq!(told(&[]), "good");
-        assert_eq!(told(&[("10.2.0.0/24', via", "0.0.0.0/0', via")]), "good");
+        assert_eq!(verdict(&[]), "good");
+        assert_eq!(verdict(&[("10.2.0.0/24', via", "0.0.0.0/0', via")]), "good");
         // Without a gateway, the next host is the one at the other end.
-        assert_eq!(told(&[("{ to = '10.2.0.0/24', via = '10.1.0.1' }", "'10.2.0.0/24'")]), "good");
+        assert_eq!(
+            verdict(&[("{ to = '10.2.0.0/24', via = '10.1.0.1' }", "'10.2.0.0/24'")]),
+            "good"
+        );
     }
 
     #[test]
     fn a_destination_without_a_way_is_told_with_the_host_where_it_ends() {
         assert_eq!(
-            told(&[
+            verdict(&[
                 ("forward = true", ""),
                 (", nat = true", ""),
                 ("10.2.0.0/24', via", "10.2.0.2/32', via")
@@ -363,16 +366,16 @@ ends = [
         );
         let nobody = "t.toml:11: no other host has an address in 10.9.0.0/24; give a host such \
                       an address, or remove the route";
-        assert_eq!(told(&[("10.2.0.0/24', via", "10.9.0.7/24', via")]), nobody);
+        assert_eq!(verdict(&[("10.2.0.0/24', via", "10.9.0.7/24', via")]), nobody);
         let lost = [
             ("name = 'server'", "name = 'server'\naddress = ['10.3.0.1/32']"),
             ("10.2.0.0/24', via", "10.3.0.1', via"),
         ];
         let message = "t.toml:12: packets do not reach 10.3.0.1/32: the host `router` has no route \
                        to 10.3.0.1; add one";
-        assert_eq!(told(&lost), message);
+        assert_eq!(verdict(&lost), message);
         let mended = [lost[0], lost[1], ("nat = true", "nat = true, routes = ['10.3.0.1']")];
-        assert_eq!(told(&mended), "good");
+        assert_eq!(verdict(&mended), "good");
     }
 
     #[test]
@@ -384,32 +387,32 @@ ends = [
             ("['10.1.0.1/24'] }", "['10.1.0.1/24'], routes = ['10.3.0.0/16'] }"),
         ];
         assert_eq!(
-            told(&circle),
+            verdict(&circle),
             "t.toml:13: packets to 10.3.0.1 would go round in a loop through the hosts client → \
              router → client; change a route of one of them"
         );
         // A client that does not forward ends the loop and the route.
         let end = "t.toml:12: packets do not reach 10.3.0.0/16: the host `client` forwards \
                    nothing; give it the key `forward = true`";
-        assert_eq!(told(&circle[1..]), end);
+        assert_eq!(verdict(&circle[1..]), end);
     }
 
     #[test]
     fn a_gateway_is_an_address_of_the_other_end() {
         let other = "t.toml:11: `via` 10.1.0.9 is not an address of the other end of `in`; \
                      addresses there: 10.1.0.1";
-        assert_eq!(told(&[("via = '10.1.0.1'", "via = '10.1.0.9'")]), other);
+        assert_eq!(verdict(&[("via = '10.1.0.1'", "via = '10.1.0.9'")]), other);
         let apart = "t.toml:11: `via` 10.1.0.1 is in no network of this end of the link; give \
                      this end an address in the same network";
-        assert_eq!(told(&[("'10.1.0.2/24'", "'10.5.0.2/24'")]), apart);
+        assert_eq!(verdict(&[("'10.1.0.2/24'", "'10.5.0.2/24'")]), apart);
         let family = "t.toml:11: `via` fd00::1 and the route's destination 10.2.0.0/24 must \
                       both be IPv4 or both be IPv6; change one";
-        assert_eq!(told(&[("via = '10.1.0.1'", "via = 'fd00::1'")]), family);
+        assert_eq!(verdict(&[("via = '10.1.0.1'", "via = 'fd00::1'")]), family);
         let text = "t.toml:11: `10.1` is not an IP address";
-        assert_eq!(told(&[("via = '10.1.0.1'", "via = '10.1'")]), text);
+        assert_eq!(verdict(&[("via = '10.1.0.1'", "via = '10.1'")]), text);
         let key = "t.toml:11: unknown key `viaa` in [link.ends.routes]; did you mean `via`?";
-        assert_eq!(told(&[("via =", "viaa =")]), key);
-        let form = told(&[("{ to = '10.2.0.0/24', via = '10.1.0.1' }", "7")]);
+        assert_eq!(verdict(&[("via =", "viaa =")]), key);
+        let form = verdict(&[("{ to = '10.2.0.0/24', via = '10.1.0.1' }", "7")]);
         assert!(
             form.starts_with("t.toml:11: this is not a route; write `\"10.0.0.0/8\"`"),
             "{form}"
@@ -420,13 +423,13 @@ ends = [
     fn the_two_hosts_of_a_link_share_no_address() {
         let both = "t.toml:17: the hosts `router` and `server`, which the link `out` joins, have \
                     the same address 10.2.0.1; give one of them another address";
-        assert_eq!(told(&[("'10.2.0.2/24'", "'10.2.0.1/24'")]), both);
+        assert_eq!(verdict(&[("'10.2.0.2/24'", "'10.2.0.1/24'")]), both);
         // An address of the host itself counts like an address of the link.
-        let inside = told(&[("name = 'client'", "name = 'client'\naddress = ['10.2.0.1/32']")]);
+        let inside = verdict(&[("name = 'client'", "name = 'client'\naddress = ['10.2.0.1/32']")]);
         assert!(inside.contains("`client` and `router`, which the link `in` joins"), "{inside}");
         // Two hosts without a link between them may have equal networks.
         assert_eq!(
-            told(&[("name = 'client'", "name = 'client'\naddress = ['10.2.0.2/32']")]),
+            verdict(&[("name = 'client'", "name = 'client'\naddress = ['10.2.0.2/32']")]),
             "good"
         );
     }
@@ -435,14 +438,14 @@ ends = [
     fn source_addresses_and_translation_must_make_sense() {
         let alien = "t.toml:11: `prefsrc` 10.9.9.9 is not an address of the host `client`; give \
                      the host this address";
-        assert_eq!(told(&[("'10.1.0.1' }]", "'10.1.0.1' }], prefsrc = ['10.9.9.9']")]), alien);
-        let idle = told(&[("forward = true", "")]);
+        assert_eq!(verdict(&[("'10.1.0.1' }]", "'10.1.0.1' }], prefsrc = ['10.9.9.9']")]), alien);
+        let idle = verdict(&[("forward = true", "")]);
         let router = "t.toml:17: `nat` translates only what the host forwards; give the host \
                       `router` the key `forward = true`";
         assert_eq!(idle, router);
         let server = "t.toml:18: `nat` translates only what the host forwards; give the host \
                       `server` the key `forward = true`";
-        assert_eq!(told(&[("'10.2.0.2/24']", "'10.2.0.2/24'], nat = true")]), server);
+        assert_eq!(verdict(&[("'10.2.0.2/24']", "'10.2.0.2/24'], nat = true")]), server);
     }
 
     #[test]
@@ -451,8 +454,8 @@ ends = [
         let message = "t.toml:11: the host `client` has two routes to 10.2.0.0/24 with the same \
                        `metric`; remove one, or, if they use different links, give these links \
                        different metrics at this host";
-        assert_eq!(told(&twice), message);
-        let connected = told(&[("'10.2.0.2/24']", "'10.2.0.2/24'], routes = ['10.2.0.0/24']")]);
+        assert_eq!(verdict(&twice), message);
+        let connected = verdict(&[("'10.2.0.2/24']", "'10.2.0.2/24'], routes = ['10.2.0.0/24']")]);
         assert!(
             connected.starts_with("t.toml:18: the host `server` has two routes to 10.2.0.0/24"),
             "{connected}"
@@ -467,24 +470,24 @@ ends = [
                  = ['fd09::/64']{metric} }}, {{ host = 'b' }} ]\n"
             )
         };
-        let told = |first: [&str; 2], second: [&str; 2]| {
+        let text_of = |first: [&str; 2], second: [&str; 2]| {
             let hosts = "[[host]]\nname = 'a'\n[[host]]\nname = 'b'\naddress = ['fd09::1/128']\n";
             let text = [hosts, &link("l", first[0], first[1]), &link("m", second[0], second[1])];
             Topology::parse(&text.concat(), "t.toml").map_err(|error| error.to_string())
         };
-        assert!(told(["", ""], ["", ", metric = 7"]).is_ok());
+        assert!(text_of(["", ""], ["", ", metric = 7"]).is_ok());
         // A metric of 0, or none, means 1024. An address adds a route with the metric 256.
         for (first, second) in [
             (["", ""], ["", ", metric = 0"]),
             (["", ""], ["", ", metric = 1024"]),
             (["'fd09::9/64'", ", metric = 3"], ["", ", metric = 256"]),
         ] {
-            let error = told(first, second).unwrap_err();
+            let error = text_of(first, second).unwrap_err();
             assert!(
                 error.starts_with("t.toml:13: the host `a` has two routes to fd09::/64"),
                 "{error}"
             );
         }
-        assert!(told(["'fd09::9/64'", ", metric = 3"], ["", ", metric = 0"]).is_ok());
+        assert!(text_of(["'fd09::9/64'", ", metric = 3"], ["", ", metric = 0"]).is_ok());
     }
 }

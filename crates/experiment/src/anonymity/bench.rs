@@ -4,11 +4,11 @@ use std::cell::RefCell;
 use std::path::Path;
 
 use anabranch_anonymity::Workers;
-use anabranch_anonymity::consensus::{Listed, decode};
+use anabranch_anonymity::consensus::{ListedConsensus, decode};
 use anabranch_anonymity::fingerprints::{FingerprintSettings, fingerprints};
 use anabranch_anonymity::hostile::Spread;
 use anabranch_anonymity::paths::{PathSettings, draw};
-use anabranch_anonymity::town::entries;
+use anabranch_anonymity::population::entries;
 use anabranch_anonymity::year::{Part, tally};
 use anabranch_onion::directory::civil::utc;
 use anabranch_onion::guards::GuardParams;
@@ -16,7 +16,7 @@ use anabranch_os::threads::share_out;
 
 use super::super::origin::digest;
 use super::super::runner::Unit as _;
-use super::{Analysed, Analysis, Listing, Named, Outcome, SHARES, Settings, Unit};
+use super::{Analysis, Listing, NamedConsensus, Outcome, SHARES, Settings, Unit, UnitResult};
 
 /// Destination port of the streams for which clients choose exits.
 const PORT: u16 = 443;
@@ -30,7 +30,7 @@ pub type Reader = fn(file: &Path, hour: Option<&str>) -> Result<Vec<u8>, String>
 pub struct Bench {
     settings: Settings,
     read: Reader,
-    current: RefCell<Option<(String, Listed)>>,
+    current: RefCell<Option<(String, ListedConsensus)>>,
 }
 
 /// Reads the consensus in `file`. If `file` is an archive, `hour` selects the consensus by its
@@ -39,20 +39,24 @@ pub struct Bench {
 /// # Errors
 /// The file cannot be read, is no consensus, or lists too few relays. The message has the
 /// file's name and the reason.
-pub fn open(file: &Path, hour: Option<&str>, read: Reader) -> Result<(Named, Listed), String> {
-    let told = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
-    let bytes = read(file, hour).map_err(|error| told(&error))?;
-    let listed = decode(&bytes).map_err(|error| told(&error))?;
+pub fn open(
+    file: &Path,
+    hour: Option<&str>,
+    read: Reader,
+) -> Result<(NamedConsensus, ListedConsensus), String> {
+    let text_of = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
+    let bytes = read(file, hour).map_err(|error| text_of(&error))?;
+    let listed = decode(&bytes).map_err(|error| text_of(&error))?;
     // No adversary is drawn here. This only checks that there are enough guards and exits.
     let legs = SHARES.map(|(_, legs)| legs).into_iter().max().unwrap_or(1);
     let settings = PathSettings { legs, port: PORT, ..PathSettings::default() };
-    draw(&listed.network, &settings, 0..0).map_err(|error| told(&error))?;
+    draw(&listed.network, &settings, 0..0).map_err(|error| text_of(&error))?;
     let after = utc(listed.network.consensus().valid_after);
     let name = after.get(..13).unwrap_or(&after).replace(' ', "T");
     let in_use = listed.network.params().guards.primary_to_use;
     let hash = digest(&bytes);
     let hour = hour.map(str::to_owned);
-    Ok((Named { name, file: file.to_owned(), hour, hash, in_use }, listed))
+    Ok((NamedConsensus { name, file: file.to_owned(), hour, hash, in_use }, listed))
 }
 
 impl Bench {
@@ -67,13 +71,13 @@ impl Bench {
     /// # Errors
     /// The consensus of `unit` has changed since it was opened, or a setting is invalid
     /// for it.
-    pub fn analyse(&self, unit: &Unit) -> Result<Analysed, String> {
+    pub fn analyse(&self, unit: &Unit) -> Result<UnitResult, String> {
         self.load(&unit.consensus)?;
         let current = self.current.borrow();
         let (_, listed) = current.as_ref().ok_or("this is a bug: no consensus was loaded")?;
         let outcome = self.outcome(listed, &unit.analysis)?;
         let listing = Listing::of(&unit.consensus, listed);
-        Ok(Analysed { unit: unit.id(), listing, outcome })
+        Ok(UnitResult { unit: unit.id(), listing, outcome })
     }
 
     fn load(&self, name: &str) -> Result<(), String> {
@@ -100,29 +104,29 @@ impl Bench {
         Ok(())
     }
 
-    fn outcome(&self, listed: &Listed, analysis: &Analysis) -> Result<Outcome, String> {
+    fn outcome(&self, listed: &ListedConsensus, analysis: &Analysis) -> Result<Outcome, String> {
         let weights: Vec<u64> =
             entries(&listed.network).iter().map(|(_, weight)| *weight).collect();
         let params = |in_use: usize| GuardParams {
             primary_to_use: in_use,
             ..listed.network.params().guards.clone()
         };
-        let told = |error: anabranch_anonymity::BadSetting| error.to_string();
+        let to_error = |error: anabranch_anonymity::BadSetting| error.to_string();
         match analysis {
             Analysis::Paths { share, legs } => {
                 let draws = draw(&listed.network, &self.paths(*share, *legs), 0..self.draws());
-                Ok(Outcome::Paths { share: *share, draws: draws.map_err(told)? })
+                Ok(Outcome::Paths { share: *share, draws: draws.map_err(to_error)? })
             }
             Analysis::Year { variant, clients, draws, in_use } => {
                 let year = self.settings.year(variant, clients.end);
                 let part = Part { clients: clients.clone(), draws: draws.clone() };
-                let tallies = tally(&weights, &params(*in_use), &year, &part).map_err(told)?;
+                let tallies = tally(&weights, &params(*in_use), &year, &part).map_err(to_error)?;
                 let (variant, days) = (variant.name.to_owned(), year.days);
                 Ok(Outcome::Year { variant, in_use: *in_use, days, tallies })
             }
             Analysis::Fingerprints { in_use } => {
                 let rows = fingerprints(&weights, &params(*in_use), &self.fingerprints());
-                Ok(Outcome::Fingerprints { in_use: *in_use, rows: rows.map_err(told)? })
+                Ok(Outcome::Fingerprints { in_use: *in_use, rows: rows.map_err(to_error)? })
             }
         }
     }

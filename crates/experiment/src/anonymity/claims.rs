@@ -7,7 +7,7 @@
 use anabranch_anonymity::figures::Band;
 use anabranch_anonymity::fingerprints::{FingerprintRow, combinations};
 use anabranch_anonymity::paths::{Chance, PathRow};
-use anabranch_anonymity::year::{Compromised, YearRow};
+use anabranch_anonymity::year::{CompromisedShares, YearRow};
 
 use super::super::ratio;
 use super::SHARES;
@@ -30,7 +30,7 @@ pub enum Verdict {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// Statement of the claim.
-    pub said: &'static str,
+    pub statement: &'static str,
     /// The number or the wording with which the DBSec 2019 paper supports the claim.
     pub paper: &'static str,
     /// The numbers that we measured, with intervals.
@@ -135,20 +135,20 @@ pub fn claims(summary: &Summary) -> Vec<Claim> {
 fn listed(found: &[(&str, Band)], digits: usize, scale: f64, unit: &str) -> String {
     let order = |one: &&(&str, Band), other: &&(&str, Band)| one.1.mean.total_cmp(&other.1.mean);
     let ends = [found.first(), found.iter().min_by(order), found.iter().max_by(order)];
-    let mut told: Vec<&(&str, Band)> = Vec::new();
+    let mut inbox: Vec<&(&str, Band)> = Vec::new();
     for one in ends.into_iter().flatten().filter(|one| one.1.mean.is_finite()) {
-        if !told.iter().any(|other| other.0 == one.0) {
-            told.push(one);
+        if !inbox.iter().any(|other| other.0 == one.0) {
+            inbox.push(one);
         }
     }
     let one = |(name, band): &&(&str, Band)| {
         let [mean, low, high] = [band.mean, band.low, band.high].map(|value| value * scale);
         format!("{mean:.digits$}{unit} ({low:.digits$} to {high:.digits$}) in {name}")
     };
-    let text: Vec<String> = told.iter().map(one).collect();
-    match found.len() > told.len() {
+    let text: Vec<String> = inbox.iter().map(one).collect();
+    match found.len() > inbox.len() {
         true => {
-            format!("{}; {} more in between", text.join(", "), found.len() - told.len())
+            format!("{}; {} more in between", text.join(", "), found.len() - inbox.len())
         }
         false => text.join(", "),
     }
@@ -169,7 +169,7 @@ fn month(table: &str) -> &str {
 }
 
 fn circuits(summary: &Summary, legs: usize, claim: (&'static str, &'static str, f64)) -> Claim {
-    let (said, paper, value) = claim;
+    let (statement, paper, value) = claim;
     let of = |table: &PathTable| table.share == SHARES[0].0;
     let found: Vec<(&str, Band)> = summary
         .paths
@@ -182,7 +182,7 @@ fn circuits(summary: &Summary, legs: usize, claim: (&'static str, &'static str, 
         .collect();
     let good: Vec<bool> = found.iter().map(|(_, one)| is_near(one, value)).collect();
     Claim {
-        said,
+        statement,
         paper,
         ours: listed(&found, 2, 100.0, " %"),
         verdict: Verdict::of(&good),
@@ -195,7 +195,7 @@ fn circuits(summary: &Summary, legs: usize, claim: (&'static str, &'static str, 
 type OfRow = fn(&PathRow) -> Chance;
 
 fn formula(summary: &Summary, claim: (&'static str, &'static str, OfRow)) -> Claim {
-    let (said, paper, of) = claim;
+    let (statement, paper, of) = claim;
     let rows = || summary.paths.iter().flat_map(|table| &table.rows);
     let chances: Vec<Chance> = rows().map(of).collect();
     let apart = chances.iter().map(|one| (one.closed - one.drawn.value).abs());
@@ -209,7 +209,7 @@ fn formula(summary: &Summary, claim: (&'static str, &'static str, OfRow)) -> Cla
     let good: Vec<bool> = chances.iter().map(|one| is_near(&band(one), one.closed)).collect();
     let rule = "holds where the simulated probability differs from the formula's value by at most \
                 0.005, or where its 95 % interval contains the formula's value";
-    Claim { said, paper, ours, verdict: Verdict::of(&good), rule }
+    Claim { statement, paper, ours, verdict: Verdict::of(&good), rule }
 }
 
 /// Formats a ratio; as a dash if it is undefined (`None`) because no client was compromised.
@@ -220,7 +220,7 @@ fn factor(found: Option<f64>, digits: usize) -> String {
 /// Returns the mean share of compromised clients on the last day, for clients that use one, two
 /// and three circuits per stream. `of` selects the kind of compromise. `None` if a value is
 /// missing.
-fn factors(table: &YearTable, of: fn(&Compromised) -> Band) -> Option<[f64; 3]> {
+fn factors(table: &YearTable, of: fn(&CompromisedShares) -> Band) -> Option<[f64; 3]> {
     let last = |row: &YearRow| row.at.last().map(|at| of(at).mean);
     let values: Vec<f64> = table.rows.iter().take(3).filter_map(last).collect();
     values.try_into().ok()
@@ -249,7 +249,7 @@ fn twice(summary: &Summary) -> Claim {
         _ => String::new(),
     };
     Claim {
-        said: "more clients are vulnerable with several entries than with one, if one hostile \
+        statement: "more clients are vulnerable with several entries than with one, if one hostile \
                entry makes a client vulnerable (model 1)",
         paper: "\"around twice\"",
         ours,
@@ -288,7 +288,7 @@ fn exponentially(summary: &Summary) -> Claim {
         _ => String::new(),
     };
     Claim {
-        said: "the share of vulnerable clients falls with the number of entries m, if only \
+        statement: "the share of vulnerable clients falls with the number of entries m, if only \
                clients whose entries are all hostile are vulnerable (model 2)",
         paper: "\"exponentially\"",
         ours,
@@ -334,7 +334,7 @@ fn thousand(summary: &Summary) -> Claim {
         .map(of)
         .collect();
     Claim {
-        said: "with 2,000,000 clients and 2000 entries, 2,000,000 / C(2000, m) clients share a \
+        statement: "with 2,000,000 clients and 2000 entries, 2,000,000 / C(2000, m) clients share a \
                set of m entries",
         paper: "1000; 1.0005; .0015",
         ours: format!(
@@ -362,7 +362,7 @@ fn shared(summary: &Summary) -> Claim {
         rows.iter().map(|(name, row)| (*name, row.own.over_sets)).collect();
     let found: Vec<f64> = clients.iter().chain(&sets).map(|(_, band)| band.mean).collect();
     Claim {
-        said: "with 83,000 clients that have one entry each, mean number of clients that share an \
+        statement: "with 83,000 clients that have one entry each, mean number of clients that share an \
                entry",
         paper: "112",
         ours: format!(
@@ -382,7 +382,7 @@ fn unique(summary: &Summary) -> Claim {
     let found: Vec<(&str, Band)> = rows.iter().map(|(name, row)| (*name, row.own.unique)).collect();
     let values: Vec<f64> = found.iter().map(|(_, band)| band.mean).collect();
     Claim {
-        said: "with two entries, share of clients whose pair of entries no other client has",
+        statement: "with two entries, share of clients whose pair of entries no other client has",
         paper: "roughly 90 %",
         ours: listed(&found, 1, 100.0, " %"),
         verdict: Verdict::between(0.9, &values, 0.03),
@@ -405,7 +405,7 @@ fn largest(summary: &Summary) -> Claim {
         verdict => verdict,
     };
     Claim {
-        said: "with two entries, number of other clients with the most common pair",
+        statement: "with two entries, number of other clients with the most common pair",
         paper: "14",
         ours: listed(&found, 1, 1.0, ""),
         verdict,
@@ -458,7 +458,7 @@ mod tests {
         let band = |mean| Band { mean, low: mean, high: mean };
         let row = |(share, legs)| {
             let share = band(share);
-            let at = Compromised {
+            let at = CompromisedShares {
                 any_ever: share,
                 all_ever: share,
                 any_now: band(0.0),

@@ -7,7 +7,7 @@
 //!
 //! * [`Settings`] and [`plan`]: consensuses, adversaries and numbers of clients;
 //! * [`Bench`]: executes one unit;
-//! * [`Analysed`]: the result of a unit;
+//! * [`UnitResult`]: the result of a unit;
 //! * [`summary`]: all results together;
 //! * [`claims`]: the paper's claims, our results, and whether the claims hold.
 
@@ -18,5 +18,5 @@ mod record;
 pub mod summary;
 
 pub use bench::{Bench, Reader, open};
-pub use plan::{Analysis, Named, SHARES, Settings, Unit, VARIANTS, Variant, plan};
-pub use record::{Analysed, Listing, Outcome, columns};
+pub use plan::{Analysis, NamedConsensus, SHARES, Settings, Unit, VARIANTS, Variant, plan};
+pub use record::{Listing, Outcome, UnitResult, columns};

@@ -129,7 +129,7 @@ pub const VARIANTS: [Variant; 9] = [
 
 /// A consensus. Its name is the hour from which it is valid, such as `2015-10-10T02`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
+pub struct NamedConsensus {
     /// Hour from which the consensus is valid, which is its name.
     pub name: String,
     /// Path of the file with the consensus.
@@ -148,7 +148,7 @@ pub struct Named {
 pub struct Settings {
     /// Consensuses to analyse. The first is the consensus of the DBSec 2019 paper's Figure 5: all
     /// adversaries are applied to it.
-    pub consensuses: Vec<Named>,
+    pub consensuses: Vec<NamedConsensus>,
     /// Number of clients in the simulation of a year, for each number of circuits per stream. If
     /// all random adversaries share their clients, the first consensus has this number of clients,
     /// and other consensuses have a tenth. Otherwise each adversary has a fiftieth of this number.
@@ -239,7 +239,7 @@ impl Settings {
         }
     }
 
-    fn years(&self, consensus: &Named, is_first: bool) -> Vec<Unit> {
+    fn years(&self, consensus: &NamedConsensus, is_first: bool) -> Vec<Unit> {
         let variants = if is_first { &VARIANTS[..] } else { &VARIANTS[..1] };
         let rules = rules(consensus);
         let each =
@@ -278,7 +278,7 @@ impl Settings {
 
 /// Returns the numbers of guards to analyse for a client with one circuit per stream: the
 /// consensus parameter, and 1 as in the DBSec 2019 paper.
-fn rules(consensus: &Named) -> Vec<usize> {
+fn rules(consensus: &NamedConsensus) -> Vec<usize> {
     let mut rules = vec![consensus.in_use, 1];
     rules.dedup();
     rules
@@ -292,7 +292,8 @@ fn chunks(all: usize, size: usize) -> Vec<Range<usize>> {
 /// units come first, so that the results page soon has results of each kind.
 #[must_use]
 pub fn plan(settings: &Settings) -> Vec<Unit> {
-    let unit = |consensus: &Named, analysis| Unit { consensus: consensus.name.clone(), analysis };
+    let unit =
+        |consensus: &NamedConsensus, analysis| Unit { consensus: consensus.name.clone(), analysis };
     let mut units = Vec::new();
     for (place, consensus) in settings.consensuses.iter().enumerate() {
         let shares = if place == 0 { &SHARES[..] } else { &SHARES[..1] };
@@ -341,7 +342,7 @@ pub(super) mod tests {
     use super::super::super::runner::Unit as _;
     use super::*;
 
-    pub(in super::super) fn settings(consensuses: Vec<Named>) -> Settings {
+    pub(in super::super) fn settings(consensuses: Vec<NamedConsensus>) -> Settings {
         Settings {
             consensuses,
             clients: 1000,
@@ -354,8 +355,8 @@ pub(super) mod tests {
         }
     }
 
-    fn named(name: &str, in_use: usize) -> Named {
-        Named {
+    fn named(name: &str, in_use: usize) -> NamedConsensus {
+        NamedConsensus {
             name: name.to_owned(),
             file: PathBuf::new(),
             hour: None,

@@ -1,10 +1,10 @@
 //! Results of the units (parts that take seconds) of the anonymity analysis, and the table of all
 //! values.
 
-use anabranch_anonymity::consensus::Listed;
+use anabranch_anonymity::consensus::ListedConsensus;
 use anabranch_anonymity::fingerprints::FingerprintRow;
 use anabranch_anonymity::paths::PathDraw;
-use anabranch_anonymity::town::entries;
+use anabranch_anonymity::population::entries;
 use anabranch_anonymity::year::DrawTally;
 use serde::{Deserialize, Serialize};
 
@@ -31,7 +31,7 @@ pub struct Listing {
 }
 
 impl Listing {
-    pub(super) fn of(name: &str, listed: &Listed) -> Listing {
+    pub(super) fn of(name: &str, listed: &ListedConsensus) -> Listing {
         Listing {
             name: name.to_owned(),
             relays: listed.network.relays().count(),
@@ -77,7 +77,7 @@ pub enum Outcome {
 /// Result of one unit (a part that takes seconds) of the analysis: one line of the journal, the
 /// file with the results so far.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Analysed {
+pub struct UnitResult {
     /// Name of the unit (the part of the analysis).
     pub unit: String,
     /// Properties of the analysed consensus.
@@ -86,7 +86,7 @@ pub struct Analysed {
     pub outcome: Outcome,
 }
 
-impl runner::Record for Analysed {
+impl runner::Record for UnitResult {
     fn unit(&self) -> &str {
         &self.unit
     }

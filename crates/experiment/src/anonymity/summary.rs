@@ -3,10 +3,10 @@
 use anabranch_anonymity::figures::{Band, Share};
 use anabranch_anonymity::fingerprints::{FingerprintRow, Sharing};
 use anabranch_anonymity::paths::{self, Chance, Holding, PathDraw, PathRow};
-use anabranch_anonymity::year::{self, Compromised, DrawTally, YearRow};
+use anabranch_anonymity::year::{self, CompromisedShares, DrawTally, YearRow};
 use anabranch_onion::guards::GuardParams;
 
-use super::{Analysed, Listing, Outcome, VARIANTS};
+use super::{Listing, Outcome, UnitResult, VARIANTS};
 
 /// All results of the anonymity analysis, by kind of analysis and in the order of the plan.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -69,9 +69,9 @@ pub struct FingerprintTable {
 impl Summary {
     /// Summarises the results in `records`, one for each unit (part) of the analysis.
     #[must_use]
-    pub fn of(records: &[Analysed]) -> Summary {
+    pub fn of(records: &[UnitResult]) -> Summary {
         let mut summary = Summary::default();
-        let mut years: Vec<(&Analysed, &str, usize, Vec<DrawTally>)> = Vec::new();
+        let mut years: Vec<(&UnitResult, &str, usize, Vec<DrawTally>)> = Vec::new();
         for record in records {
             let listing = || record.listing.clone();
             match &record.outcome {
@@ -129,7 +129,7 @@ fn path_table(listing: Listing, share: f64, draws: &[PathDraw]) -> PathTable {
 }
 
 fn year_table(
-    (record, variant, in_use, mut tallies): (&Analysed, &str, usize, Vec<DrawTally>),
+    (record, variant, in_use, mut tallies): (&UnitResult, &str, usize, Vec<DrawTally>),
 ) -> YearTable {
     tallies.sort_by_key(|tally| tally.draw);
     let params = GuardParams { primary_to_use: in_use, ..GuardParams::default() };
@@ -249,7 +249,7 @@ fn year_values(table: &YearTable) -> Vec<Value> {
         let (legs, in_use) = (row.legs.unwrap_or(0), row.in_use.unwrap_or(0));
         let one = Value { legs, in_use, clients: table.clients, ..of.clone() };
         let days = table.days.iter().zip(&row.at);
-        let at = days.flat_map(|(&day, at): (&u64, &Compromised)| {
+        let at = days.flat_map(|(&day, at): (&u64, &CompromisedShares)| {
             let one = Value { day, ..one.clone() };
             [
                 one.with("any_ever", band(at.any_ever)),

@@ -5,7 +5,7 @@
 //! time.
 
 use super::super::Median;
-use super::claims::{Claim, Judged, Verdict};
+use super::claims::{Claim, JudgedClaim, Verdict};
 use super::measured::Measured;
 use super::plan::{Arm, LONGEST, MeasurementKind};
 use super::summary::{Quantity, counts, ratios, rounds};
@@ -29,7 +29,7 @@ pub enum Bar {
 
 /// Comparison of a measured cost with its limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Held {
+pub struct CostComparison {
     /// The quantity that has the limit.
     pub bar: Bar,
     /// The configuration (arm) of our transport that has the limit.
@@ -54,7 +54,7 @@ pub struct Held {
     pub is_met: Option<bool>,
 }
 
-impl Held {
+impl CostComparison {
     /// Returns the margin between the measured value and the limit, as a fraction of the limit.
     /// The margin is negative if the limit is missed.
     #[must_use]
@@ -97,13 +97,13 @@ impl Bar {
 /// Compares all measured configurations with their limits. `judged` are the verdicts on the
 /// StegoTorus paper's claims.
 #[must_use]
-pub fn hold(records: &[Measured], judged: &[Judged]) -> Vec<Held> {
+pub fn hold(records: &[Measured], judged: &[JudgedClaim]) -> Vec<CostComparison> {
     let all = Arm::ALL.iter().flat_map(|&arm| bounds(arm).into_iter().map(move |b| (arm, b)));
     let downloads = all.filter_map(|(arm, (bar, bound))| of_downloads(records, arm, bar, bound));
     downloads.chain(judged.iter().filter_map(of_stream)).collect()
 }
 
-fn of_downloads(records: &[Measured], arm: Arm, bar: Bar, bound: f64) -> Option<Held> {
+fn of_downloads(records: &[Measured], arm: Arm, bar: Bar, bound: f64) -> Option<CostComparison> {
     let (which, (quantity, unit)) = ((MeasurementKind::Bare, arm), bar.quantity());
     let rounds = rounds(records, which, quantity).into_values().map(|value| value / unit);
     let Median { median, interval, count } = Median::of(&rounds.collect::<Vec<_>>())?;
@@ -114,13 +114,23 @@ fn of_downloads(records: &[Measured], arm: Arm, bar: Bar, bound: f64) -> Option<
     };
     let to_tor = Median::of(&ratios(records, [arm, Arm::Tor], quantity));
     let to_tor = to_tor.map(|ratio| ratio.median);
-    Some(Held { bar, arm, bound, found: median, interval, rounds: count, cut, to_tor, is_met })
+    Some(CostComparison {
+        bar,
+        arm,
+        bound,
+        found: median,
+        interval,
+        rounds: count,
+        cut,
+        to_tor,
+        is_met,
+    })
 }
 
 /// Compares the bandwidth of the 50 kB/s stream through `http-opaque` with its limit. The measured
 /// value is in `one`, a verdict on a claim of the StegoTorus paper. Returns `None` if `one` is
 /// about another stream or another claim.
-fn of_stream(one: &Judged) -> Option<Held> {
+fn of_stream(one: &JudgedClaim) -> Option<CostComparison> {
     let (bound, _) = one.claim.bound();
     let is_it = (one.claim, one.arm, one.rate) == (Claim::Flat, Arm::Opaque, Some(50));
     if !is_it {
@@ -131,7 +141,7 @@ fn of_stream(one: &Judged) -> Option<Held> {
         Verdict::Fails => Some(false),
         Verdict::Open => None,
     };
-    Some(Held {
+    Some(CostComparison {
         bar: Bar::Flat,
         arm: one.arm,
         bound,
@@ -192,7 +202,9 @@ mod tests {
 
     #[test]
     fn the_slow_stream_is_judged_by_its_intervals() {
-        let at = |rtt, came| (0..6).map(move |round| streamed(Arm::Opaque, (rtt, round), 50, came));
+        let at = |rtt, received| {
+            (0..6).map(move |round| streamed(Arm::Opaque, (rtt, round), 50, received))
+        };
         let flat: Vec<_> = at(100, 50).chain(at(450, 50)).collect();
         let held = hold(&[], &judge(&flat, &boxes(&flat)));
         assert_eq!((held[0].bar, held[0].is_met, held[0].rounds), (Bar::Flat, Some(true), 6));

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::super::machine::Cores;
 use super::super::onions::fetch::{Fetch, Server};
-use super::super::onions::{Makers, OnionNetwork, RelaySeat, TOR, WEB_PORT};
+use super::super::onions::{OnionNetwork, RelaySlot, TOR, TestPrograms, WEB_PORT};
 use super::super::runner::Unit as _;
 use super::super::{Missing, Probe, Programs};
 use super::bridged_client::{self, BridgedClient, Kit, OBFS4};
@@ -56,7 +56,7 @@ pub struct Folders {
 
 /// The relays and the web server of a [`TestNetwork`]. All measurements share them. They start
 /// with the first measurement, and restart after a failed measurement.
-pub struct Town<'a> {
+pub struct SharedServers<'a> {
     bench: &'a Bench,
     test_network: &'a TestNetwork,
     network: RefCell<Option<OnionNetwork<'a>>>,
@@ -118,9 +118,9 @@ impl Bench {
     /// Prepares relays and a web server on `test_network`. They are started for the first
     /// measurement.
     #[must_use]
-    pub fn town<'a>(&'a self, test_network: &'a TestNetwork) -> Town<'a> {
+    pub fn servers<'a>(&'a self, test_network: &'a TestNetwork) -> SharedServers<'a> {
         let (network, web) = (RefCell::new(None), RefCell::new(None));
-        Town { bench: self, test_network, network, web, number: Cell::new(0) }
+        SharedServers { bench: self, test_network, network, web, number: Cell::new(0) }
     }
 }
 
@@ -135,21 +135,21 @@ fn needs(arm: Arm) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-impl<'a> Town<'a> {
+impl<'a> SharedServers<'a> {
     /// Makes the measurement `unit`. If `stop` is set, the measurement ends soon, and its result
     /// is useless.
     ///
     /// # Errors
     /// The network or the client could not be started. A failed download is no error.
     pub fn measure(&self, unit: &Unit, stop: &AtomicBool) -> Result<Measured, String> {
-        let measured = self.in_town(unit, stop);
+        let measured = self.measure_with(unit, stop);
         if measured.is_err() {
             self.network.replace(None);
         }
         measured.map_err(|error| error.to_string())
     }
 
-    fn in_town(&self, unit: &Unit, stop: &AtomicBool) -> io::Result<Measured> {
+    fn measure_with(&self, unit: &Unit, stop: &AtomicBool) -> io::Result<Measured> {
         let test_network = self.test_network;
         if self.web.borrow().is_none() {
             let web = test_network
@@ -194,20 +194,20 @@ impl<'a> Town<'a> {
         self.number.replace(self.number.get() + 1)
     }
 
-    fn makers(&self) -> Makers<'a> {
+    fn makers(&self) -> TestPrograms<'a> {
         let (bench, test_network) = (self.bench, self.test_network);
-        Makers { stage: &test_network.stage, anabranch: &bench.anabranch, tor: &bench.tor }
+        TestPrograms { stage: &test_network.stage, anabranch: &bench.anabranch, tor: &bench.tor }
     }
 
     /// Starts the directory authority and the relays.
     fn start(&self) -> io::Result<OnionNetwork<'a>> {
         let test_network = self.test_network;
-        let relays = RELAYS.map(|(name, ip)| RelaySeat {
-            seat: test_network.far_seat(name, ip),
+        let relays = RELAYS.map(|(name, ip)| RelaySlot {
+            slot: test_network.far_slot(name, ip),
             is_exit: name == "exit",
             words: &[],
         });
-        let authority = test_network.far_seat("authority", AUTHORITY);
+        let authority = test_network.far_slot("authority", AUTHORITY);
         OnionNetwork::start(self.makers(), &authority, &relays, true)
     }
 
@@ -269,12 +269,12 @@ impl<'a> Town<'a> {
                 break;
             }
             self.wait_quiet(unit.rtt, stop);
-            let before = self.test_network.carried(unit.rtt);
+            let before = self.test_network.traffic(unit.rtt);
             let patience = Duration::from_secs(self.bench.settings.cut.into());
             let fetch = Fetch { length: bytes as usize, patience, ..*fetch };
             let fetched = self.test_network.stage.client().run(|| Ok(fetch.run()))?;
             thread::sleep(LINGER);
-            let after = self.test_network.carried(unit.rtt);
+            let after = self.test_network.traffic(unit.rtt);
             let [up, down] = [0, 1].map(|at| after[at] - before[at]);
             let times = fetched.as_ref().ok();
             let (first_byte, whole) = (times.map(|t| t.first_byte), times.map(|t| t.whole));
@@ -303,10 +303,10 @@ impl<'a> Town<'a> {
     /// earlier fetches.
     fn wait_quiet(&self, rtt: u32, stop: &AtomicBool) {
         let until = Instant::now() + QUIET_BY;
-        let mut before = self.test_network.carried(rtt);
+        let mut before = self.test_network.traffic(rtt);
         while Instant::now() < until && !stop.load(Ordering::Relaxed) {
             thread::sleep(QUIET.1);
-            let now = self.test_network.carried(rtt);
+            let now = self.test_network.traffic(rtt);
             let crossed = now[0] - before[0] + now[1] - before[1];
             if crossed <= QUIET.0 {
                 return;

@@ -62,9 +62,9 @@ impl<'a> BridgedClient<'a> {
             _ => None,
         };
         let transport = Transport::of(arm, kit, ip, front.as_ref().map(|front| &front.tunnel));
-        let seat = test_network.far_seat(&format!("bridge{number}"), ip);
+        let slot = test_network.far_slot(&format!("bridge{number}"), ip);
         let own = transport.as_ref().map(Transport::bridge_rules).unwrap_or_default();
-        let mut bridge = network.stock_bridge(&seat, &own)?;
+        let mut bridge = network.stock_bridge(&slot, &own)?;
         network.wait_bootstrapped(&mut bridge)?;
         let line = bridge_line(network, &mut bridge, transport.as_ref(), ip)?;
         let mut rules = format!("SocksPort {}\n{CLIENT_RULES}{line}\n", proxy());
@@ -76,7 +76,7 @@ impl<'a> BridgedClient<'a> {
         rules += &format!("MiddleNodes {middle}\nExitNodes {exit}\n");
         let began = Instant::now();
         let mut client =
-            network.stock_client(&test_network.near_seat(&format!("client{number}")), &rules)?;
+            network.stock_client(&test_network.near_slot(&format!("client{number}")), &rules)?;
         network.wait_bootstrapped(&mut client)?;
         let bootstrap = began.elapsed().as_secs_f64();
         Ok(BridgedClient { client, bridge, _front: front, bootstrap })

@@ -49,7 +49,7 @@ pub enum Verdict {
 
 /// A claim about one configuration, with the measured value and the verdict.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Judged {
+pub struct JudgedClaim {
     /// The claim of the StegoTorus paper.
     pub claim: Claim,
     /// The configuration that the claim is about.
@@ -144,7 +144,7 @@ impl Claim {
 
 /// Judges all claims about all measured configurations.
 #[must_use]
-pub fn judge(records: &[Measured], boxes: &[StreamBox]) -> Vec<Judged> {
+pub fn judge(records: &[Measured], boxes: &[StreamBox]) -> Vec<JudgedClaim> {
     let downloads = Claim::DOWNLOADS.into_iter().flat_map(|claim| {
         let about = Arm::ALL.iter().filter(move |arm| claim.is_about(**arm));
         about.filter_map(move |&arm| of_downloads(claim, arm, records))
@@ -156,9 +156,9 @@ pub fn judge(records: &[Measured], boxes: &[StreamBox]) -> Vec<Judged> {
     downloads.chain(streams).collect()
 }
 
-fn of_downloads(claim: Claim, arm: Arm, records: &[Measured]) -> Option<Judged> {
+fn of_downloads(claim: Claim, arm: Arm, records: &[Measured]) -> Option<JudgedClaim> {
     let Median { median, interval, count } = Median::of(&claim.ratios(records, arm))?;
-    Some(Judged {
+    Some(JudgedClaim {
         claim,
         arm,
         rate: None,
@@ -170,7 +170,7 @@ fn of_downloads(claim: Claim, arm: Arm, records: &[Measured]) -> Option<Judged> 
     })
 }
 
-fn of_streams(claim: Claim, arm: Arm, boxes: &[StreamBox]) -> Vec<Judged> {
+fn of_streams(claim: Claim, arm: Arm, boxes: &[StreamBox]) -> Vec<JudgedClaim> {
     let mut rates: Vec<u32> = boxes.iter().filter(|one| one.arm == arm).map(|b| b.rate).collect();
     rates.dedup();
     let of_rate = |rate: u32| {
@@ -190,7 +190,7 @@ fn of_streams(claim: Claim, arm: Arm, boxes: &[StreamBox]) -> Vec<Judged> {
         };
         let rounds = of.iter().map(|one| one.counts.0).min().unwrap_or_default();
         let (rate, median) = (Some(rate), None);
-        Some(Judged { claim, arm, rate, found, median, rounds, cut, verdict })
+        Some(JudgedClaim { claim, arm, rate, found, median, rounds, cut, verdict })
     };
     rates.into_iter().filter_map(of_rate).collect()
 }
@@ -234,7 +234,7 @@ mod tests {
     use super::super::summary::boxes;
     use super::*;
 
-    fn verdicts(judged: &[Judged], claim: Claim) -> Vec<(Arm, Verdict)> {
+    fn verdicts(judged: &[JudgedClaim], claim: Claim) -> Vec<(Arm, Verdict)> {
         let of = judged.iter().filter(|one| one.claim == claim);
         of.map(|one| (one.arm, one.verdict)).collect()
     }
@@ -279,9 +279,10 @@ mod tests {
         assert!(judged.iter().all(|one| one.cut == 18));
     }
 
-    /// Returns six rounds of a stream at the round trip `rtt`. `came` kB of it arrive each second.
-    fn rounds(arm: Arm, rate: u32, (rtt, came): (u32, u64)) -> Vec<Measured> {
-        (0..6).map(|round| streamed(arm, (rtt, round), rate, came)).collect()
+    /// Returns six rounds of a stream at the round trip `rtt`. `received` kB of it arrive each
+    /// second.
+    fn rounds(arm: Arm, rate: u32, (rtt, received): (u32, u64)) -> Vec<Measured> {
+        (0..6).map(|round| streamed(arm, (rtt, round), rate, received)).collect()
     }
 
     #[test]

@@ -33,7 +33,8 @@ pub struct Stream {
     /// or failed.
     pub whole: Option<f64>,
     /// Payload bytes that arrived in each second.
-    pub came: Vec<u64>,
+    #[serde(rename = "came")]
+    pub received: Vec<u64>,
     /// Bytes of IP packets that the client sent over its access line in each second.
     pub up: Vec<u64>,
     /// Bytes of IP packets that the client received over its access line in each second.
@@ -129,7 +130,7 @@ pub fn stream_columns(records: &[Measured]) -> Vec<Column> {
     let each: Vec<(&Measured, &Stream, usize)> = records
         .iter()
         .flat_map(|r| r.streams.iter().map(move |one| (r, one)))
-        .flat_map(|(r, one)| (0..one.came.len()).map(move |second| (r, one, second)))
+        .flat_map(|(r, one)| (0..one.received.len()).map(move |second| (r, one, second)))
         .collect();
     let rows = Rows(&each);
     let mut columns = unit_columns(&rows, |(record, ..)| record);
@@ -138,7 +139,7 @@ pub fn stream_columns(records: &[Measured]) -> Vec<Column> {
         rows.int("second", |(.., second)| *second as u32),
         rows.bool("ended", |(_, one, _)| one.whole.is_some()),
         rows.double("first_byte", |(_, one, _)| or_none(one.first_byte)),
-        rows.long("came", |(_, one, second)| one.came[*second]),
+        rows.long("came", |(_, one, second)| one.received[*second]),
         rows.long("up", |(_, one, second)| one.up[*second]),
         rows.long("down", |(_, one, second)| one.down[*second]),
         rows.double("busy", |(r, ..)| r.busy),
@@ -180,20 +181,20 @@ pub(super) mod tests {
         }
     }
 
-    /// Returns a stream of `rate` kB/s over 20 s. About `came` kB of it arrive in each second. The
-    /// bytes on the wire are a tenth more.
+    /// Returns a stream of `rate` kB/s over 20 s. About `received` kB of it arrive in each second.
+    /// The bytes on the wire are a tenth more.
     pub(in super::super) fn streamed(
         arm: Arm,
         (rtt, round): (u32, u32),
         rate: u32,
-        came: u64,
+        received: u64,
     ) -> Measured {
-        let each = |factor: u64| (0..20).map(|at| (came * 100 + at % 3) * factor).collect();
+        let each = |factor: u64| (0..20).map(|at| (received * 100 + at % 3) * factor).collect();
         let stream = Stream {
             rate,
             first_byte: Some(0.3),
             whole: Some(20.3),
-            came: each(10),
+            received: each(10),
             up: each(1),
             down: each(11),
         };

@@ -8,7 +8,7 @@
 //! the traffic on the access line.
 //!
 //! * [`Settings`] and [`plan`]: the measurements and their order;
-//! * [`Bench`] and [`Town`]: execute one measurement;
+//! * [`Bench`] and [`SharedServers`]: execute one measurement;
 //! * [`Measured`]: the result of a measurement;
 //! * [`summary`]: all results together, compared with [`paper`];
 //! * [`claims`]: verdicts on the paper's claims;
@@ -27,7 +27,7 @@ mod test_network;
 mod webtunnel;
 mod without_tor;
 
-pub use bench::{Bench, Folders, Town};
+pub use bench::{Bench, Folders, SharedServers};
 pub use measured::{Download, Measured, Stream, columns, stream_columns};
 pub use plan::{Arm, DOWNLOADS, LENGTHS, LONGEST, MeasurementKind, RTT, Settings, Unit, plan};
 pub use test_network::{DOWN_KBIT, QUEUE_KB, TestNetwork, UP_KBIT};

@@ -37,20 +37,21 @@ pub(super) fn carry(
     pace: Pace<'_>,
     stop: &AtomicBool,
 ) -> io::Result<(Stream, String)> {
-    let (rate, came) = (pace.rate * 1_000, AtomicU64::new(0));
+    let (rate, received) = (pace.rate * 1_000, AtomicU64::new(0));
     let patience = Duration::from_secs(u64::from(pace.seconds * SLACK));
     let length = (rate * pace.seconds) as usize;
-    let fetch = Fetch { rate: Some(rate), length, came: Some(&came), patience, ..pace.fetch };
+    let fetch =
+        Fetch { rate: Some(rate), length, received: Some(&received), patience, ..pace.fetch };
     thread::scope(|scope| {
         let fetching = scope.spawn(|| test_network.stage.client().run(|| Ok(fetch.run())));
-        let begun = || came.load(Ordering::Relaxed) > 0;
+        let begun = || received.load(Ordering::Relaxed) > 0;
         while !begun() && !fetching.is_finished() && !stop.load(Ordering::Relaxed) {
             thread::sleep(LOOK);
         }
         let seconds = if stop.load(Ordering::Relaxed) { 0 } else { pace.seconds };
         let each = sampled(seconds, || {
-            let [up, down] = test_network.carried(pace.rtt);
-            [came.load(Ordering::Relaxed), up, down]
+            let [up, down] = test_network.traffic(pace.rtt);
+            [received.load(Ordering::Relaxed), up, down]
         });
         let fetched = fetching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         let times: Option<FetchTimes> = fetched.as_ref().ok().copied();
@@ -59,7 +60,7 @@ pub(super) fn carry(
             rate: pace.rate,
             first_byte: times.map(|times| times.first_byte),
             whole: times.map(|times| times.whole),
-            came: of(0),
+            received: of(0),
             up: of(1),
             down: of(2),
         };

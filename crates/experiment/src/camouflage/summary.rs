@@ -228,7 +228,7 @@ fn stream_box(records: &[Measured], (arm, rate, rtt): (Arm, u32, u32)) -> Option
     let of_rounds = |seconds: Vec<(u32, f64)>| {
         Median::of(&by_round(seconds, middle).into_values().collect::<Vec<_>>())
     };
-    let came = seconds(|one| &one.came).into_iter();
+    let received = seconds(|one| &one.received).into_iter();
     Some(StreamBox {
         arm,
         rate,
@@ -237,7 +237,9 @@ fn stream_box(records: &[Measured], (arm, rate, rtt): (Arm, u32, u32)) -> Option
         down: quartiles(plain(seconds(|one| &one.down)))?,
         level: of_rounds(seconds(|one| &one.down)),
         up: middle(&plain(seconds(|one| &one.up)))?,
-        held: of_rounds(came.map(|(round, came)| (round, came / f64::from(rate))).collect()),
+        held: of_rounds(
+            received.map(|(round, received)| (round, received / f64::from(rate))).collect(),
+        ),
     })
 }
 

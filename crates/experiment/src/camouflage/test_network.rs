@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::net::Ipv4Addr;
 
-use super::super::onions::Seat;
+use super::super::onions::HostSlot;
 use super::super::stage::Stage;
 
 /// Uplink rate of the client's access line in kbit/s (the StegoTorus paper's section 6: 5.6 Mbit/s
@@ -57,20 +57,20 @@ impl TestNetwork {
 
     /// Returns the bytes of IP packets that the client has so far sent and received over the
     /// emulated line with the round-trip time `rtt`.
-    pub(super) fn carried(&self, rtt: u32) -> [u64; 2] {
-        let (all, number) = (self.stage.carried(), self.number(rtt));
+    pub(super) fn traffic(&self, rtt: u32) -> [u64; 2] {
+        let (all, number) = (self.stage.traffic(), self.number(rtt));
         [all.up[number], all.down[number]]
     }
 
     /// Returns name, address and host for a program that runs on the client's host.
-    pub(super) fn near_seat(&self, name: &str) -> Seat<'_> {
-        Seat { name: name.to_owned(), ip: Ipv4Addr::LOCALHOST, host: self.stage.client() }
+    pub(super) fn near_slot(&self, name: &str) -> HostSlot<'_> {
+        HostSlot { name: name.to_owned(), ip: Ipv4Addr::LOCALHOST, host: self.stage.client() }
     }
 
     /// Returns name, address and host for a program that runs at the server's end of the lines,
     /// with the address `ip`.
-    pub(super) fn far_seat(&self, name: &str, ip: Ipv4Addr) -> Seat<'_> {
-        Seat { name: name.to_owned(), ip, host: self.stage.server() }
+    pub(super) fn far_slot(&self, name: &str, ip: Ipv4Addr) -> HostSlot<'_> {
+        HostSlot { name: name.to_owned(), ip, host: self.stage.server() }
     }
 
     fn number(&self, rtt: u32) -> usize {

@@ -53,18 +53,18 @@ impl<'a> Front<'a> {
     ) -> io::Result<Front<'a>> {
         let (stage, url) = (&test_network.stage, format!("https://{ip}:{PORT}{SECRET}"));
         let made = Certificates::new(&[ip.to_string()]).map_err(io::Error::other)?;
-        let key = stage.crew.write("webtunnel.key", made.key.as_bytes())?;
-        let trust = stage.crew.write("webtunnel.pem", made.chains[0].as_bytes())?;
-        let folder = stage.crew.among_files(|files| {
+        let key = stage.processes.write("webtunnel.key", made.key.as_bytes())?;
+        let trust = stage.processes.write("webtunnel.pem", made.chains[0].as_bytes())?;
+        let folder = stage.processes.among_files(|files| {
             let folder = files.join("nginx");
             std::fs::create_dir_all(&folder)?;
             Ok(folder)
         })?;
         let config = config(ip, [&folder, &key, &trust]);
-        let config = stage.crew.write("nginx.conf", config.as_bytes())?;
+        let config = stage.processes.write("nginx.conf", config.as_bytes())?;
         let mut nginx = command(programs, NGINX.0);
         nginx.args(["-e", "/dev/null", "-p"]).arg(&folder).arg("-c").arg(config);
-        let mut nginx = stage.crew.start(stage.server(), &mut nginx)?;
+        let mut nginx = stage.processes.start(stage.server(), &mut nginx)?;
         stage.wait_listens("nginx", &mut nginx, PORT)?;
         Ok(Front { _nginx: nginx, tunnel: Tunnel { url, trust } })
     }

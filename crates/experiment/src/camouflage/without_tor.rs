@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use super::super::onions::{Makers, Node, WEB_PORT};
+use super::super::onions::{Node, TestPrograms, WEB_PORT};
 use super::bridged_client::{Kit, options};
 use super::plan::Arm;
 use super::test_network::{PORT, TestNetwork};
@@ -24,14 +24,14 @@ impl<'a> TransportPair<'a> {
     /// # Errors
     /// The client or the server ends, or takes too long to be ready.
     pub(super) fn open(
-        makers: Makers<'a>,
+        makers: TestPrograms<'a>,
         test_network: &'a TestNetwork,
         kit: Kit<'_>,
         (arm, rtt, name): (Arm, u32, &str),
     ) -> io::Result<TransportPair<'a>> {
-        let far = test_network.far_seat(&format!("{name}server"), test_network.far_end(rtt));
+        let far = test_network.far_slot(&format!("{name}server"), test_network.far_end(rtt));
         let (server, line) = makers.pt_server(&far, PORT, &words(arm, kit))?;
-        let client = makers.pt_client(&test_network.near_seat(name), ENTRANCE.into(), &line)?;
+        let client = makers.pt_client(&test_network.near_slot(name), ENTRANCE.into(), &line)?;
         Ok(TransportPair { _client: client, _server: server })
     }
 

@@ -12,7 +12,7 @@ use rand::RngExt;
 
 use super::super::machine::Cores;
 use super::super::onions::fetch::{self, Fetch, Server};
-use super::super::onions::{Makers, TOR, WEB_PORT};
+use super::super::onions::{TOR, TestPrograms, WEB_PORT};
 use super::super::runner::Unit as _;
 use super::super::stage::Stage;
 use super::super::{Missing, Probe, Programs};
@@ -78,7 +78,7 @@ impl Bench {
         let stage = place::build(unit.place)?;
         let (anabranch, stock) = (&*self.anabranch, unit.design.is_stock());
         let tor = if stock { self.programs.path(TOR.0) } else { PathBuf::new() };
-        let makers = Makers { stage: &stage, anabranch, tor: &tor };
+        let makers = TestPrograms { stage: &stage, anabranch, tor: &tor };
         let roles = (0..self.settings.clients).map(|number| Role::Load(number as u8));
         let roles: Vec<Role> = std::iter::once(Role::Client).chain(roles).collect();
         let nodes = Nodes::start(makers, unit, &roles)?;

@@ -6,14 +6,14 @@ use std::io;
 use std::net::SocketAddr;
 
 use super::super::onions::{
-    Makers, MoreNetwork, MoreSeat, Node, ONION, OnionNetwork, RelaySeat, SOCKS,
+    MoreNetwork, MoreSlot, Node, ONION, OnionNetwork, RelaySlot, SOCKS, TestPrograms,
 };
 use super::place::Role;
 use super::plan::{Design, Layout, Load, Unit};
 
 /// The running programs of a measured network.
 pub(super) struct Nodes<'a> {
-    makers: Makers<'a>,
+    makers: TestPrograms<'a>,
     place: Layout,
     network: Running<'a>,
 }
@@ -31,18 +31,22 @@ impl<'a> Nodes<'a> {
     ///
     /// # Errors
     /// A program ends, or takes too long.
-    pub(super) fn start(makers: Makers<'a>, unit: &Unit, roles: &[Role]) -> io::Result<Nodes<'a>> {
+    pub(super) fn start(
+        makers: TestPrograms<'a>,
+        unit: &Unit,
+        roles: &[Role],
+    ) -> io::Result<Nodes<'a>> {
         let place = unit.place;
         if unit.design == Design::More {
             let network = Running::More(more(makers, place, roles)?);
             return Ok(Nodes { makers, place, network });
         }
-        let relays = Role::RELAYS.map(|role| RelaySeat {
-            seat: role.seat(place, makers.stage),
+        let relays = Role::RELAYS.map(|role| RelaySlot {
+            slot: role.slot(place, makers.stage),
             is_exit: role == Role::Exit,
             words: unit.design.relay_words(),
         });
-        let authority = Role::Authority.seat(place, makers.stage);
+        let authority = Role::Authority.slot(place, makers.stage);
         let stock = unit.design.is_stock();
         let network = OnionNetwork::start(makers, &authority, &relays, stock)?;
         Ok(Nodes { makers, place, network: Running::Onion(network) })
@@ -70,15 +74,15 @@ impl<'a> Nodes<'a> {
         load: Load,
     ) -> io::Result<Option<Node<'a>>> {
         let Running::Onion(network) = &self.network else { return Ok(None) };
-        let seat = role.seat(self.place, self.makers.stage);
+        let slot = role.slot(self.place, self.makers.stage);
         if unit.design.is_stock() {
-            return network.stock_client(&seat, &self.rules(role, unit.design)).map(Some);
+            return network.stock_client(&slot, &self.rules(role, unit.design)).map(Some);
         }
         let legs = unit.legs.to_string();
         let mut words = vec!["--legs", &legs];
         words.extend(words_of(unit.design));
         let pins = Nodes::pins(network, role, unit, load);
-        network.our_client(&seat, self.proxy(role), &pins, &words).map(Some)
+        network.our_client(&slot, self.proxy(role), &pins, &words).map(Some)
     }
 
     /// Waits until the client `node` can fetch through circuits that use only the relays allowed
@@ -131,17 +135,21 @@ fn number(role: Role) -> u16 {
 }
 
 /// Starts a network of MORE with the clients `roles` and seven relays. The exit is the last relay.
-fn more<'a>(makers: Makers<'a>, place: Layout, roles: &[Role]) -> io::Result<MoreNetwork<'a>> {
-    let seat = |role: &Role| {
+fn more<'a>(
+    makers: TestPrograms<'a>,
+    place: Layout,
+    roles: &[Role],
+) -> io::Result<MoreNetwork<'a>> {
+    let slot = |role: &Role| {
         let ip = role.address(place);
         let is_client = roles.contains(role);
-        MoreSeat {
-            seat: role.seat(place, makers.stage),
+        MoreSlot {
+            slot: role.slot(place, makers.stage),
             address: SocketAddr::from((ip, ONION + number(*role))),
             proxy: is_client.then(|| SocketAddr::from((ip, SOCKS + number(*role)))),
         }
     };
-    let seats: Vec<MoreSeat<'_>> = roles.iter().chain(&Role::RELAYS).map(seat).collect();
+    let seats: Vec<MoreSlot<'_>> = roles.iter().chain(&Role::RELAYS).map(slot).collect();
     MoreNetwork::start(makers, &seats)
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::net::Ipv4Addr;
 
-use super::super::onions::Seat;
+use super::super::onions::HostSlot;
 use super::super::stage::Stage;
 use super::plan::{LOADED, Layout};
 use anabranch_emulator::Namespace;
@@ -50,9 +50,9 @@ impl Role {
     ];
 
     /// Returns name, address and host for the program with this role.
-    pub(super) fn seat(self, place: Layout, stage: &Stage) -> Seat<'_> {
+    pub(super) fn slot(self, place: Layout, stage: &Stage) -> HostSlot<'_> {
         let host = self.host(place, stage);
-        Seat { name: self.name(), ip: self.address(place), host }
+        HostSlot { name: self.name(), ip: self.address(place), host }
     }
 
     /// Returns the name of the program with this role. Its files have the same name.
@@ -121,8 +121,8 @@ fn topology(place: Layout) -> String {
     let of_core = [Role::Authority, Role::Middle(0), Role::Middle(1), Role::Middle(2)];
     let of_core = of_core.into_iter().chain([Role::Exit, Role::Web]);
     let core: Vec<Ipv4Addr> = of_core.map(|role| role.address(place)).collect();
-    let listed = |all: &[Ipv4Addr], behind: &str| -> String {
-        all.iter().map(|one| format!("'{one}{behind}', ")).collect()
+    let listed = |all: &[Ipv4Addr], router: &str| -> String {
+        all.iter().map(|one| format!("'{one}{router}', ")).collect()
     };
     let mut text = format!(
         "[[host]]\nname = 'client'\n[[host]]\nname = 'server'\naddress = [{}]\n",

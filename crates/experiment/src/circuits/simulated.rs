@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anabranch_multipath::Time;
-use anabranch_onion::conflux::Dealing;
+use anabranch_onion::conflux::LegScheduler;
 use anabranch_sim::onion::{
     ClientHostSettings, ClientLoad, Common, Crypto, DownloadRecord, NetworkDocuments, OnionNetwork,
     Pause, RelayDescription, RequestTime, Scenario, WebTimes,
@@ -137,7 +137,7 @@ impl Combination {
         let (name, schedule) =
             in_simulator(self.design).expect("the simulator has all designs of the plan");
         let dealing = schedule.map(|text| {
-            Dealing::read(text, legs).expect("the simulator has the design's schedule")
+            LegScheduler::read(text, legs).expect("the simulator has the design's schedule")
         });
         Common {
             seed,
@@ -412,7 +412,7 @@ pub fn rounds(table: &Path, place: Layout) -> io::Result<Rounds> {
 
 /// Comparison of one simulated time with the measured time.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Compared {
+pub struct TimeComparison {
     /// Design and number of circuits that were simulated.
     pub combination: Combination,
     /// The time that is compared.
@@ -425,7 +425,7 @@ pub struct Compared {
     pub simulated: f64,
 }
 
-impl Compared {
+impl TimeComparison {
     /// Returns the simulated time divided by the measured time.
     #[must_use]
     pub fn ratio(&self) -> f64 {
@@ -452,7 +452,7 @@ pub fn compare(
     combination: Combination,
     measured: &[Medians],
     simulated: &[Medians],
-) -> Vec<Compared> {
+) -> Vec<TimeComparison> {
     let nearest = |round: &Medians| {
         let distance = |candidate: &&Medians| -> f64 {
             let downloads = candidate.iter().zip(round).skip(2);
@@ -466,7 +466,7 @@ pub fn compare(
         let theirs: Vec<f64> = pairs.iter().map(|(round, _)| round[place]).collect();
         let ours: Vec<f64> = pairs.iter().map(|(_, run)| run[place]).collect();
         let bound = |pick: fn(f64, f64) -> f64| theirs.iter().copied().reduce(pick);
-        Some(Compared {
+        Some(TimeComparison {
             combination,
             quantity,
             measured: middle(&theirs)?,
@@ -504,7 +504,7 @@ mod tests {
         let bulk = cells[3];
         assert_eq!((bulk.measured, bulk.simulated, bulk.range), (0.5, 0.5, [0.4, 1.4]));
         assert!(bulk.is_within());
-        let off = Compared { simulated: 0.58, ..bulk };
+        let off = TimeComparison { simulated: 0.58, ..bulk };
         assert!(!off.is_within() && (off.ratio() - 1.16).abs() < 1e-9);
     }
 
@@ -512,14 +512,14 @@ mod tests {
     fn rounds_are_read_from_the_table_of_the_experiment() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("circuits.parquet");
-        let behind = |design, legs, round, web| {
+        let tail = |design, legs, round, web| {
             let one = measured(design, legs, round, web);
             measured::Measured { place: Layout::Lines, ..one }
         };
         let records = [
-            behind(Design::MTor, 2, 0, 0.2),
-            behind(Design::MTor, 2, 1, 0.4),
-            behind(Design::Stock, 1, 0, 0.4),
+            tail(Design::MTor, 2, 0, 0.2),
+            tail(Design::MTor, 2, 1, 0.4),
+            tail(Design::Stock, 1, 0, 0.4),
             measured(Design::MTor, 2, 0, 9.0),
         ];
         table::write(&file, &measured::columns(&records), &[]).unwrap();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::super::quic::{self, ClientReport, Maker};
+use super::super::quic::{self, ClientReport, QuicLibrary};
 use super::super::runner::Unit as _;
 use super::super::stage::{SERVER, Stage};
 use super::super::tunnel::{self, CLIENT_END};
@@ -42,7 +42,7 @@ impl Bench {
     ) -> Result<Bench, Missing> {
         let mut found = Programs::new(programs);
         let makers = settings.servers.iter().filter_map(|server| server.maker());
-        let mut wanted: Vec<_> = makers.flat_map(Maker::needs).collect();
+        let mut wanted: Vec<_> = makers.flat_map(QuicLibrary::needs).collect();
         wanted.extend([tunnel::NEEDS, tls::NEEDS, &[NFT]].concat());
         wanted.sort_unstable();
         wanted.dedup();
@@ -87,7 +87,7 @@ struct Measurement<'a> {
 }
 
 impl<'a> Measurement<'a> {
-    fn quic(&self, maker: Maker) -> io::Result<FetchResult> {
+    fn quic(&self, maker: QuicLibrary) -> io::Result<FetchResult> {
         let Bench { programs, settings, .. } = self.bench;
         let server = quic::Server::start(maker, self.stage, programs, settings.bytes)?;
         let splitter = match self.unit.access {
@@ -125,13 +125,13 @@ impl<'a> Measurement<'a> {
         wanted: u64,
         work: impl FnOnce() -> io::Result<ClientReport>,
     ) -> io::Result<FetchResult> {
-        let (before, probe) = (self.stage.carried(), Probe::start());
+        let (before, probe) = (self.stage.traffic(), Probe::start());
         let cut = self.stage.censored(UPLINK);
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let told = work()?;
+        let report = work()?;
         let machine = probe.finish();
-        let carried = self.stage.carried().since(&before);
-        let through = told.bytes >= wanted && told.error.is_empty();
+        let carried = self.stage.traffic().since(&before);
+        let through = report.bytes >= wanted && report.error.is_empty();
         Ok(FetchResult {
             unit: self.unit.id(),
             server: self.unit.server,
@@ -139,13 +139,13 @@ impl<'a> Measurement<'a> {
             repetition: self.unit.repetition,
             started: started.as_secs_f64(),
             through,
-            first_byte: told.first_byte_s,
-            seconds: told.seconds,
-            bytes: told.bytes,
+            first_byte: report.first_byte_s,
+            seconds: report.seconds,
+            bytes: report.bytes,
             direct: [carried.up[0], carried.down[0]],
             vpn: [carried.up[1], carried.down[1]],
             censored: self.stage.censored(UPLINK) - cut,
-            error: told.error,
+            error: report.error,
             machine,
         })
     }

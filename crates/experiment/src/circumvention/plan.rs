@@ -9,7 +9,7 @@ use rand_chacha::rand_core::Rng;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::super::quic::Maker;
+use super::super::quic::QuicLibrary;
 use super::super::runner;
 use super::{RATES, RTTS};
 
@@ -83,7 +83,7 @@ impl Server {
 
     /// Returns the server's name on the command line.
     pub fn name(self) -> &'static str {
-        self.maker().map_or("tls", Maker::name)
+        self.maker().map_or("tls", QuicLibrary::name)
     }
 
     /// Returns the routes to measure for this server. For TCP, routes with a splitter are left
@@ -96,12 +96,12 @@ impl Server {
     }
 
     /// Returns the kind of QUIC server; `None` for TLS over TCP.
-    pub(super) fn maker(self) -> Option<Maker> {
+    pub(super) fn maker(self) -> Option<QuicLibrary> {
         match self {
-            Server::QuicGo => Some(Maker::QuicGo),
-            Server::Quinn => Some(Maker::Quinn),
-            Server::Ngtcp2 => Some(Maker::Ngtcp2),
-            Server::Aioquic => Some(Maker::Aioquic),
+            Server::QuicGo => Some(QuicLibrary::QuicGo),
+            Server::Quinn => Some(QuicLibrary::Quinn),
+            Server::Ngtcp2 => Some(QuicLibrary::Ngtcp2),
+            Server::Aioquic => Some(QuicLibrary::Aioquic),
             Server::Tls => None,
         }
     }

@@ -31,7 +31,7 @@ pub(super) fn serve<'a>(stage: &'a Stage, programs: &Programs) -> io::Result<Gro
     let mut server = command(programs, "openssl");
     server.args(["s_server", "-www", "-quiet", "-accept", &format!("{SERVER}:{PORT}")]);
     server.args(["-cert", certificate, "-key", key]);
-    let mut process = stage.crew.start(stage.server(), &mut server)?;
+    let mut process = stage.processes.start(stage.server(), &mut server)?;
     stage.wait_listens("openssl", &mut process, PORT)?;
     Ok(process)
 }
@@ -50,12 +50,12 @@ pub(super) fn fetch(
     client.args(["s_client", "-quiet", "-connect", &format!("{SERVER}:{PORT}")]);
     client.args(["-servername", NAME]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let begun = Instant::now();
-    let mut client = stage.crew.start(stage.client(), &mut client)?;
+    let mut client = stage.processes.start(stage.client(), &mut client)?;
     let mut pen = client.stdin.take().expect("the program's input and output are pipes");
     // If writing fails, the client has ended. The missing answer reports the failure later.
     let _ = pen.write_all(b"GET / HTTP/1.0\r\n\r\n");
     let pieces = pieces(client.stdout.take().expect("the program's input and output are pipes"));
-    let mut told = ClientReport {
+    let mut report = ClientReport {
         bytes: 0,
         seconds: 0.0,
         first_byte_s: 0.0,
@@ -66,20 +66,20 @@ pub(super) fn fetch(
         match pieces.recv_timeout(GLANCE) {
             Ok((at, size)) => {
                 let at = at.duration_since(begun).as_secs_f64();
-                if told.bytes == 0 {
-                    told.first_byte_s = at;
+                if report.bytes == 0 {
+                    report.first_byte_s = at;
                 }
-                (told.bytes, told.seconds) = (told.bytes + size, at);
+                (report.bytes, report.seconds) = (report.bytes + size, at);
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
     }
-    if told.bytes == 0 {
-        told.seconds = begun.elapsed().as_secs_f64();
-        told.error = "the TLS server did not answer".to_owned();
+    if report.bytes == 0 {
+        report.seconds = begun.elapsed().as_secs_f64();
+        report.error = "the TLS server did not answer".to_owned();
     }
-    Ok(told)
+    Ok(report)
 }
 
 /// Reads the client's output `from` a pipe, and sends the arrival time and size of each piece

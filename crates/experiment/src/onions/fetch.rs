@@ -50,7 +50,7 @@ pub(in super::super) struct Fetch<'a> {
     pub(in super::super) rate: Option<u32>,
     /// Counter of the received bytes of the response's body, for other threads to read; `None` if
     /// none reads it.
-    pub(in super::super) came: Option<&'a AtomicU64>,
+    pub(in super::super) received: Option<&'a AtomicU64>,
     /// True if the HTTP request is sent together with the SOCKS request, as in Tor Browser,
     /// without waiting for the proxy's reply.
     pub(in super::super) optimistic: bool,
@@ -78,7 +78,7 @@ impl Fetch<'_> {
             server,
             length,
             rate: None,
-            came: None,
+            received: None,
             optimistic: false,
             name: None,
             patience: PATIENCE,
@@ -93,7 +93,7 @@ impl Fetch<'_> {
     pub(in super::super) fn run(self) -> io::Result<FetchTimes> {
         let until = Instant::now() + self.patience;
         let (mut link, began) = self.open(until)?;
-        let mut came = AnswerCheck::default();
+        let mut received = AnswerCheck::default();
         let mut room = [0; 65_536];
         let mut first_byte = None;
         loop {
@@ -103,17 +103,17 @@ impl Fetch<'_> {
                 break;
             }
             first_byte.get_or_insert_with(|| began.elapsed().as_secs_f64());
-            came.take(&room[..count])?;
-            if let Some(counter) = self.came {
-                counter.store(came.length as u64, Ordering::Relaxed);
+            received.take(&room[..count])?;
+            if let Some(counter) = self.received {
+                counter.store(received.length as u64, Ordering::Relaxed);
             }
         }
         let whole = began.elapsed().as_secs_f64();
-        match (first_byte, came.length == self.length) {
+        match (first_byte, received.length == self.length) {
             (Some(first_byte), true) => Ok(FetchTimes { first_byte, whole }),
             _ => Err(io::Error::other(format!(
                 "the server sent {} of {} bytes",
-                came.length, self.length
+                received.length, self.length
             ))),
         }
     }
@@ -373,11 +373,12 @@ mod tests {
     #[test]
     fn what_comes_at_a_rate_takes_its_time_and_is_counted_meanwhile() {
         let server = Server::start(Ipv4Addr::LOCALHOST, 0).unwrap();
-        let came = AtomicU64::new(0);
+        let received = AtomicU64::new(0);
         let fetch = Fetch::straight(server.address, 200_000);
-        let fetched = Fetch { rate: Some(100_000), came: Some(&came), ..fetch }.run().unwrap();
+        let fetched =
+            Fetch { rate: Some(100_000), received: Some(&received), ..fetch }.run().unwrap();
         assert!(fetched.whole >= 2.0 && fetched.first_byte < 2.0, "{fetched:?}");
-        assert_eq!(came.load(Ordering::Relaxed), 200_000);
+        assert_eq!(received.load(Ordering::Relaxed), 200_000);
         assert_eq!(wanted("7"), (7, None));
         assert_eq!(wanted("7?rate=1"), (7, Some(1.0)));
     }
@@ -393,10 +394,10 @@ mod tests {
 
     #[test]
     fn a_byte_that_is_another_one_and_a_short_answer_are_told() {
-        let mut came = AnswerCheck::default();
-        came.take(b"HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r").unwrap();
-        came.take(&[b'\n', byte(0), byte(1)]).unwrap();
-        assert_eq!((came.length, came.in_body), (2, true));
-        assert!(came.take(&[!byte(2)]).unwrap_err().to_string().contains("byte 2"));
+        let mut received = AnswerCheck::default();
+        received.take(b"HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r").unwrap();
+        received.take(&[b'\n', byte(0), byte(1)]).unwrap();
+        assert_eq!((received.length, received.in_body), (2, true));
+        assert!(received.take(&[!byte(2)]).unwrap_err().to_string().contains("byte 2"));
     }
 }

@@ -7,9 +7,9 @@ mod more;
 mod network;
 mod node;
 
-pub(super) use makers::{Makers, Seat};
-pub(super) use more::{MoreNetwork, MoreSeat};
-pub(super) use network::{OnionNetwork, RelaySeat};
+pub(super) use makers::{HostSlot, TestPrograms};
+pub(super) use more::{MoreNetwork, MoreSlot};
+pub(super) use network::{OnionNetwork, RelaySlot};
 pub(super) use node::Node;
 
 /// OR port of a relay.

@@ -5,11 +5,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::process::Command;
 
-use super::{Makers, Node, Seat};
+use super::{HostSlot, Node, TestPrograms};
 
 /// A MORE node to start.
-pub(in super::super) struct MoreSeat<'a> {
-    pub(in super::super) seat: Seat<'a>,
+pub(in super::super) struct MoreSlot<'a> {
+    pub(in super::super) slot: HostSlot<'a>,
     /// Address of the node's UDP socket.
     pub(in super::super) address: SocketAddr,
     /// Address of the node's SOCKS port; `None` if the node is only a relay.
@@ -29,29 +29,29 @@ impl<'a> MoreNetwork<'a> {
     /// # Errors
     /// The description cannot be written, or a node ends or takes too long.
     pub(in super::super) fn start(
-        makers: Makers<'a>,
-        seats: &[MoreSeat<'_>],
+        makers: TestPrograms<'a>,
+        seats: &[MoreSlot<'_>],
     ) -> io::Result<MoreNetwork<'a>> {
         let folder = makers.folder("more")?;
-        let addresses: Vec<String> = seats.iter().map(|seat| seat.address.to_string()).collect();
+        let addresses: Vec<String> = seats.iter().map(|slot| slot.address.to_string()).collect();
         let mut generate = Command::new(makers.anabranch);
         generate.args(["more", "generate", &folder, "--nodes", &addresses.join(",")]);
-        let made = makers.stage.crew.among_files(|_| generate.output())?;
+        let made = makers.stage.processes.among_files(|_| generate.output())?;
         if !made.status.success() {
             let text = String::from_utf8_lossy(&made.stderr).into_owned();
             return Err(io::Error::other(format!("anabranch more generate: {}", text.trim())));
         }
-        let node = |(number, seat): (usize, &MoreSeat<'_>)| {
+        let node = |(number, slot): (usize, &MoreSlot<'_>)| {
             let mut run = Command::new(makers.anabranch);
             run.args(["more", "run", &format!("{folder}/network.json")]);
             run.args(["--key", &format!("{folder}/{number}.key")]);
-            if let Some(proxy) = seat.proxy {
+            if let Some(proxy) = slot.proxy {
                 run.args(["--listen", &proxy.to_string()]);
             }
             if number == seats.len() {
                 run.args(["--exit", "accept *:*", "--allow-private"]);
             }
-            makers.start(&seat.seat, &mut run)
+            makers.start(&slot.slot, &mut run)
         };
         let nodes = (1..).zip(seats).map(node).collect::<io::Result<Vec<_>>>()?;
         let mut network = MoreNetwork { nodes };

@@ -6,11 +6,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use super::makers::DIRECTORY;
-use super::{Makers, Node, Seat};
+use super::{HostSlot, Node, TestPrograms};
 
 /// A relay to start.
-pub(in super::super) struct RelaySeat<'a> {
-    pub(in super::super) seat: Seat<'a>,
+pub(in super::super) struct RelaySlot<'a> {
+    pub(in super::super) slot: HostSlot<'a>,
     pub(in super::super) is_exit: bool,
     /// Additional command-line arguments, if the relay is ours.
     pub(in super::super) words: &'a [&'a str],
@@ -18,7 +18,7 @@ pub(in super::super) struct RelaySeat<'a> {
 
 /// A running directory authority and relays.
 pub(in super::super) struct OnionNetwork<'a> {
-    makers: Makers<'a>,
+    makers: TestPrograms<'a>,
     // The authority runs until this field is dropped.
     _authority: Node<'a>,
     pub(in super::super) relays: Vec<Node<'a>>,
@@ -36,22 +36,22 @@ impl<'a> OnionNetwork<'a> {
     /// # Errors
     /// A program ends, or takes too long.
     pub(in super::super) fn start(
-        makers: Makers<'a>,
-        authority: &Seat<'_>,
-        seats: &[RelaySeat<'_>],
+        makers: TestPrograms<'a>,
+        authority: &HostSlot<'_>,
+        seats: &[RelaySlot<'_>],
         stock: bool,
     ) -> io::Result<OnionNetwork<'a>> {
         let mut first = makers.authority(authority, seats.len())?;
         let line = first.wait("line of its own", |node| {
             Ok(node.event("authority").and_then(|event| Some(event["what"].as_str()?.to_owned())))
         })?;
-        let relay = |relay: &RelaySeat<'_>| match stock {
-            true => makers.stock_relay(&relay.seat, &line, relay.is_exit),
-            false => makers.relay(&relay.seat, &line, relay.is_exit, relay.words),
+        let relay = |relay: &RelaySlot<'_>| match stock {
+            true => makers.stock_relay(&relay.slot, &line, relay.is_exit),
+            false => makers.relay(&relay.slot, &line, relay.is_exit, relay.words),
         };
         let mut relays = seats.iter().map(relay).collect::<io::Result<Vec<_>>>()?;
-        let told = relays.iter_mut().map(|relay| makers.fingerprint(relay, stock));
-        let fingerprints = told.collect::<io::Result<_>>()?;
+        let report = relays.iter_mut().map(|relay| makers.fingerprint(relay, stock));
+        let fingerprints = report.collect::<io::Result<_>>()?;
         wait_for_all(&mut first, authority, seats.len())?;
         Ok(OnionNetwork { makers, _authority: first, relays, fingerprints, line, stock })
     }
@@ -64,7 +64,7 @@ impl<'a> OnionNetwork<'a> {
     /// The program cannot be started.
     pub(in super::super) fn our_client(
         &self,
-        seat: &Seat<'_>,
+        slot: &HostSlot<'_>,
         proxy: SocketAddr,
         pins: &[String; 3],
         words: &[&str],
@@ -73,7 +73,7 @@ impl<'a> OnionNetwork<'a> {
         for (option, pins) in ["--entry", "--middle", "--exit"].into_iter().zip(pins) {
             all.extend(pins.split(',').flat_map(|pin| [option.to_owned(), pin.to_owned()]));
         }
-        self.makers.client(seat, &self.line, proxy, &all)
+        self.makers.client(slot, &self.line, proxy, &all)
     }
 
     /// Starts a client of C tor with the additional configuration `rules`. The client may not be
@@ -83,10 +83,10 @@ impl<'a> OnionNetwork<'a> {
     /// The program cannot be started.
     pub(in super::super) fn stock_client(
         &self,
-        seat: &Seat<'_>,
+        slot: &HostSlot<'_>,
         rules: &str,
     ) -> io::Result<Node<'a>> {
-        self.makers.stock(seat, &self.line, rules)
+        self.makers.stock(slot, &self.line, rules)
     }
 
     /// Starts a bridge of C tor with the additional configuration `rules`. The bridge does not
@@ -97,10 +97,10 @@ impl<'a> OnionNetwork<'a> {
     /// The program cannot be started.
     pub(in super::super) fn stock_bridge(
         &self,
-        seat: &Seat<'_>,
+        slot: &HostSlot<'_>,
         rules: &str,
     ) -> io::Result<Node<'a>> {
-        self.makers.stock_bridge(seat, &self.line, rules)
+        self.makers.stock_bridge(slot, &self.line, rules)
     }
 
     /// Returns the identity of a bridge or relay of C tor.
@@ -167,10 +167,10 @@ impl<'a> OnionNetwork<'a> {
     }
 }
 
-fn wait_for_all(authority: &mut Node<'_>, seat: &Seat<'_>, relays: usize) -> io::Result<()> {
-    let at = SocketAddr::from((seat.ip, DIRECTORY));
+fn wait_for_all(authority: &mut Node<'_>, slot: &HostSlot<'_>, relays: usize) -> io::Result<()> {
+    let at = SocketAddr::from((slot.ip, DIRECTORY));
     authority.wait("consensus with all relays", |_| {
-        let text = seat.host.run(|| Ok(consensus(at).unwrap_or_default()))?;
+        let text = slot.host.run(|| Ok(consensus(at).unwrap_or_default()))?;
         // In addition to the relays, the consensus lists the authority, which is on no circuit.
         let is_one = |line: &&str| line.contains(" Running") && !line.contains(" Authority");
         let running = text.lines().filter(|line| line.starts_with("s ")).filter(is_one);

@@ -67,10 +67,10 @@ impl Bench {
         let mut session = self.serve(unit.system, &stage)?;
         let (weights, words) = self.schedule(unit);
         let _splitter = stage.split(&self.splitter, session.port(), &words)?;
-        let (before, probe) = (stage.carried(), Probe::start());
+        let (before, probe) = (stage.traffic(), Probe::start());
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let arrived = session.transfer(&stage, self.limit, stop)?;
-        let carried = stage.carried().since(&before);
+        let carried = stage.traffic().since(&before);
         Ok(Measured {
             unit: unit.id(),
             system: unit.system,

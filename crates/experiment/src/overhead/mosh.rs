@@ -22,7 +22,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use super::super::Programs;
 use super::super::stage::{SERVER, Stage, command};
 use super::session::Session;
-use super::transfer::{Arrived, Limit, Meter};
+use super::transfer::{Arrival, Limit, Meter};
 
 /// Programs that measurements with Mosh need, each with the package that contains it.
 pub(super) const NEEDS: &[(&str, &str)] =
@@ -55,17 +55,17 @@ pub(super) fn serve<'a>(
     stage: &Stage,
     programs: &'a Programs,
 ) -> io::Result<Box<dyn Session + 'a>> {
-    let file = stage.crew.write("file", &text())?;
+    let file = stage.processes.write("file", &text())?;
     let mut server = command(programs, "mosh-server");
     server.args(["new", "-i", SERVER, "-p", &PORT.to_string(), "--", "sh", "-c", SHOW]);
     server.arg(file).envs(ENVIRONMENT);
-    let said = stage.crew.run(stage.server(), &mut server, b"")?.stdout;
-    let said = String::from_utf8_lossy(&said);
-    let connect = said.lines().find_map(|line| line.trim().strip_prefix("MOSH CONNECT "));
+    let output = stage.processes.run(stage.server(), &mut server, b"")?.stdout;
+    let output = String::from_utf8_lossy(&output);
+    let connect = output.lines().find_map(|line| line.trim().strip_prefix("MOSH CONNECT "));
     let key = connect.and_then(|rest| rest.split_whitespace().nth(1));
     let key = key
         .ok_or_else(|| {
-            io::Error::other(format!("mosh-server printed no port and key, but: {said}"))
+            io::Error::other(format!("mosh-server printed no port and key, but: {output}"))
         })?
         .to_owned();
     Ok(Box::new(Login { programs, key }))
@@ -76,13 +76,13 @@ impl Session for Login<'_> {
         PORT
     }
 
-    fn transfer(&mut self, stage: &Stage, limit: Limit, stop: &AtomicBool) -> io::Result<Arrived> {
+    fn transfer(&mut self, stage: &Stage, limit: Limit, stop: &AtomicBool) -> io::Result<Arrival> {
         let (mut terminal, inner) = terminal()?;
         let mut client = command(self.programs, "mosh-client");
         client.args(["127.0.0.1", &PORT.to_string()]).envs(ENVIRONMENT).env("MOSH_KEY", &self.key);
         client.stdin(Stdio::from(inner.try_clone()?)).stdout(Stdio::from(inner.try_clone()?));
         client.stderr(Stdio::from(inner));
-        let client_process = stage.crew.start(stage.client(), &mut client)?;
+        let client_process = stage.processes.start(stage.client(), &mut client)?;
         // After our copy is closed, only mosh-client keeps the inner end of the terminal open.
         drop(client);
         let begun = Instant::now();

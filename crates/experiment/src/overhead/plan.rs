@@ -10,7 +10,7 @@ use rand_chacha::rand_core::Rng;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::super::quic::Maker;
+use super::super::quic::QuicLibrary;
 use super::super::runner;
 use super::Limit;
 
@@ -118,23 +118,23 @@ impl System {
         match self {
             System::WireGuard => "wireguard",
             System::Mosh => "mosh",
-            System::QuicGo => Maker::QuicGo.name(),
-            System::Quinn => Maker::Quinn.name(),
-            System::S2n => Maker::S2n.name(),
-            System::Ngtcp2 => Maker::Ngtcp2.name(),
-            System::Aioquic => Maker::Aioquic.name(),
+            System::QuicGo => QuicLibrary::QuicGo.name(),
+            System::Quinn => QuicLibrary::Quinn.name(),
+            System::S2n => QuicLibrary::S2n.name(),
+            System::Ngtcp2 => QuicLibrary::Ngtcp2.name(),
+            System::Aioquic => QuicLibrary::Aioquic.name(),
         }
     }
 
     /// Returns the QUIC server to start; `None` for other protocols.
-    pub(super) fn maker(self) -> Option<Maker> {
+    pub(super) fn maker(self) -> Option<QuicLibrary> {
         match self {
             System::WireGuard | System::Mosh => None,
-            System::QuicGo => Some(Maker::QuicGo),
-            System::Quinn => Some(Maker::Quinn),
-            System::S2n => Some(Maker::S2n),
-            System::Ngtcp2 => Some(Maker::Ngtcp2),
-            System::Aioquic => Some(Maker::Aioquic),
+            System::QuicGo => Some(QuicLibrary::QuicGo),
+            System::Quinn => Some(QuicLibrary::Quinn),
+            System::S2n => Some(QuicLibrary::S2n),
+            System::Ngtcp2 => Some(QuicLibrary::Ngtcp2),
+            System::Aioquic => Some(QuicLibrary::Aioquic),
         }
     }
 

@@ -5,10 +5,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::AtomicBool;
 
 use super::super::Programs;
-use super::super::quic::{ClientReport, Maker, PORT, Server};
+use super::super::quic::{ClientReport, PORT, QuicLibrary, Server};
 use super::super::stage::Stage;
 use super::session::Session;
-use super::transfer::{Arrived, Limit};
+use super::transfer::{Arrival, Limit};
 
 /// Server name that the QUIC client requests; no server checks it.
 const NAME: &str = "localhost";
@@ -23,7 +23,7 @@ struct Serving<'a> {
 /// # Errors
 /// The server does not start.
 pub(super) fn serve<'a>(
-    maker: Maker,
+    maker: QuicLibrary,
     stage: &'a Stage,
     programs: &'a Programs,
     limit: Limit,
@@ -37,27 +37,27 @@ impl Session for Serving<'_> {
         PORT
     }
 
-    fn transfer(&mut self, stage: &Stage, limit: Limit, stop: &AtomicBool) -> io::Result<Arrived> {
+    fn transfer(&mut self, stage: &Stage, limit: Limit, stop: &AtomicBool) -> io::Result<Arrival> {
         let splitter = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT));
         let ask = (splitter, NAME);
-        let told = self.server.fetch((stage, self.programs), ask, limit.seconds, stop)?;
-        Ok(arrived(told, limit))
+        let report = self.server.fetch((stage, self.programs), ask, limit.seconds, stop)?;
+        Ok(arrived(report, limit))
     }
 }
 
 /// Converts the QUIC client's report into a result. A client that reaches the time limit is no
 /// error. If a transfer of fixed duration was interrupted, its duration is `limit.seconds`, so
 /// that the interruption lowers its goodput.
-fn arrived(told: ClientReport, limit: Limit) -> Arrived {
-    let early = told.seconds < limit.seconds * 0.98;
-    let whole = limit.bytes.is_some_and(|bytes| told.bytes >= bytes);
-    let broke = early && !told.error.is_empty() && !whole;
+fn arrived(report: ClientReport, limit: Limit) -> Arrival {
+    let early = report.seconds < limit.seconds * 0.98;
+    let whole = limit.bytes.is_some_and(|bytes| report.bytes >= bytes);
+    let broke = early && !report.error.is_empty() && !whole;
     let cut_short = broke && limit.bytes.is_none();
-    Arrived {
-        bytes: told.bytes,
-        seconds: if cut_short { limit.seconds } else { told.seconds },
-        longest_gap: told.longest_gap_s,
-        error: broke.then_some(told.error),
+    Arrival {
+        bytes: report.bytes,
+        seconds: if cut_short { limit.seconds } else { report.seconds },
+        longest_gap: report.longest_gap_s,
+        error: broke.then_some(report.error),
     }
 }
 
@@ -65,7 +65,7 @@ fn arrived(told: ClientReport, limit: Limit) -> Arrived {
 mod tests {
     use super::*;
 
-    fn told(bytes: u64, seconds: f64, error: &str) -> ClientReport {
+    fn report_of(bytes: u64, seconds: f64, error: &str) -> ClientReport {
         let error = error.to_owned();
         ClientReport { bytes, seconds, first_byte_s: 0.1, longest_gap_s: 0.5, error }
     }
@@ -73,13 +73,13 @@ mod tests {
     #[test]
     fn the_end_of_the_time_is_no_error_and_an_early_end_is() {
         let timed = Limit { seconds: 10.0, bytes: None };
-        let whole = arrived(told(1000, 10.001, "context deadline exceeded"), timed);
+        let whole = arrived(report_of(1000, 10.001, "context deadline exceeded"), timed);
         assert_eq!((whole.error, whole.seconds), (None, 10.001));
-        let broken = arrived(told(1000, 3.0, "the connection was closed"), timed);
+        let broken = arrived(report_of(1000, 3.0, "the connection was closed"), timed);
         assert_eq!((broken.error.is_some(), broken.seconds), (true, 10.0));
         let sized = Limit { seconds: 600.0, bytes: Some(1000) };
-        let whole = arrived(told(1000, 3.0, ""), sized);
+        let whole = arrived(report_of(1000, 3.0, ""), sized);
         assert_eq!((whole.error, whole.seconds), (None, 3.0));
-        assert!(arrived(told(999, 3.0, "reset"), sized).error.is_some());
+        assert!(arrived(report_of(999, 3.0, "reset"), sized).error.is_some());
     }
 }

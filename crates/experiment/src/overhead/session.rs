@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::AtomicBool;
 
 use super::super::stage::Stage;
-use super::transfer::{Arrived, Limit};
+use super::transfer::{Arrival, Limit};
 
 /// A running server, and the client that fetches from it through the splitter.
 pub(super) trait Session {
@@ -15,5 +15,5 @@ pub(super) trait Session {
     ///
     /// # Errors
     /// The transfer could not start.
-    fn transfer(&mut self, stage: &Stage, limit: Limit, stop: &AtomicBool) -> io::Result<Arrived>;
+    fn transfer(&mut self, stage: &Stage, limit: Limit, stop: &AtomicBool) -> io::Result<Arrival>;
 }

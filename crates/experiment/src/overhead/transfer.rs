@@ -33,7 +33,7 @@ impl Limit {
 
 /// Data of a transfer that arrived at the client.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Arrived {
+pub(super) struct Arrival {
     /// Bytes of content that arrived.
     pub(super) bytes: u64,
     /// Duration of the transfer in seconds.
@@ -52,14 +52,14 @@ pub(super) struct Meter<'a> {
     stop: &'a AtomicBool,
     begun: Instant,
     latest: Instant,
-    arrived: Arrived,
+    arrived: Arrival,
 }
 
 impl<'a> Meter<'a> {
     /// Starts to measure a transfer with this limit. The transfer also ends when `stop` is set.
     pub(super) fn start(limit: Limit, stop: &'a AtomicBool) -> Meter<'a> {
         let begun = Instant::now();
-        Meter { limit, stop, begun, latest: begun, arrived: Arrived::default() }
+        Meter { limit, stop, begun, latest: begun, arrived: Arrival::default() }
     }
 
     /// Records that `bytes` bytes have arrived in total so far.
@@ -82,19 +82,19 @@ impl<'a> Meter<'a> {
     /// Ends the measurement, and returns the data that arrived. If a transfer of fixed duration
     /// was interrupted, the full time of the limit counts as its duration, so that the
     /// interruption lowers its goodput.
-    pub(super) fn finish(mut self, error: Option<String>) -> Arrived {
+    pub(super) fn finish(mut self, error: Option<String>) -> Arrival {
         let now = Instant::now();
         self.gap(now);
-        let took = now.duration_since(self.begun).as_secs_f64();
+        let elapsed = now.duration_since(self.begun).as_secs_f64();
         let cut_short = error.is_some() && self.limit.bytes.is_none();
-        self.arrived.seconds = if cut_short { took.max(self.limit.seconds) } else { took };
+        self.arrived.seconds = if cut_short { elapsed.max(self.limit.seconds) } else { elapsed };
         self.arrived.error = error;
         self.arrived
     }
 
     /// Reads `from` a connection with a short read timeout until the transfer is over, and returns
     /// the data that arrived.
-    pub(super) fn drain(mut self, mut from: impl Read) -> Arrived {
+    pub(super) fn drain(mut self, mut from: impl Read) -> Arrival {
         let mut buffer = vec![0; 1 << 17];
         let mut total = 0;
         let mut error = None;

@@ -12,7 +12,7 @@ use super::super::Programs;
 use super::super::stage::Stage;
 use super::super::tunnel::{self, PORT, SERVER, Tunnel};
 use super::session::Session;
-use super::transfer::{Arrived, Limit, Meter};
+use super::transfer::{Arrival, Limit, Meter};
 
 pub(super) use super::super::tunnel::NEEDS;
 
@@ -36,7 +36,7 @@ impl Session for Tunnel<'_> {
         PORT
     }
 
-    fn transfer(&mut self, stage: &Stage, limit: Limit, stop: &AtomicBool) -> io::Result<Arrived> {
+    fn transfer(&mut self, stage: &Stage, limit: Limit, stop: &AtomicBool) -> io::Result<Arrival> {
         let address = SocketAddr::from((SERVER, TCP_PORT));
         let listener = stage.server().run(|| listen(address))?;
         let client = stage.client().run(|| connect(address))?;

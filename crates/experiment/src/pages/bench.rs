@@ -9,7 +9,7 @@ use super::super::together::Turns;
 use super::super::{Missing, Programs, tunnel};
 use super::setup::Setup;
 use super::test_bed::TestBed;
-use super::{Loaded, Settings, Unit, Web, browser, caddy};
+use super::{LoadResult, Settings, Unit, Web, browser, caddy};
 
 /// Scheduling priority (niceness) of browsers, tunnel and server. They have priority over other
 /// work of the machine, but not over the emulator's thread, which forwards the packets.
@@ -63,7 +63,7 @@ impl Bench {
     }
 
     /// Makes page loads one after another with one browser, until no loads are left.
-    pub fn work(&self, turns: &Turns<'_, Unit, Loaded>, stop: &AtomicBool) {
+    pub fn work(&self, turns: &Turns<'_, Unit, LoadResult>, stop: &AtomicBool) {
         // All programs inherit this niceness. Without privilege, the niceness does not change.
         let _ = rustix::process::setpriority_process(None, NICE);
         let mut fruitless = 0;
@@ -100,7 +100,11 @@ impl Bench {
     }
 
     /// Makes page loads on one emulated network until none is left or too many fail in a row.
-    fn inhabit(&self, turns: &Turns<'_, Unit, Loaded>, stop: &AtomicBool) -> io::Result<Departure> {
+    fn inhabit(
+        &self,
+        turns: &Turns<'_, Unit, LoadResult>,
+        stop: &AtomicBool,
+    ) -> io::Result<Departure> {
         let stage = TestBed::stage(&self.setup.settings)?;
         let test_bed = TestBed::open(&self.setup, &stage)?;
         let (mut good, mut failures, mut fresh) = (0, 0, false);

@@ -81,14 +81,14 @@ impl<'a> Browser<'a> {
         shell.args(OPTIONS).args(["--no-sandbox", &format!("--user-data-dir=/run/{profile}")]);
         shell.args(options).arg("about:blank").env("HOME", "/run").env("TMPDIR", "/run");
         shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut process = stage.crew.start(stage.client(), &mut shell)?;
+        let mut process = stage.processes.start(stage.client(), &mut shell)?;
         let pen = process.stdin.take().expect("the program's input and output are pipes");
         let out = process.stdout.take().expect("the program's input and output are pipes");
-        let (told, inbox) = mpsc::channel();
+        let (report, inbox) = mpsc::channel();
         thread::spawn(move || {
             for message in BufReader::new(out).split(0).map_while(Result::ok) {
                 let parsed = serde_json::from_slice(&message);
-                if parsed.is_ok_and(|message: Value| told.send(message).is_err()) {
+                if parsed.is_ok_and(|message: Value| report.send(message).is_err()) {
                     return;
                 }
             }
@@ -127,8 +127,8 @@ impl<'a> Browser<'a> {
     ) -> io::Result<(Visit, SystemTime)> {
         let (mut visit, begun, started) = (Visit::default(), Instant::now(), SystemTime::now());
         let limit = (begun, patience);
-        let told = self.call("Page.navigate", json!({"url": url}), &mut visit, limit, stop)?;
-        if let Some(why) = told["errorText"].as_str() {
+        let report = self.call("Page.navigate", json!({"url": url}), &mut visit, limit, stop)?;
+        if let Some(why) = report["errorText"].as_str() {
             return Err(io::Error::other(format!("the page cannot be opened: {why}")));
         }
         while !visit.is_complete(begun.elapsed()) {
@@ -137,7 +137,7 @@ impl<'a> Browser<'a> {
                     format!("the page had no load event within {} s", patience.as_secs_f64());
                 return Err(io::Error::other(message));
             }
-            if let Some(message) = self.hear(stop)? {
+            if let Some(message) = self.next_message(stop)? {
                 visit.take(begun.elapsed(), &message);
             }
         }
@@ -163,7 +163,7 @@ impl<'a> Browser<'a> {
         bytes.push(0);
         self.pen.write_all(&bytes).map_err(|e| gone(method, &e))?;
         while begun.elapsed() < patience {
-            match self.hear(stop)? {
+            match self.next_message(stop)? {
                 Some(answer) if answer["id"] == self.count => return result(method, answer),
                 Some(message) => visit.take(begun.elapsed(), &message),
                 None => {}
@@ -173,7 +173,7 @@ impl<'a> Browser<'a> {
     }
 
     /// Returns the next message of the browser; `None` if none arrives within [`GLANCE`].
-    fn hear(&mut self, stop: &AtomicBool) -> io::Result<Option<Value>> {
+    fn next_message(&mut self, stop: &AtomicBool) -> io::Result<Option<Value>> {
         if stop.load(Ordering::Relaxed) {
             return Err(io::Error::other("stopped"));
         }
@@ -192,7 +192,7 @@ impl Drop for Browser<'_> {
         let _ = self.process.kill();
         let _ = self.process.wait();
         let profile = &self.profile;
-        let _ = self.stage.crew.among_files(|run| std::fs::remove_dir_all(run.join(profile)));
+        let _ = self.stage.processes.among_files(|run| std::fs::remove_dir_all(run.join(profile)));
     }
 }
 

@@ -31,23 +31,23 @@ pub(super) fn serve<'a>(
     tunnel::add_addresses(stage, sites.iter().map(Site::address))?;
     let hosts: Vec<String> = sites.iter().map(Site::host).collect();
     let made = Certificates::new(&hosts).map_err(io::Error::other)?;
-    let key = stage.crew.write("key.pem", made.key.as_bytes())?;
+    let key = stage.processes.write("key.pem", made.key.as_bytes())?;
     let mut files = Vec::new();
     for (number, chain) in made.chains.iter().enumerate() {
-        let chain = stage.crew.write(&format!("{number}.pem"), chain.as_bytes())?;
+        let chain = stage.processes.write(&format!("{number}.pem"), chain.as_bytes())?;
         files.push(json!({"certificate": chain, "key": key}));
     }
-    stage.crew.among_files(|run| {
+    stage.processes.among_files(|run| {
         std::fs::create_dir(run.join("web"))?;
         let mut all = hosts.iter().zip(sites);
         all.try_for_each(|(host, site)| symlink(web.join(&site.name), run.join("web").join(host)))
     })?;
     let config = config(sites, &files).to_string();
-    let config = stage.crew.write("caddy.json", config.as_bytes())?;
+    let config = stage.processes.write("caddy.json", config.as_bytes())?;
     let mut caddy: Command = command(programs, "caddy");
     caddy.args(["run", "--config"]).arg(config).env("HOME", "/run");
     caddy.env("XDG_DATA_HOME", "/run/caddy").env("XDG_CONFIG_HOME", "/run/caddy");
-    let mut caddy = stage.crew.start(stage.server(), &mut caddy)?;
+    let mut caddy = stage.processes.start(stage.server(), &mut caddy)?;
     stage.wait_bound("caddy", &mut caddy, 443)?;
     // Caddy opens its addresses in order. Once the last one is open, all are open.
     let last = SocketAddr::from((tunnel::SERVER, 443));

@@ -9,7 +9,7 @@ use super::{Mode, RTTS};
 
 /// Result of one attempt at a page load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Loaded {
+pub struct LoadResult {
     /// Name of the page load in the plan.
     pub unit: String,
     /// Name of the site, which is also the label of the page load in the traces.
@@ -33,7 +33,8 @@ pub struct Loaded {
     /// Time from the first request to the page's load event, in seconds by the browser's clock.
     pub seconds: f64,
     /// Duration of the whole attempt in seconds, including the browser's start.
-    pub took: f64,
+    #[serde(rename = "took")]
+    pub elapsed: f64,
     /// Number of requests that the browser sent to servers.
     pub requests: u32,
     /// Number of failed requests that fail in every load of the page because of its content, such
@@ -55,19 +56,19 @@ pub struct Loaded {
     pub machine: Disturbance,
 }
 
-impl Record for Loaded {
+impl Record for LoadResult {
     fn unit(&self) -> &str {
         &self.unit
     }
 }
 
-impl Attempt for Loaded {
+impl Attempt for LoadResult {
     fn failed(&self) -> Option<&str> {
         (!self.error.is_empty()).then_some(self.error.as_str())
     }
 }
 
-impl Loaded {
+impl LoadResult {
     /// Returns the file name of the page load's trace in the directory of traces.
     pub fn trace(&self) -> String {
         format!("{}.parquet", self.unit.replace('/', "~"))
@@ -92,9 +93,9 @@ impl Loaded {
 
 /// Returns the columns of the table of all attempts (`docs/formats.md`). One column has the number
 /// of the page load in the traces, or -1 for a failed attempt.
-pub fn columns(records: &[Loaded]) -> Vec<Column> {
+pub fn columns(records: &[LoadResult]) -> Vec<Column> {
     let rows = Rows(records);
-    let number = |(at, r): (usize, &Loaded)| if r.error.is_empty() { at as i64 } else { -1 };
+    let number = |(at, r): (usize, &LoadResult)| if r.error.is_empty() { at as i64 } else { -1 };
     let numbers = records.iter().enumerate().map(number).collect();
     let mut columns = vec![
         ("load".to_owned(), Values::Long(numbers)),
@@ -110,14 +111,14 @@ pub fn columns(records: &[Loaded]) -> Vec<Column> {
         rows.text("http", |r| r.http.clone()),
         rows.double("started", |r| r.started),
         rows.double("seconds", |r| r.seconds),
-        rows.double("took", |r| r.took),
+        rows.double("took", |r| r.elapsed),
         rows.int("requests", |r| r.requests),
         rows.int("refused", |r| r.refused),
         rows.int("browsers", |r| r.browsers),
         rows.text("error", |r| r.error.clone()),
     ];
     columns.extend(rows.machine("load_average", |r| r.machine));
-    type Counts = fn(&Loaded) -> &Vec<u64>;
+    type Counts = fn(&LoadResult) -> &Vec<u64>;
     let counts: [(&str, Counts); 4] = [
         ("up_packets", |r| &r.up_packets),
         ("up", |r| &r.up),
@@ -126,7 +127,7 @@ pub fn columns(records: &[Loaded]) -> Vec<Column> {
     ];
     for path in 0..RTTS.len() {
         for (name, of) in counts {
-            let bytes = |r: &Loaded| of(r).get(path).copied().unwrap_or(0);
+            let bytes = |r: &LoadResult| of(r).get(path).copied().unwrap_or(0);
             columns.push(rows.long(&format!("p{path}_{name}"), bytes));
         }
     }
@@ -137,9 +138,9 @@ pub fn columns(records: &[Loaded]) -> Vec<Column> {
 pub(super) mod tests {
     use super::*;
 
-    pub(in super::super) fn loaded(mode: Mode, site: &str, repetition: u32) -> Loaded {
+    pub(in super::super) fn loaded(mode: Mode, site: &str, repetition: u32) -> LoadResult {
         let paths = mode.paths();
-        Loaded {
+        LoadResult {
             unit: format!("{}/{site}/{repetition}", mode.name()),
             site: site.to_owned(),
             page: format!("https://{site}.example/"),
@@ -151,7 +152,7 @@ pub(super) mod tests {
             http: "h3".to_owned(),
             started: 1.7e9,
             seconds: 0.5,
-            took: 4.0,
+            elapsed: 4.0,
             requests: 7,
             refused: 1,
             up_packets: vec![10; paths],
@@ -166,7 +167,7 @@ pub(super) mod tests {
 
     #[test]
     fn all_columns_are_of_one_length_and_can_be_written() {
-        let failed = Loaded { error: "no".to_owned(), ..loaded(Mode::Split, "a", 0) };
+        let failed = LoadResult { error: "no".to_owned(), ..loaded(Mode::Split, "a", 0) };
         let columns = columns(&[failed, loaded(Mode::Undefended, "b", 1)]);
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("loads.parquet");

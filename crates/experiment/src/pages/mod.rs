@@ -19,7 +19,7 @@
 //! * [`Web`]: the sites, in the layout of `scripts/web`;
 //! * [`Settings`] and [`plan`]: the loads and their order;
 //! * [`Bench`]: executes the loads, with a given number of browsers at once;
-//! * [`Loaded`]: the result of a load; [`Set`]: all loads as two traces and a table;
+//! * [`LoadResult`]: the result of a load; [`Set`]: all loads as two traces and a table;
 //! * [`summary`]: all results together.
 
 mod bench;
@@ -37,7 +37,7 @@ mod visit;
 mod web;
 
 pub use bench::Bench;
-pub use loaded::{Loaded, columns};
+pub use loaded::{LoadResult, columns};
 pub use plan::{Http, Mode, Settings, Unit, plan};
 pub use set::{Set, SetError};
 pub use web::{Site, Web, WebError};

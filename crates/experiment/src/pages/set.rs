@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::super::together::Attempt as _;
-use super::{Loaded, Mode, test_bed};
+use super::{LoadResult, Mode, test_bed};
 use anabranch_capture::{Row, Trace, TraceFacts, TraceWriter};
 
 /// Source of the data set: the traces of single page loads, and the records of all attempts.
@@ -17,7 +17,7 @@ pub struct Set<'a> {
     pub traces: &'a Path,
     /// All attempts in the order of the journal, the file of the experiment's results. The index
     /// of an attempt in this list is the number of the page load in the data set.
-    pub records: &'a [Loaded],
+    pub records: &'a [LoadResult],
     /// Seed of the experiment, which is stored in the data set.
     pub seed: u64,
 }
@@ -60,12 +60,12 @@ impl Set<'_> {
 
     /// Returns the metadata of the data set: the metadata of the trace of `load`, with the seed of
     /// the experiment. The start time is left out, because each page load has its own.
-    fn facts(&self, load: &Loaded) -> Result<TraceFacts, SetError> {
+    fn facts(&self, load: &LoadResult) -> Result<TraceFacts, SetError> {
         let (trace, _) = self.open(load)?;
         Ok(TraceFacts { start: None, seed: Some(self.seed), ..trace.facts().clone() })
     }
 
-    fn open(&self, load: &Loaded) -> Result<(Trace, PathBuf), SetError> {
+    fn open(&self, load: &LoadResult) -> Result<(Trace, PathBuf), SetError> {
         let file = self.traces.join(load.trace());
         match Trace::open(&file) {
             Ok(trace) => Ok((trace, file)),
@@ -73,7 +73,7 @@ impl Set<'_> {
         }
     }
 
-    fn copy(&self, number: i64, load: &Loaded, to: &mut TraceWriter) -> Result<(), SetError> {
+    fn copy(&self, number: i64, load: &LoadResult, to: &mut TraceWriter) -> Result<(), SetError> {
         let (trace, file) = self.open(load)?;
         let wrong = |why: &dyn fmt::Display| SetError { file: file.clone(), why: why.to_string() };
         let started: SystemTime = UNIX_EPOCH + Duration::from_secs_f64(load.started);
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     /// Writes a trace that begins two seconds before the page is opened.
-    fn trace(folder: &Path, load: &Loaded) {
+    fn trace(folder: &Path, load: &LoadResult) {
         let start = UNIX_EPOCH + Duration::from_secs_f64(load.started - 2.0);
         let paths = (0..load.mode.paths()).map(|n| format!("p{n}")).collect();
         let facts = TraceFacts { paths, start: Some(start), ..TraceFacts::default() };
@@ -119,9 +119,9 @@ mod tests {
     #[test]
     fn good_loads_become_one_trace_with_their_labels_and_their_own_time() {
         let folder = tempfile::tempdir().unwrap();
-        let failed = Loaded { error: "no".into(), attempt: 1, ..loaded(Mode::Split, "a", 0) };
-        let again = Loaded { attempt: 2, ..loaded(Mode::Split, "a", 0) };
-        let other = Loaded { monitored: false, ..loaded(Mode::Split, "b", 0) };
+        let failed = LoadResult { error: "no".into(), attempt: 1, ..loaded(Mode::Split, "a", 0) };
+        let again = LoadResult { attempt: 2, ..loaded(Mode::Split, "a", 0) };
+        let other = LoadResult { monitored: false, ..loaded(Mode::Split, "b", 0) };
         let records = [failed, again, loaded(Mode::Undefended, "a", 0), other];
         records.iter().for_each(|load| trace(folder.path(), load));
         let set = Set { traces: folder.path(), records: &records, seed: 7 };

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::super::{Programs, runner};
-use super::{Loaded, Settings, Unit, Web};
+use super::{LoadResult, Settings, Unit, Web};
 
 /// Data that all page loads share: programs, sites and settings.
 #[derive(Debug)]
@@ -20,8 +20,8 @@ pub(super) struct Setup {
 
 impl Setup {
     /// Returns a record without results for an attempt at the page load `unit`.
-    pub(super) fn blank(&self, unit: &Unit, attempt: u32) -> Loaded {
-        Loaded {
+    pub(super) fn blank(&self, unit: &Unit, attempt: u32) -> LoadResult {
+        LoadResult {
             unit: runner::Unit::id(unit),
             site: unit.site.name.clone(),
             page: unit.site.url(),
@@ -33,7 +33,7 @@ impl Setup {
             http: if self.settings.is_http3(&unit.site) { "h3" } else { "h2" }.to_owned(),
             started: 0.0,
             seconds: 0.0,
-            took: 0.0,
+            elapsed: 0.0,
             requests: 0,
             refused: 0,
             up_packets: Vec::new(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::together::Attempt as _;
 use super::super::{Spread, quartiles};
-use super::{Loaded, Mode};
+use super::{LoadResult, Mode};
 
 /// Minimum share of the bytes to the client that one path carries in a nearly unsplit page load.
 pub const NEARLY_ALL: f64 = 0.95;
@@ -64,12 +64,12 @@ pub struct Evenness {
 }
 
 /// Returns the results of all pages: monitored pages first, then by name.
-pub fn pages(records: &[Loaded]) -> Vec<Page> {
-    let mut by_site: BTreeMap<(bool, &str), Vec<&Loaded>> = BTreeMap::new();
+pub fn pages(records: &[LoadResult]) -> Vec<Page> {
+    let mut by_site: BTreeMap<(bool, &str), Vec<&LoadResult>> = BTreeMap::new();
     for load in records {
         by_site.entry((!load.monitored, &load.site)).or_default().push(load);
     }
-    let page = |((other, site), loads): ((bool, &str), Vec<&Loaded>)| Page {
+    let page = |((other, site), loads): ((bool, &str), Vec<&LoadResult>)| Page {
         site: site.to_owned(),
         monitored: !other,
         http: loads.first().map(|load| load.http.clone()).unwrap_or_default(),
@@ -80,7 +80,7 @@ pub fn pages(records: &[Loaded]) -> Vec<Page> {
 }
 
 /// Counts the page loads by their result.
-pub fn counts(records: &[Loaded]) -> Counts {
+pub fn counts(records: &[LoadResult]) -> Counts {
     let mut open = std::collections::BTreeSet::new();
     let mut counts = Counts::default();
     for load in records.iter().filter(|load| load.failed().is_some()) {
@@ -97,8 +97,8 @@ pub fn counts(records: &[Loaded]) -> Counts {
 
 /// Returns how single page loads are distributed over the paths; `None` without a successful split
 /// page load.
-pub fn evenness(records: &[Loaded]) -> Option<Evenness> {
-    let largest: Vec<f64> = split(records).map(Loaded::largest_share).collect();
+pub fn evenness(records: &[LoadResult]) -> Option<Evenness> {
+    let largest: Vec<f64> = split(records).map(LoadResult::largest_share).collect();
     let by = |paths| split(records).filter(|load| load.used() == paths).count();
     Some(Evenness {
         by_paths: (1..=Mode::Split.paths()).map(by).collect(),
@@ -109,7 +109,7 @@ pub fn evenness(records: &[Loaded]) -> Option<Evenness> {
 }
 
 /// Returns each path's share of the bytes to the client, over all successful split page loads.
-pub fn shares(records: &[Loaded]) -> Vec<f64> {
+pub fn shares(records: &[LoadResult]) -> Vec<f64> {
     let mut sums = vec![0u64; Mode::Split.paths()];
     for load in split(records) {
         sums.iter_mut().zip(&load.down).for_each(|(sum, bytes)| *sum += bytes);
@@ -118,14 +118,14 @@ pub fn shares(records: &[Loaded]) -> Vec<f64> {
     sums.into_iter().map(|sum| sum as f64 / whole.max(1) as f64).collect()
 }
 
-fn split(records: &[Loaded]) -> impl Iterator<Item = &Loaded> {
+fn split(records: &[LoadResult]) -> impl Iterator<Item = &LoadResult> {
     records.iter().filter(|load| load.mode == Mode::Split && load.failed().is_none())
 }
 
-fn cell(loads: &[&Loaded], mode: Mode) -> Option<Cell> {
+fn cell(loads: &[&LoadResult], mode: Mode) -> Option<Cell> {
     let good: Vec<_> =
         loads.iter().filter(|load| load.mode == mode && load.failed().is_none()).collect();
-    let of = |value: fn(&Loaded) -> f64| Spread::of(good.iter().map(|load| value(load)));
+    let of = |value: fn(&LoadResult) -> f64| Spread::of(good.iter().map(|load| value(load)));
     Some(Cell {
         seconds: of(|load| load.seconds)?,
         bytes: of(|load| load.bytes() as f64)?,
@@ -138,14 +138,14 @@ mod tests {
     use super::super::loaded::tests::loaded;
     use super::*;
 
-    fn records() -> Vec<Loaded> {
+    fn records() -> Vec<LoadResult> {
         vec![
-            Loaded { error: "no".into(), ..loaded(Mode::Split, "b", 0) },
-            Loaded { attempt: 2, ..loaded(Mode::Split, "b", 0) },
-            Loaded { seconds: 1.5, down: vec![40_000, 0, 0], ..loaded(Mode::Split, "b", 1) },
+            LoadResult { error: "no".into(), ..loaded(Mode::Split, "b", 0) },
+            LoadResult { attempt: 2, ..loaded(Mode::Split, "b", 0) },
+            LoadResult { seconds: 1.5, down: vec![40_000, 0, 0], ..loaded(Mode::Split, "b", 1) },
             loaded(Mode::Undefended, "b", 0),
-            Loaded { monitored: false, ..loaded(Mode::Undefended, "a", 0) },
-            Loaded { error: "no".into(), ..loaded(Mode::Undefended, "c", 0) },
+            LoadResult { monitored: false, ..loaded(Mode::Undefended, "a", 0) },
+            LoadResult { error: "no".into(), ..loaded(Mode::Undefended, "c", 0) },
         ]
     }
 
@@ -169,8 +169,9 @@ mod tests {
 
     #[test]
     fn loads_that_nearly_one_path_carries_are_told() {
-        let down = |bytes: [u64; 3]| Loaded { down: bytes.to_vec(), ..loaded(Mode::Split, "a", 0) };
-        let failed = Loaded { error: "no".into(), ..down([1, 0, 0]) };
+        let down =
+            |bytes: [u64; 3]| LoadResult { down: bytes.to_vec(), ..loaded(Mode::Split, "a", 0) };
+        let failed = LoadResult { error: "no".into(), ..down([1, 0, 0]) };
         let undefended = loaded(Mode::Undefended, "a", 0);
         let split = [down([0, 10, 0]), down([40, 60, 0]), down([96, 2, 2]), down([50, 30, 20])];
         let seen = evenness(&[&split[..], &[failed, undefended.clone()]].concat()).unwrap();

@@ -17,7 +17,7 @@ use super::browser::Browser;
 use super::caddy;
 use super::circuits::Circuits;
 use super::far_end::{self, FarEnd};
-use super::loaded::Loaded;
+use super::loaded::LoadResult;
 use super::setup::Setup;
 use super::visit::Visit;
 use super::{Mode, RTTS, Settings, Unit, Web};
@@ -47,7 +47,7 @@ pub(super) struct TestBed<'a> {
 
 /// Traffic of one page load, as counted in its trace.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Carried {
+pub(super) struct LoadTraffic {
     pub(super) up: Vec<u64>,
     pub(super) down: Vec<u64>,
     pub(super) up_packets: Vec<u64>,
@@ -83,17 +83,22 @@ impl<'a> TestBed<'a> {
 
     /// Makes one page load, and returns its record. If the load fails, the record contains the
     /// failure. If `stop` is set, the load ends soon, and its record is useless.
-    pub(super) fn load(&self, unit: &Unit, attempt: u32, stop: &AtomicBool) -> Loaded {
+    pub(super) fn load(&self, unit: &Unit, attempt: u32, stop: &AtomicBool) -> LoadResult {
         let begun = Instant::now();
         let mut loaded = self.setup.blank(unit, attempt);
         if let Err(error) = self.try_to_load(unit, &mut loaded, stop) {
             loaded.error = error.to_string();
         }
-        loaded.took = begun.elapsed().as_secs_f64();
+        loaded.elapsed = begun.elapsed().as_secs_f64();
         loaded
     }
 
-    fn try_to_load(&self, unit: &Unit, loaded: &mut Loaded, stop: &AtomicBool) -> io::Result<()> {
+    fn try_to_load(
+        &self,
+        unit: &Unit,
+        loaded: &mut LoadResult,
+        stop: &AtomicBool,
+    ) -> io::Result<()> {
         let options = options(unit, &self.pin, loaded.http == "h3");
         let profile = format!("profile-{}", unit.site.number);
         let programs = &self.setup.programs;
@@ -113,7 +118,7 @@ impl<'a> TestBed<'a> {
         if let Some(fault) = visit.fault(&loaded.http) {
             return Err(io::Error::other(fault));
         }
-        loaded.count(&carried(&trace, started, unit.mode.paths())?)
+        loaded.count(&traffic(&trace, started, unit.mode.paths())?)
     }
 
     fn split(&self, mode: Mode, seed: u64, trace: &Path) -> io::Result<GroupProcess<'a>> {
@@ -151,9 +156,9 @@ impl<'a> TestBed<'a> {
     }
 }
 
-impl Loaded {
-    fn count(&mut self, carried: &Carried) -> io::Result<()> {
-        let Carried { up, down, up_packets, down_packets } = carried.clone();
+impl LoadResult {
+    fn count(&mut self, carried: &LoadTraffic) -> io::Result<()> {
+        let LoadTraffic { up, down, up_packets, down_packets } = carried.clone();
         if down.iter().sum::<u64>() == 0 {
             return Err(io::Error::other("the trace has no packet of the page"));
         }
@@ -178,7 +183,7 @@ fn options(unit: &Unit, pin: &str, http3: bool) -> Vec<String> {
     ]
 }
 
-fn note(loaded: &mut Loaded, visit: &Visit, started: SystemTime, machine: Disturbance) {
+fn note(loaded: &mut LoadResult, visit: &Visit, started: SystemTime, machine: Disturbance) {
     loaded.started = started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     loaded.seconds = visit.seconds.unwrap_or(0.0);
     (loaded.requests, loaded.refused) = (visit.requests, visit.refused);
@@ -197,9 +202,11 @@ fn end(mut splitter: GroupProcess<'_>) -> io::Result<()> {
         match splitter.try_wait()? {
             Some(status) if status.success() => return Ok(()),
             Some(status) => {
-                let said = splitter.finish()?.stderr;
-                let said = String::from_utf8_lossy(&said).trim().to_owned();
-                return Err(io::Error::other(format!("the splitter exited with {status}: {said}")));
+                let output = splitter.finish()?.stderr;
+                let output = String::from_utf8_lossy(&output).trim().to_owned();
+                return Err(io::Error::other(format!(
+                    "the splitter exited with {status}: {output}"
+                )));
             }
             None => thread::sleep(Duration::from_millis(10)),
         }
@@ -208,11 +215,11 @@ fn end(mut splitter: GroupProcess<'_>) -> io::Result<()> {
 }
 
 /// Reads the traffic since `started` from the file `trace`, for `paths` paths.
-fn carried(trace: &Path, started: SystemTime, paths: usize) -> io::Result<Carried> {
+fn traffic(trace: &Path, started: SystemTime, paths: usize) -> io::Result<LoadTraffic> {
     let trace = Trace::open(trace).map_err(io::Error::other)?;
     let offset = since(&trace, started)?;
     let none = vec![0; paths];
-    let mut sums = Carried {
+    let mut sums = LoadTraffic {
         up: none.clone(),
         down: none.clone(),
         up_packets: none.clone(),

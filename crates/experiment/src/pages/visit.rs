@@ -140,25 +140,25 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    fn told(method: &str, params: Value) -> Value {
+    fn browser_message(method: &str, params: Value) -> Value {
         json!({"method": method, "params": params})
     }
 
     fn asked(id: &str, url: &str) -> Value {
         let params = json!({"requestId": id, "timestamp": 7.0, "request": {"url": url}});
-        told("Network.requestWillBeSent", params)
+        browser_message("Network.requestWillBeSent", params)
     }
 
     fn document(status: i64) -> Value {
         let response = json!({"url": "https://a/", "status": status, "protocol": "h3"});
-        told(
+        browser_message(
             "Network.responseReceived",
             json!({"requestId": "1", "type": "Document", "response": response}),
         )
     }
 
     fn finished(id: &str) -> Value {
-        told("Network.loadingFinished", json!({"requestId": id}))
+        browser_message("Network.loadingFinished", json!({"requestId": id}))
     }
 
     fn page() -> Visit {
@@ -167,7 +167,7 @@ mod tests {
         visit.take(2 * MS, &document(200));
         visit.take(3 * MS, &asked("2", "https://a/x.js"));
         visit.take(4 * MS, &finished("1"));
-        visit.take(5 * MS, &told("Page.loadEventFired", json!({"timestamp": 7.25})));
+        visit.take(5 * MS, &browser_message("Page.loadEventFired", json!({"timestamp": 7.25})));
         visit
     }
 
@@ -194,13 +194,14 @@ mod tests {
     #[test]
     fn third_parties_are_the_pages_own_and_a_broken_connection_is_not() {
         let mut visit = page();
-        let failed =
-            |why: &str| told("Network.loadingFailed", json!({"requestId": "2", "errorText": why}));
+        let failed = |why: &str| {
+            browser_message("Network.loadingFailed", json!({"requestId": "2", "errorText": why}))
+        };
         visit.take(6 * MS, &failed("net::ERR_NAME_NOT_RESOLVED"));
         assert_eq!((visit.refused, visit.fault("h3")), (1, None));
         let mut visit = page();
         let blocked = json!({"requestId": "2", "errorText": "", "blockedReason": "mixed-content"});
-        visit.take(6 * MS, &told("Network.loadingFailed", blocked));
+        visit.take(6 * MS, &browser_message("Network.loadingFailed", blocked));
         assert_eq!((visit.refused, visit.fault("h3")), (1, None), "http in a page by https");
         let mut visit = page();
         visit.take(6 * MS, &failed("net::ERR_QUIC_PROTOCOL_ERROR"));

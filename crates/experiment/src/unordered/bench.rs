@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::super::machine::Cores;
 use super::super::onions::fetch::Server;
 use super::super::onions::{
-    Makers, Node, ONION, OnionNetwork, RelaySeat, SOCKS, Seat, TOR, WEB_PORT,
+    HostSlot, Node, ONION, OnionNetwork, RelaySlot, SOCKS, TOR, TestPrograms, WEB_PORT,
 };
 use super::super::runner::Unit as _;
 use super::super::stage::Stage;
@@ -106,19 +106,19 @@ impl Bench {
         let stage = place::build(unit.line, unit.seed(self.settings.seed), last)?;
         let stock = unit.arm == Arm::Stock;
         let tor = if stock { self.programs.path(TOR.0) } else { PathBuf::new() };
-        let makers = Makers { stage: &stage, anabranch: &self.anabranch, tor: &tor };
+        let makers = TestPrograms { stage: &stage, anabranch: &self.anabranch, tor: &tor };
         let words = Role::RELAYS.map(|role| words_of(unit, role));
         let words = words.each_ref().map(|words| words.iter().map(|word| &**word).collect());
         let relays: Vec<_> = Role::RELAYS
             .into_iter()
             .zip(&words)
-            .map(|(role, words): (Role, &Vec<&str>)| RelaySeat {
-                seat: role.seat(&stage),
+            .map(|(role, words): (Role, &Vec<&str>)| RelaySlot {
+                slot: role.slot(&stage),
                 is_exit: role == Role::Exit,
                 words,
             })
             .collect();
-        let authority = Role::Authority.seat(&stage);
+        let authority = Role::Authority.slot(&stage);
         let mut network = OnionNetwork::start(makers, &authority, &relays, stock)?;
         let server = stage.host("exit").run(|| Server::start(WEB, WEB_PORT))?;
         let proxy = SocketAddr::from((Ipv4Addr::LOCALHOST, SOCKS));
@@ -177,13 +177,14 @@ fn start_client<'a>(
     stock: bool,
     proxy: SocketAddr,
 ) -> io::Result<Node<'a>> {
-    let seat = Seat { name: "client".to_owned(), ip: Ipv4Addr::LOCALHOST, host: stage.client() };
+    let slot =
+        HostSlot { name: "client".to_owned(), ip: Ipv4Addr::LOCALHOST, host: stage.client() };
     let pins = <[String; 3]>::try_from(network.fingerprints.clone());
     let pins = pins.map_err(|_| io::Error::other("there are three relays"))?;
     let rules = format!("SocksPort {proxy}\n{STOCK_RULES}");
     let mut client = match stock {
-        true => network.stock_client(&seat, &rules)?,
-        false => network.our_client(&seat, proxy, &pins, &["--legs", "1"])?,
+        true => network.stock_client(&slot, &rules)?,
+        false => network.our_client(&slot, proxy, &pins, &["--legs", "1"])?,
     };
     network.wait_ready(&mut client, &pins, &rules)?;
     Ok(client)
@@ -220,7 +221,7 @@ fn early_records(network: &OnionNetwork<'_>, arm: Arm) -> io::Result<u64> {
     std::thread::sleep(COUNTING);
     if arm == Arm::Quic {
         let numbers = network.relays.iter().map(|relay| relay.event("numbers").unwrap_or_default());
-        return match numbers.map(|told| told["quic"]["circuits"].as_u64()).min() {
+        return match numbers.map(|report| report["quic"]["circuits"].as_u64()).min() {
             Some(Some(1..)) => Ok(0),
             _ => Err(io::Error::other("no circuit uses a QUIC link")),
         };
@@ -256,13 +257,13 @@ fn must_go_apart(network: &OnionNetwork<'_>, arm: Arm, downloads: u32) -> io::Re
         Arm::PerCircuit => number("per_circuit", "links") >= u64::from(downloads.min(LINKS)),
         _ => number("mptcp", "subflows") > number("mptcp", "links"),
     };
-    let told = || {
+    let to_error = || {
         format!(
             "the middle relay did not open the links that this variant measures; its counters: \
              {numbers}"
         )
     };
-    if is_so { Ok(()) } else { Err(io::Error::other(told())) }
+    if is_so { Ok(()) } else { Err(io::Error::other(to_error())) }
 }
 
 /// Calls `work` for `unit`, and records its duration and the machine's load by other work.

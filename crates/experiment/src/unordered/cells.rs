@@ -42,50 +42,50 @@ pub(super) fn carry(
         ));
     }
     let (wanted, between) = (CELL_RATE * seconds, Duration::from_secs(1) / CELL_RATE);
-    let came = pair.carry(1, (wanted, between), PATIENCE, stop)?;
-    let delays =
-        delays(&came, wanted).ok_or_else(|| io::Error::other("no cell arrived over the link"))?;
+    let received = pair.carry(1, (wanted, between), PATIENCE, stop)?;
+    let delays = delays(&received, wanted)
+        .ok_or_else(|| io::Error::other("no cell arrived over the link"))?;
     Ok((delays, pair.early_counts(0).opened))
 }
 
 /// Summarises the delays of the cells that arrived, by cell number; `None` if no cell arrived.
 /// `wanted` is the number of cells to send.
-fn delays(came: &BTreeMap<u32, link_pair::CellDelays>, wanted: u32) -> Option<CellDelays> {
+fn delays(received: &BTreeMap<u32, link_pair::CellDelays>, wanted: u32) -> Option<CellDelays> {
     let of = |time: fn(&link_pair::CellDelays) -> Duration| {
-        Delays::of(came.values().map(|cell| time(cell).as_secs_f64()).collect())
+        Delays::of(received.values().map(|cell| time(cell).as_secs_f64()).collect())
     };
-    let early = came.values().filter(|cell| cell.in_order > cell.came + EARLY).count();
+    let early = received.values().filter(|cell| cell.in_order > cell.received + EARLY).count();
     Some(CellDelays {
         wanted,
-        came: came.len() as u32,
-        early: early as f64 / came.len().max(1) as f64,
+        received: received.len() as u32,
+        early: early as f64 / received.len().max(1) as f64,
         in_order: of(|cell| cell.in_order)?,
-        by_circuit: Delays::of(by_circuit(came))?,
-        unordered: of(|cell| cell.came)?,
+        by_circuit: Delays::of(by_circuit(received))?,
+        unordered: of(|cell| cell.received)?,
     })
 }
 
 /// Returns the delays in seconds that the cells would have if only the order within each circuit
 /// were kept. Cells are sent at a steady rate, so the sending time of a cell follows from its
 /// number.
-fn by_circuit(came: &BTreeMap<u32, link_pair::CellDelays>) -> Vec<f64> {
+fn by_circuit(received: &BTreeMap<u32, link_pair::CellDelays>) -> Vec<f64> {
     let mut turns = [0.0_f64; CELL_CIRCUITS as usize];
     let delay = |(number, cell): (&u32, &link_pair::CellDelays)| {
         let sent = f64::from(*number) / f64::from(CELL_RATE);
         let turn = &mut turns[(number % CELL_CIRCUITS) as usize];
-        *turn = turn.max(sent + cell.came.as_secs_f64());
+        *turn = turn.max(sent + cell.received.as_secs_f64());
         *turn - sent
     };
-    came.iter().map(delay).collect()
+    received.iter().map(delay).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn cell(came: u64, in_order: u64) -> link_pair::CellDelays {
-        let [came, in_order] = [came, in_order].map(Duration::from_millis);
-        link_pair::CellDelays { came, in_order }
+    fn cell(received: u64, in_order: u64) -> link_pair::CellDelays {
+        let [received, in_order] = [received, in_order].map(Duration::from_millis);
+        link_pair::CellDelays { received, in_order }
     }
 
     #[test]
@@ -95,10 +95,10 @@ mod tests {
             0 => (0, cell(250, 250)),
             number => (number, cell(50, 250 - 5 * u64::from(number))),
         });
-        let came: BTreeMap<_, _> = all.collect();
-        let delays = delays(&came, 21).unwrap();
-        assert_eq!((delays.wanted, delays.came, delays.early), (21, 20, 0.95));
-        let by_circuit = by_circuit(&came);
+        let received: BTreeMap<_, _> = all.collect();
+        let delays = delays(&received, 21).unwrap();
+        assert_eq!((delays.wanted, delays.received, delays.early), (21, 20, 0.95));
+        let by_circuit = by_circuit(&received);
         assert!((by_circuit[10] - 0.2).abs() < 1e-9, "{by_circuit:?}");
         let waited = by_circuit.iter().filter(|delay| **delay > 0.051).count();
         assert_eq!(waited, 2, "{by_circuit:?}");

@@ -34,7 +34,7 @@ pub enum Answer {
 
 /// A claim about one kind of emulated line, with the measured value and the result.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Judged {
+pub struct JudgedClaim {
     /// The claim of the FOCI 2013 paper.
     pub claim: Claim,
     /// Properties of the emulated network line: loss, delay variation and congestion control.
@@ -104,7 +104,7 @@ fn ratio(unordered: &Measured, ordered: &Measured, some: impl Fn(&[f64]) -> &[f6
 /// Judges all claims for all kinds of emulated lines that were measured both with unordered and
 /// with ordered links.
 #[must_use]
-pub fn judge(records: &[Measured]) -> Vec<Judged> {
+pub fn judge(records: &[Measured]) -> Vec<JudgedClaim> {
     let mut lines: Vec<Line> = records.iter().map(|record| record.line).collect();
     lines.sort_unstable();
     lines.dedup();
@@ -117,7 +117,7 @@ pub fn judge(records: &[Measured]) -> Vec<Judged> {
         });
         let rounds: Vec<f64> = pairs.filter_map(|(one, other)| claim.of(one, other)).collect();
         let found = Median::of(&rounds)?;
-        Some(Judged { claim, line, found, answer: claim.judge(found.interval) })
+        Some(JudgedClaim { claim, line, found, answer: claim.judge(found.interval) })
     };
     let about = lines.into_iter().flat_map(|line| {
         Claim::ALL.into_iter().filter(move |claim| claim.is_about(line)).map(move |c| (c, line))

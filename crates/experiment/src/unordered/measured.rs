@@ -31,7 +31,8 @@ pub struct CellDelays {
     /// Number of cells that were to be sent.
     pub wanted: u32,
     /// Number of cells that arrived before the end of the measurement.
-    pub came: u32,
+    #[serde(rename = "came")]
+    pub received: u32,
     /// Share of the arrived cells that arrived more than a millisecond before their delivery in
     /// order.
     pub early: f64,
@@ -165,7 +166,7 @@ pub fn cell_columns(records: &[Measured]) -> Vec<Column> {
     let mut columns = line_columns(&rows, |(record, _)| record);
     columns.extend([
         rows.int("wanted", |(_, cells)| cells.wanted),
-        rows.int("came", |(_, cells)| cells.came),
+        rows.int("came", |(_, cells)| cells.received),
         rows.double("early", |(_, cells)| cells.early),
     ]);
     let orders: [(&str, DelaysOf); 3] = [
@@ -226,7 +227,7 @@ pub(super) mod tests {
         let delays = |mean| Delays { mean, ranks: [mean; 3] };
         let cells = CellDelays {
             wanted: 100,
-            came: 99,
+            received: 99,
             early: 0.6,
             in_order: delays(in_order),
             by_circuit: delays(by_circuit),

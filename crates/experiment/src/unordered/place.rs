@@ -6,7 +6,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::process::Command;
 
-use super::super::onions::Seat;
+use super::super::onions::HostSlot;
 use super::super::stage::Stage;
 use super::plan::{Direction, Line, SegmentOrder};
 
@@ -79,8 +79,8 @@ impl Role {
         }
     }
 
-    pub(super) fn seat(self, stage: &Stage) -> Seat<'_> {
-        Seat { name: self.name().to_owned(), ip: self.address(), host: stage.host(self.name()) }
+    pub(super) fn slot(self, stage: &Stage) -> HostSlot<'_> {
+        HostSlot { name: self.name().to_owned(), ip: self.address(), host: stage.host(self.name()) }
     }
 }
 
@@ -110,11 +110,11 @@ fn announce(role: Role) -> io::Result<()> {
 
 fn mptcp(words: &[&str]) -> io::Result<()> {
     let cannot = |error| io::Error::other(format!("ip mptcp (package iproute2): {error}"));
-    let told =
+    let output =
         Command::new("ip").arg("mptcp").args(words).output().map_err(|e| cannot(e.to_string()))?;
-    match told.status.success() {
+    match output.status.success() {
         true => Ok(()),
-        false => Err(cannot(String::from_utf8_lossy(&told.stderr).trim().to_owned())),
+        false => Err(cannot(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
     }
 }
 

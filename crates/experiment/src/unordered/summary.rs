@@ -183,7 +183,7 @@ pub fn links(records: &[Measured]) -> Vec<LinkRow> {
         (!of.is_empty()).then(|| LinkRow {
             line,
             rounds: of.len(),
-            cells: (sum(|cells| cells.wanted), sum(|cells| cells.came)),
+            cells: (sum(|cells| cells.wanted), sum(|cells| cells.received)),
             early: mean(&|cells| cells.early),
             delays: orders(&|delays| delays.mean),
             p90: orders(&|delays| delays.ranks[1]),

@@ -27,8 +27,8 @@ impl Bench {
         while let Some((unit, _)) = turns.next() {
             let begun = Instant::now();
             let Some(run) = simulate(&unit.plan, unit.seed, &self.keys, stop) else { return };
-            let took = begun.elapsed();
-            turns.done(unit, Measured::new(unit, &run, took), took);
+            let elapsed = begun.elapsed();
+            turns.done(unit, Measured::new(unit, &run, elapsed), elapsed);
         }
     }
 }

@@ -44,7 +44,7 @@ impl Verdict {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim {
     /// Text of the claim.
-    pub said: &'static str,
+    pub statement: &'static str,
     /// Number of the DBSec 2019 paper's figure that the claim is about.
     pub figure: &'static str,
     /// Design that the claim is about.
@@ -102,7 +102,7 @@ fn udp_answers_first(records: &[Measured], arm: &Arm, clients: usize) -> Claim {
     let of = |arm| by_run(records, (arm, clients), web_first);
     let ours = paired(&of(&Arm::tor()), &of(arm));
     Claim {
-        said: "UDP-based designs have the shortest time to first byte",
+        statement: "UDP-based designs have the shortest time to first byte",
         figure: "2",
         design: arm.to_string(),
         ours,
@@ -116,7 +116,7 @@ fn udp_is_slower(records: &[Measured], arm: &Arm, clients: usize) -> Claim {
     let of = |arm| by_run(records, (arm, clients), bulk_speed);
     let ours = paired(&of(&Arm::tor()), &of(arm));
     Claim {
-        said: "TCP-based designs download faster than UDP-based ones",
+        statement: "TCP-based designs download faster than UDP-based ones",
         figure: "3",
         design: arm.to_string(),
         ours,
@@ -130,7 +130,7 @@ fn keeps_first_byte(records: &[Measured], arm: &Arm, (fewest, most): (usize, usi
     let of = |clients| by_run(records, (arm, clients), web_first);
     let ours = paired(&of(most), &of(fewest)).filter(|_| fewest < most);
     Claim {
-        said: "mUDP-OR keeps its time to first byte as clients are added",
+        statement: "mUDP-OR keeps its time to first byte as clients are added",
         figure: "4",
         design: arm.to_string(),
         ours,
@@ -185,7 +185,7 @@ fn more_help_bulk(records: &[Measured], arm: &Arm, clients: usize) -> Claim {
     let bulk = gain(records, (arm, clients), bulk_speed);
     let ours = paired(&bulk, &gain(records, (arm, clients), web_speed));
     Claim {
-        said: "several paths help bulk downloads more than web downloads",
+        statement: "several paths help bulk downloads more than web downloads",
         figure: "3",
         design: arm.to_string(),
         ours,
@@ -200,7 +200,7 @@ fn turns_beat_own(records: &[Measured], [turns, own]: [&Arm; 2], clients: usize)
     let of = |arm| by_run(records, (arm, clients), bulk_speed);
     let ours = paired(&of(turns), &of(own));
     Claim {
-        said: "under load, round robin is faster than the congestion-based rule, most of all for \
+        statement: "under load, round robin is faster than the congestion-based rule, most of all for \
                bulk downloads",
         figure: "3",
         design: format!("{} × {}", turns.design, turns.legs),
@@ -220,7 +220,7 @@ fn own_beats_turns(
     let of = |arm| by_run(records, (arm, fewest), bulk_speed);
     let ours = paired(&of(own), &of(turns)).filter(|_| fewest < most);
     Claim {
-        said: "in light load the congestion-based rule is faster than round robin",
+        statement: "in light load the congestion-based rule is faster than round robin",
         figure: "4",
         design: format!("{} × {}", own.design, own.legs),
         ours,
@@ -241,7 +241,7 @@ fn floor(records: &[Measured], arm: &Arm, (fewest, most): (usize, usize)) -> Cla
         (open, _) => open,
     };
     Claim {
-        said: "speed falls to its least at about 140 clients, and stays there",
+        statement: "speed falls to its least at about 140 clients, and stays there",
         figure: "4",
         design: arm.to_string(),
         ours,
@@ -256,7 +256,7 @@ fn constant(records: &[Measured], arm: &Arm, most: usize) -> Claim {
     let of = |clients| gain(records, (arm, clients), bulk_speed);
     let ours = paired(&of(most), &of(FLOOR)).filter(|_| most > FLOOR);
     Claim {
-        said: "from about 140 clients on, differences between designs are constant",
+        statement: "from about 140 clients on, differences between designs are constant",
         figure: "4",
         design: arm.to_string(),
         ours,
@@ -279,8 +279,8 @@ pub const MEASURES: [(&str, Measure); 4] = [
 #[must_use]
 pub fn rules(claims: &[Claim]) -> Vec<(&'static str, &'static str)> {
     let mut seen = BTreeSet::new();
-    let claims = claims.iter().filter(|claim| seen.insert(claim.said));
-    claims.map(|one| (one.said, one.rule)).collect()
+    let claims = claims.iter().filter(|claim| seen.insert(claim.statement));
+    claims.map(|one| (one.statement, one.rule)).collect()
 }
 
 #[cfg(test)]
@@ -307,7 +307,7 @@ mod tests {
                 hash: String::new(),
                 events: 1,
                 loads: [0.5; 2],
-                took: 1.0,
+                elapsed: 1.0,
                 web: class(web * slower),
                 bulk: class(bulk * slower),
             }
@@ -315,8 +315,8 @@ mod tests {
         (1..=3).map(run).collect()
     }
 
-    fn verdict<'a>(claims: &'a [Claim], said: &str, design: &str) -> &'a Claim {
-        claims.iter().find(|one| one.said.contains(said) && one.design == design).unwrap()
+    fn verdict<'a>(claims: &'a [Claim], statement: &str, design: &str) -> &'a Claim {
+        claims.iter().find(|one| one.statement.contains(statement) && one.design == design).unwrap()
     }
 
     #[test]
@@ -337,7 +337,7 @@ mod tests {
         ]
         .concat();
         let claims = claims(&all, 228);
-        let of = |said, design| verdict(&claims, said, design).verdict;
+        let of = |statement, design| verdict(&claims, statement, design).verdict;
         assert_eq!(of("help bulk", "conflux × 2, round robin"), Verdict::Holds);
         assert_eq!(of("round robin is faster", "conflux × 2"), Verdict::Holds);
         assert_eq!(of("in light load", "conflux × 2"), Verdict::Holds);

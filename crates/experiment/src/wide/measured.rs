@@ -5,7 +5,7 @@ use std::time::Duration;
 use anabranch_sim::onion::{ClientLoad, DownloadRecord, quantiles};
 use serde::{Deserialize, Serialize};
 
-use super::super::simulated::Simulated;
+use super::super::simulated::SimulationResults;
 use super::super::table::{Column, Rows};
 use super::super::{Attempt, runner};
 use super::{Arm, Unit};
@@ -56,7 +56,8 @@ pub struct Measured {
     /// and for exits.
     pub loads: [f64; 2],
     /// Duration of the simulation in real time, in seconds.
-    pub took: f64,
+    #[serde(rename = "took")]
+    pub elapsed: f64,
     /// Downloads of clients that load web pages.
     pub web: Class,
     /// Downloads of clients that make large (bulk) downloads.
@@ -96,7 +97,7 @@ impl Class {
 }
 
 impl Measured {
-    pub(super) fn new(unit: &Unit, run: &Simulated, took: Duration) -> Measured {
+    pub(super) fn new(unit: &Unit, run: &SimulationResults, elapsed: Duration) -> Measured {
         Measured {
             unit: runner::Unit::id(unit),
             arm: unit.arm.clone(),
@@ -106,7 +107,7 @@ impl Measured {
             hash: format!("{:016x}", run.hash),
             events: run.events,
             loads: run.loads,
-            took: took.as_secs_f64(),
+            elapsed: elapsed.as_secs_f64(),
             web: Class::of(run.of_load(false), &ClientLoad::web()),
             bulk: Class::of(run.of_load(true), &ClientLoad::bulk()),
         }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use anabranch_onion::LossyCongestion;
-use anabranch_onion::conflux::{Dealing, Design};
+use anabranch_onion::conflux::{Design, LegScheduler};
 use anabranch_sim::onion::{
     Common, Crypto, LineRates, NetworkPlan, PublicRates, QuantileTable, planetlab_delays,
 };
@@ -55,13 +55,13 @@ impl Schedule {
         }
     }
 
-    fn dealing(self, legs: usize) -> Option<Dealing> {
+    fn dealing(self, legs: usize) -> Option<LegScheduler> {
         let text = match self {
             Schedule::None | Schedule::Own => return None,
             Schedule::RoundRobin => "round-robin 1p",
             Schedule::Eta => "eta 1p",
         };
-        Some(Dealing::read(text, legs).expect("the schedule is valid for any number of paths"))
+        Some(LegScheduler::read(text, legs).expect("the schedule is valid for any number of paths"))
     }
 }
 

@@ -71,7 +71,7 @@ impl FairQueue {
         let number = self.turns.pop_front()?;
         let lane = self.lanes.get_mut(&number)?;
         let length = lane.units.front().map_or(0, |(_, unit)| unit.len());
-        let units = lane.units.iter().map(|(came, unit)| (*came, unit.len()));
+        let units = lane.units.iter().map(|(received, unit)| (*received, unit.len()));
         let queue = Queue { units, bytes: lane.units.len() * length, max_unit: together * length };
         let drops = lane.law.drops(&Codel::default(), now, queue).min(lane.units.len() - 1);
         lane.units.drain(..drops);

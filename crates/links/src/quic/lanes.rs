@@ -15,12 +15,12 @@ pub(super) struct Stream {
     pub(super) reader: UnitReader,
     /// Bytes that wait until the previous lane with the same number has ended. `None` if the lane
     /// need not wait.
-    pub(super) held: Option<Held>,
+    pub(super) held: Option<WaitingUnit>,
 }
 
 /// The bytes of a waiting stream: the first unit (cell) of its lane, and the bytes after it.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct WaitingUnit {
     pub(super) unit: Vec<u8>,
     pub(super) rest: Vec<u8>,
 }
@@ -33,7 +33,7 @@ pub(super) struct Lanes {
     by_number: BTreeMap<u32, StreamId>,
     /// Streams that wait for their lane, by the number of the lane. Each waits because an earlier
     /// stream with the same lane number is still being closed.
-    heirs: BTreeMap<u32, StreamId>,
+    successors: BTreeMap<u32, StreamId>,
 }
 
 impl Lanes {
@@ -67,14 +67,14 @@ impl Lanes {
             free.insert(stream);
             return Ok(true);
         }
-        match self.heirs.insert(lane, stream) {
+        match self.successors.insert(lane, stream) {
             None => Ok(false),
             Some(_) => Err(fault("a circuit opened three times")),
         }
     }
 
     /// Stores the bytes of a stream that must wait for its lane.
-    pub(super) fn hold(&mut self, stream: StreamId, held: Held) {
+    pub(super) fn hold(&mut self, stream: StreamId, held: WaitingUnit) {
         if let Some(lane) = self.streams.get_mut(&stream) {
             lane.held = Some(held);
         }
@@ -90,15 +90,15 @@ impl Lanes {
     /// Removes a stream from its lane. Returns the stream that waited for this lane, if any.
     pub(super) fn gone(&mut self, stream: StreamId) -> Option<StreamId> {
         let lane = self.streams.remove(&stream)?.reader.lane()?;
-        if self.heirs.get(&lane) == Some(&stream) {
-            self.heirs.remove(&lane);
+        if self.successors.get(&lane) == Some(&stream) {
+            self.successors.remove(&lane);
             return None;
         }
         if self.by_number.get(&lane) != Some(&stream) {
             return None;
         }
         self.by_number.remove(&lane);
-        let heir = self.heirs.remove(&lane)?;
+        let heir = self.successors.remove(&lane)?;
         self.by_number.insert(lane, heir);
         Some(heir)
     }

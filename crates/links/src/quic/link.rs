@@ -52,7 +52,7 @@ pub struct QuicLink {
     /// The reader of the units (cells) of lane 0.
     own_reader: UnitReader,
     /// True if we have written to lane 0.
-    said: bool,
+    has_written: bool,
     /// True if the link reads lanes other than its own lane 0. A lane is the order domain of one
     /// circuit: its data stays in order, and does not wait for other lanes.
     admits: bool,
@@ -99,7 +99,7 @@ impl QuicLink {
             fault: None,
             own_lane: None,
             own_reader: UnitReader::own(),
-            said: false,
+            has_written: false,
             admits: false,
             lanes: Lanes::default(),
             most_lanes: LANES,
@@ -459,16 +459,16 @@ impl Link for QuicLink {
         }
         let mut rest = plain;
         while !rest.is_empty() {
-            let head = (self.units.head)(rest, !self.said);
+            let head = (self.units.head)(rest, !self.has_written);
             let Some(head) = head.filter(|head| head.length <= rest.len()) else {
                 self.write_gathered();
                 return Err(Fault::Misuse(
                     "only whole cells (messages of the Tor protocol) can be sent on a link",
                 ));
             };
-            self.said = true;
-            let (unit, behind) = rest.split_at(head.length);
-            rest = behind;
+            self.has_written = true;
+            let (unit, rest_of_input) = rest.split_at(head.length);
+            rest = rest_of_input;
             if head.lane != 0 && !head.makes && !head.ends {
                 self.gather(head.lane, unit, rest.len());
             } else {

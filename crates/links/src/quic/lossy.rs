@@ -29,7 +29,7 @@ pub struct LossyCounts {
     /// Number of units (cells) passed to the connection.
     pub sent: u64,
     /// Number of units (cells) received.
-    pub came: u64,
+    pub received: u64,
     /// Number of units dropped because they waited too long for the congestion window, or because
     /// too many units waited.
     pub dropped: u64,
@@ -141,7 +141,7 @@ impl Lossy {
                     "a received QUIC datagram does not hold exactly one or two cells",
                 ));
             }
-            self.counts.came += units as u64;
+            self.counts.received += units as u64;
             into.extend_from_slice(&datagram);
         }
         Ok(into.len() - before)

@@ -80,8 +80,8 @@ impl UnitReader {
         !self.rest.is_empty()
     }
 
-    /// Takes bytes from the front of `came` until a unit (cell) is complete, and appends the unit
-    /// to `into`. Returns `None` if more bytes are needed; `came` is then empty.
+    /// Takes bytes from the front of `received` until a unit (cell) is complete, and appends the
+    /// unit to `into`. Returns `None` if more bytes are needed; `received` is then empty.
     ///
     /// # Errors
     /// [`Fault::Peer`]: the unit is too long, belongs to another lane, or is the first of its lane
@@ -89,11 +89,11 @@ impl UnitReader {
     pub fn next(
         &mut self,
         units: &Units,
-        came: &mut &[u8],
+        received: &mut &[u8],
         into: &mut Vec<u8>,
     ) -> Result<Option<Head>, Fault> {
         loop {
-            let known = if self.rest.is_empty() { *came } else { &self.rest[..] };
+            let known = if self.rest.is_empty() { *received } else { &self.rest[..] };
             let head = (units.head)(known, self.first);
             let wanted = match head {
                 Some(head) => self.checked(units, head)?.length,
@@ -102,35 +102,36 @@ impl UnitReader {
                 }
                 None => self.rest.len() + 1,
             };
-            if let Some(head) = head.filter(|_| self.rest.is_empty() && came.len() >= wanted) {
-                let (unit, behind) = came.split_at(wanted);
+            if let Some(head) = head.filter(|_| self.rest.is_empty() && received.len() >= wanted) {
+                let (unit, rest_of_input) = received.split_at(wanted);
                 into.extend_from_slice(unit);
-                *came = behind;
+                *received = rest_of_input;
                 return Ok(Some(self.passed(head)));
             }
             if let Some(head) = head.filter(|head| self.rest.len() >= head.length) {
                 into.append(&mut self.rest);
                 return Ok(Some(self.passed(head)));
             }
-            if came.is_empty() {
+            if received.is_empty() {
                 return Ok(None);
             }
-            let (more, behind) = came.split_at(came.len().min(wanted - self.rest.len()));
+            let (more, rest_of_input) =
+                received.split_at(received.len().min(wanted - self.rest.len()));
             self.rest.extend_from_slice(more);
-            *came = behind;
+            *received = rest_of_input;
         }
     }
 
-    /// Appends the complete units (cells) at the front of `came` that continue the lane to `into`,
-    /// all at once. Stops before a unit that opens or ends a lane, breaks a rule or is incomplete.
-    /// Such a unit is left to [`UnitReader::next`].
-    pub fn next_run(&mut self, units: &Units, came: &mut &[u8], into: &mut Vec<u8>) {
+    /// Appends the complete units (cells) at the front of `received` that continue the lane to
+    /// `into`, all at once. Stops before a unit that opens or ends a lane, breaks a rule or is
+    /// incomplete. Such a unit is left to [`UnitReader::next`].
+    pub fn next_run(&mut self, units: &Units, received: &mut &[u8], into: &mut Vec<u8>) {
         let Some(lane) = self.lane.filter(|lane| *lane != 0 && self.rest.is_empty()) else {
             return;
         };
-        let (run, behind) = came.split_at(run(units, lane, came));
+        let (run, rest_of_input) = received.split_at(run(units, lane, received));
         into.extend_from_slice(run);
-        *came = behind;
+        *received = rest_of_input;
     }
 
     fn passed(&mut self, head: Head) -> Head {

@@ -15,7 +15,7 @@ use super::secrets::SecretKeeper;
 pub(super) struct Library {
     connection: Connection,
     keeper: Arc<SecretKeeper>,
-    records: Cutter,
+    records: RecordReader,
     /// Number of bytes of the peer's stream that `rustls` has read.
     read: u64,
 }
@@ -25,7 +25,7 @@ impl Library {
     pub(super) fn new(mut connection: Connection, keeper: Arc<SecretKeeper>) -> Library {
         // The channel above limits the bytes that it writes. A limit here would split a batch.
         connection.set_buffer_limit(None);
-        Library { connection, keeper, records: Cutter::default(), read: 0 }
+        Library { connection, keeper, records: RecordReader::default(), read: 0 }
     }
 
     pub(super) fn is_handshaking(&self) -> bool {
@@ -86,7 +86,7 @@ impl Library {
 
     pub(super) fn transmit(&mut self, into: &mut Vec<u8>) {
         while self.connection.wants_write() {
-            let written = self.connection.write_tls(&mut Appended(into));
+            let written = self.connection.write_tls(&mut AppendWriter(into));
             written.expect("writing to a vector does not fail");
         }
     }
@@ -122,12 +122,12 @@ impl Library {
 
 /// A reader of record headers, which finds the end of each record in a stream.
 #[derive(Default)]
-struct Cutter {
+struct RecordReader {
     header: Vec<u8>,
     missing: usize,
 }
 
-impl Cutter {
+impl RecordReader {
     /// Returns the number of bytes at the front of `bytes` that belong to the current record.
     /// `bytes` must follow the bytes of the last call.
     fn within(&mut self, bytes: &[u8]) -> usize {
@@ -148,9 +148,9 @@ impl Cutter {
 
 /// A writer that appends many slices to a vector in one call. A batch of records is thus copied
 /// once.
-struct Appended<'a>(&'a mut Vec<u8>);
+struct AppendWriter<'a>(&'a mut Vec<u8>);
 
-impl Write for Appended<'_> {
+impl Write for AppendWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.extend_from_slice(bytes);
         Ok(bytes.len())
@@ -179,7 +179,7 @@ mod tests {
         };
         let stream: Vec<u8> = lengths.iter().flat_map(record).collect();
         for piece in [1, 2, 4, 5, 6, 7, 100, stream.len()] {
-            let (mut cutter, mut at, mut ends) = (Cutter::default(), 0, Vec::new());
+            let (mut cutter, mut at, mut ends) = (RecordReader::default(), 0, Vec::new());
             while at < stream.len() {
                 let count = cutter.within(&stream[at..stream.len().min(at + piece)]);
                 assert!(count > 0, "bytes are taken");

@@ -47,15 +47,15 @@ const WARNINGS: u8 = 4;
 /// A violation of the protocol by the peer, and the alert that reports it. `alert` is `None` if
 /// the violation is itself an alert of the peer.
 #[derive(Debug)]
-pub(super) struct Breach {
+pub(super) struct TlsViolation {
     pub(super) alert: Option<u8>,
     pub(super) fault: PeerFault,
 }
 
 /// Returns a violation of the protocol that is reported to the peer by the alert with the number
 /// `alert`.
-pub(super) fn refuse(alert: u8, error: impl Into<Error>) -> Breach {
-    Breach { alert: Some(alert), fault: PeerFault::of(&error.into()) }
+pub(super) fn refuse(alert: u8, error: impl Into<Error>) -> TlsViolation {
+    TlsViolation { alert: Some(alert), fault: PeerFault::of(&error.into()) }
 }
 
 /// The action that a received message requires.
@@ -89,7 +89,7 @@ impl Messages {
     ///
     /// # Errors
     /// A handshake message is incomplete.
-    pub(super) fn data(&mut self) -> Result<(), Breach> {
+    pub(super) fn data(&mut self) -> Result<(), TlsViolation> {
         self.updates = UPDATES;
         self.is_not_within_another()
     }
@@ -98,7 +98,7 @@ impl Messages {
     ///
     /// # Errors
     /// The peer must not send this record.
-    pub(super) fn record(&mut self, kind: u8, content: &[u8]) -> Result<Note, Breach> {
+    pub(super) fn record(&mut self, kind: u8, content: &[u8]) -> Result<Note, TlsViolation> {
         let error = match kind {
             HANDSHAKE => return self.handshake(content),
             ALERT => return self.alert(content),
@@ -108,7 +108,7 @@ impl Messages {
         Err(refuse(UNEXPECTED_MESSAGE, error))
     }
 
-    fn alert(&mut self, content: &[u8]) -> Result<Note, Breach> {
+    fn alert(&mut self, content: &[u8]) -> Result<Note, TlsViolation> {
         self.is_not_within_another()?;
         // The level is ignored (RFC 8446, section 6), because it follows from the description.
         let &[_, description] = content else {
@@ -125,12 +125,12 @@ impl Messages {
             }
             fatal => {
                 let error = Error::AlertReceived(AlertDescription::from(fatal));
-                Err(Breach { alert: None, fault: PeerFault::of(&error) })
+                Err(TlsViolation { alert: None, fault: PeerFault::of(&error) })
             }
         }
     }
 
-    fn handshake(&mut self, content: &[u8]) -> Result<Note, Breach> {
+    fn handshake(&mut self, content: &[u8]) -> Result<Note, TlsViolation> {
         if content.is_empty() {
             return Err(refuse(UNEXPECTED_MESSAGE, InvalidMessage::InvalidEmptyPayload));
         }
@@ -150,7 +150,7 @@ impl Messages {
 
     /// Returns the length of the body of the first received message; `None` if the message is
     /// incomplete.
-    fn whole(&self) -> Result<Option<usize>, Breach> {
+    fn whole(&self) -> Result<Option<usize>, TlsViolation> {
         let Some(&[kind, high, middle, low]) = self.joined.first_chunk::<PREFIX>() else {
             return Ok(None);
         };
@@ -162,7 +162,7 @@ impl Messages {
         Ok((self.joined.len() >= PREFIX + length).then_some(length))
     }
 
-    fn is_expected(&self, kind: u8) -> Result<(), Breach> {
+    fn is_expected(&self, kind: u8) -> Result<(), TlsViolation> {
         match kind {
             KEY_UPDATE => Ok(()),
             NEW_SESSION_TICKET if self.tickets => Ok(()),
@@ -174,7 +174,7 @@ impl Messages {
         }
     }
 
-    fn message(&mut self, kind: u8, body: &[u8]) -> Result<Note, Breach> {
+    fn message(&mut self, kind: u8, body: &[u8]) -> Result<Note, TlsViolation> {
         if kind == NEW_SESSION_TICKET {
             // Tickets are not used: each link makes a full handshake.
             return Ok(Note::Nothing);
@@ -193,7 +193,7 @@ impl Messages {
     }
 
     /// Checks that no handshake message is incomplete, because no other record may interrupt it.
-    fn is_not_within_another(&self) -> Result<(), Breach> {
+    fn is_not_within_another(&self) -> Result<(), TlsViolation> {
         if self.joined.is_empty() {
             return Ok(());
         }
@@ -201,7 +201,7 @@ impl Messages {
     }
 }
 
-fn interleaved_keys() -> Breach {
+fn interleaved_keys() -> TlsViolation {
     refuse(UNEXPECTED_MESSAGE, PeerMisbehaved::KeyEpochWithPendingFragment)
 }
 
@@ -211,7 +211,7 @@ mod tests {
 
     const UPDATE: [u8; 5] = [KEY_UPDATE, 0, 0, 1, 1];
 
-    fn alert_of(answer: Result<Note, Breach>) -> Option<u8> {
+    fn alert_of(answer: Result<Note, TlsViolation>) -> Option<u8> {
         answer.unwrap_err().alert
     }
 

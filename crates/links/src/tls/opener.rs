@@ -6,7 +6,8 @@ use rustls::{Error, InvalidMessage, PeerMisbehaved};
 
 use super::keys::{Cipher, HEADER, RecordKeys, TAG};
 use super::messages::{
-    BAD_RECORD_MAC, Breach, DATA, ILLEGAL_PARAMETER, RECORD_OVERFLOW, UNEXPECTED_MESSAGE, refuse,
+    BAD_RECORD_MAC, DATA, ILLEGAL_PARAMETER, RECORD_OVERFLOW, TlsViolation, UNEXPECTED_MESSAGE,
+    refuse,
 };
 use super::sealer::RECORD;
 use super::secrets::Secret;
@@ -81,7 +82,7 @@ impl Opener {
         &mut self,
         bytes: &mut &[u8],
         plain: &mut Vec<u8>,
-    ) -> Result<Option<Content>, Breach> {
+    ) -> Result<Option<Content>, TlsViolation> {
         if self.partial.is_empty() {
             let Some(length) = length(bytes)?.filter(|length| *length <= bytes.len()) else {
                 self.partial.extend_from_slice(std::mem::take(bytes));
@@ -112,7 +113,7 @@ impl Opener {
         *bytes = rest;
     }
 
-    fn open(&mut self, record: &[u8], plain: &mut Vec<u8>) -> Result<Content, Breach> {
+    fn open(&mut self, record: &[u8], plain: &mut Vec<u8>) -> Result<Content, TlsViolation> {
         let before = plain.len();
         let Some((header, sealed)) = record.split_first_chunk::<HEADER>() else {
             return Err(refuse(BAD_RECORD_MAC, Error::DecryptError));
@@ -147,13 +148,13 @@ impl Opener {
 
     /// Checks that the content of a data record has the agreed length or is empty. Another length
     /// could split cells when records are delivered early.
-    fn agreed(&self, (kind, length): (u8, usize)) -> Result<(u8, usize), Breach> {
+    fn agreed(&self, (kind, length): (u8, usize)) -> Result<(u8, usize), TlsViolation> {
         let agreed = self.early.as_ref().map(|early| early.content());
         match agreed {
             Some(agreed) if kind == DATA && length != agreed && length > 0 => {
                 let what = "a record whose length is not the agreed one".to_owned();
                 let fault = PeerFault { kind: PeerFaultKind::Length, what };
-                Err(Breach { alert: Some(ILLEGAL_PARAMETER), fault })
+                Err(TlsViolation { alert: Some(ILLEGAL_PARAMETER), fault })
             }
             _ => Ok((kind, length)),
         }
@@ -180,7 +181,7 @@ impl Opener {
 
 /// Returns the length of the record at the front of `bytes`, including the header. Returns `None`
 /// if the header is incomplete.
-fn length(bytes: &[u8]) -> Result<Option<usize>, Breach> {
+fn length(bytes: &[u8]) -> Result<Option<usize>, TlsViolation> {
     let Some(&[kind, _, _, high, low]) = bytes.first_chunk::<HEADER>() else { return Ok(None) };
     if kind != DATA {
         return Err(refuse(UNEXPECTED_MESSAGE, InvalidMessage::InvalidContentType));
@@ -197,7 +198,7 @@ fn length(bytes: &[u8]) -> Result<Option<usize>, Breach> {
 
 /// Returns the content type of a record, and the length of its content. In the record, the type
 /// and padding zeros follow the content (RFC 8446, section 5.4).
-fn unpadded(inner: &[u8]) -> Result<(u8, usize), Breach> {
+fn unpadded(inner: &[u8]) -> Result<(u8, usize), TlsViolation> {
     if inner.len() > RECORD + 1 {
         return Err(refuse(RECORD_OVERFLOW, Error::PeerSentOversizedRecord));
     }

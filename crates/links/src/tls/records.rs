@@ -9,7 +9,7 @@ use anabranch_multipath::Time;
 
 use super::TRICKLE;
 use super::keys::Cipher;
-use super::messages::{Breach, Messages, Note};
+use super::messages::{Messages, Note, TlsViolation};
 use super::opener::{Content, Opener};
 use super::sealer::Sealer;
 use super::secrets::{Secret, TrafficSecrets};
@@ -72,7 +72,7 @@ impl Records {
     ) -> Result<bool, PeerFault> {
         match self.take(&mut bytes, plain) {
             Ok(closed) => Ok(closed),
-            Err(Breach { alert, fault }) => {
+            Err(TlsViolation { alert, fault }) => {
                 if let Some(description) = alert {
                     self.sealer.fault(description);
                 }
@@ -81,7 +81,7 @@ impl Records {
         }
     }
 
-    fn take(&mut self, bytes: &mut &[u8], plain: &mut Vec<u8>) -> Result<bool, Breach> {
+    fn take(&mut self, bytes: &mut &[u8], plain: &mut Vec<u8>) -> Result<bool, TlsViolation> {
         while let Some(opened) = self.opener.next(bytes, plain)? {
             let note = match opened {
                 Content::Data => self.messages.data().map(|()| Note::Nothing)?,

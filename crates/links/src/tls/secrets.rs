@@ -136,16 +136,16 @@ pub(super) struct TrafficSecrets {
 /// Store for the secrets of one connection, in memory only. The TLS library `rustls` passes the
 /// secrets to it.
 #[derive(Default)]
-pub(super) struct SecretKeeper(Mutex<Kept>);
+pub(super) struct SecretKeeper(Mutex<StoredKeys>);
 
 #[derive(Default)]
-struct Kept {
+struct StoredKeys {
     client: Option<Secret>,
     server: Option<Secret>,
     exporter: Option<Secret>,
 }
 
-impl Kept {
+impl StoredKeys {
     fn place(&mut self, label: &str) -> Option<&mut Option<Secret>> {
         match label {
             "CLIENT_TRAFFIC_SECRET_0" => Some(&mut self.client),
@@ -161,7 +161,7 @@ impl SecretKeeper {
     /// handshake is done, and for TLS 1.2.
     pub(super) fn take(&self) -> Option<TrafficSecrets> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Kept { client, server, exporter } = std::mem::take(&mut *kept);
+        let StoredKeys { client, server, exporter } = std::mem::take(&mut *kept);
         Some(TrafficSecrets { client: client?, server: server?, exporter: exporter? })
     }
 }
@@ -175,7 +175,7 @@ impl KeyLog for SecretKeeper {
     }
 
     fn will_log(&self, label: &str) -> bool {
-        Kept::default().place(label).is_some()
+        StoredKeys::default().place(label).is_some()
     }
 }
 

@@ -80,10 +80,10 @@ mod tests {
                 for ahead in [0u64, 1, 1_448, 3_000_000] {
                     let number = syn.wrapping_add(1).wrapping_add((head + ahead) as u32);
                     assert_eq!(origin.offset(number, head), Some(head + ahead));
-                    let behind = head.checked_sub(ahead);
+                    let tail = head.checked_sub(ahead);
                     let number = syn.wrapping_add(1).wrapping_add(head as u32);
                     let number = number.wrapping_sub(ahead as u32);
-                    assert_eq!(origin.offset(number, head), behind, "{head} less {ahead}");
+                    assert_eq!(origin.offset(number, head), tail, "{head} less {ahead}");
                 }
             }
         }

@@ -116,9 +116,9 @@ impl Reassembler {
             self.held -= run.len();
             let end = end_of(start, &run);
             if end > range.end {
-                let behind = run[(range.end.max(start) - start) as usize..].to_vec();
-                self.held += behind.len();
-                self.runs.insert(range.end.max(start), behind);
+                let tail = run[(range.end.max(start) - start) as usize..].to_vec();
+                self.held += tail.len();
+                self.runs.insert(range.end.max(start), tail);
             }
             if start < range.start {
                 run.truncate((range.start - start) as usize);

@@ -62,7 +62,7 @@ fn maker(lane: u32) -> usize {
 }
 
 /// Sends units with these numbers from both ends on every lane.
-fn say(world: &mut World, numbers: std::ops::Range<u32>) {
+fn send_message(world: &mut World, numbers: std::ops::Range<u32>) {
     for number in numbers {
         for end in 0..2 {
             let batch: Vec<u8> = LANES.iter().flat_map(|lane| unit(*lane, DATA, number)).collect();
@@ -76,7 +76,7 @@ fn say(world: &mut World, numbers: std::ops::Range<u32>) {
 /// they arrived in order and once, and that only the first unit creates the lane.
 fn fronts(world: &World, end: usize, name: &str) -> Vec<u32> {
     let mut by_lane: BTreeMap<u32, Vec<u32>> = LANES.map(|lane| (lane, Vec::new())).into();
-    for (lane, command, number) in units_of(&world.came[end]).into_iter().filter(|u| u.0 != 0) {
+    for (lane, command, number) in units_of(&world.received[end]).into_iter().filter(|u| u.0 != 0) {
         assert_eq!(command, if number == 0 { MAKES } else { DATA }, "{name}: lane {lane:#x}");
         by_lane.get_mut(&lane).unwrap().push(number);
     }
@@ -100,7 +100,7 @@ fn quic_is_a_link() {
             // The first unit of lane 0, the link's own lane, opens that lane.
             pair.write(0, &unit(0, DATA, 0));
             pair.run(Duration::from_secs(5));
-            pair.came = [Vec::new(), Vec::new()];
+            pair.received = [Vec::new(), Vec::new()];
             pair
         });
     }
@@ -110,7 +110,7 @@ fn quic_is_a_link() {
 fn units_of_all_lanes_come_once_and_those_of_a_lane_in_order() {
     for carrier in carriers() {
         let mut world = carrier.world(3);
-        say(&mut world, 1..60);
+        send_message(&mut world, 1..60);
         world.run(Duration::from_secs(60));
         for end in 0..2 {
             assert_eq!(fronts(&world, end, carrier.name), [60; 10], "{}", carrier.name);
@@ -125,15 +125,19 @@ fn units_of_all_lanes_come_once_and_those_of_a_lane_in_order() {
 fn a_cut_line_gives_nothing_false() {
     for carrier in carriers() {
         let mut world = carrier.world(4);
-        say(&mut world, 1..20);
+        send_message(&mut world, 1..20);
         world.ways[0].change(world.now, |settings| settings.down = true);
-        say(&mut world, 20..40);
+        send_message(&mut world, 20..40);
         world.run(Duration::from_secs(5));
-        let came = fronts(&world, 1, carrier.name);
-        assert!(came.iter().all(|front| (1..40).contains(front)), "{}: {came:?}", carrier.name);
+        let received = fronts(&world, 1, carrier.name);
+        assert!(
+            received.iter().all(|front| (1..40).contains(front)),
+            "{}: {received:?}",
+            carrier.name
+        );
         assert_eq!(world.state(1), Some(State::Open), "{}", carrier.name);
         world.run(Duration::from_secs(120));
-        assert_eq!(fronts(&world, 1, carrier.name), came, "{}", carrier.name);
+        assert_eq!(fronts(&world, 1, carrier.name), received, "{}", carrier.name);
         for end in 0..2 {
             fronts(&world, end, carrier.name);
             assert_eq!(world.state(end), Some(State::Ended), "{}", carrier.name);
@@ -147,12 +151,12 @@ fn a_cut_line_gives_nothing_false() {
 fn changed_datagrams_bring_nothing_and_end_no_link() {
     for carrier in carriers() {
         let mut world = carrier.world(5);
-        say(&mut world, 1..10);
+        send_message(&mut world, 1..10);
         world.run(Duration::from_secs(30));
         let before = [0, 1].map(|end| fronts(&world, end, carrier.name));
         assert_eq!(before, [[10; 10], [10; 10]], "{}", carrier.name);
         world.changed = 1_000;
-        say(&mut world, 10..20);
+        send_message(&mut world, 10..20);
         world.run(Duration::from_secs(4));
         for end in 0..2 {
             assert_eq!(fronts(&world, end, carrier.name), [10; 10], "{}", carrier.name);
@@ -170,15 +174,19 @@ fn changed_datagrams_bring_nothing_and_end_no_link() {
 fn a_goodbye_ends_the_link_behind_what_came() {
     for carrier in carriers() {
         let mut world = carrier.world(6);
-        say(&mut world, 1..10);
+        send_message(&mut world, 1..10);
         world.run(Duration::from_secs(30));
         let id = world.ids[0].unwrap();
-        say(&mut world, 10..15);
+        send_message(&mut world, 10..15);
         world.ends[0].close(world.now, id);
         world.run(Duration::from_secs(120));
         assert_eq!(world.state(1), Some(State::Ended), "{}", carrier.name);
-        let came = fronts(&world, 1, carrier.name);
-        assert!(came.iter().all(|front| (10..=15).contains(front)), "{}: {came:?}", carrier.name);
+        let received = fronts(&world, 1, carrier.name);
+        assert!(
+            received.iter().all(|front| (10..=15).contains(front)),
+            "{}: {received:?}",
+            carrier.name
+        );
     }
 }
 

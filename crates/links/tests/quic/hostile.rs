@@ -61,9 +61,9 @@ fn a_peer_that_breaks_the_rules_of_lanes_loses_its_link() {
         ("too long", all_long, vec![long]),
         ("too long for a lane", head, vec![unit(5, MAKES, 0), long_for_a_lane]),
     ];
-    for (name, head, said) in cases {
+    for (name, head, message) in cases {
         let mut world = against(head);
-        said.iter().for_each(|unit| world.write(0, unit));
+        message.iter().for_each(|unit| world.write(0, unit));
         world.run(Duration::from_secs(3));
         assert_eq!(world.state(0), Some(State::Ended), "{name}");
         assert_eq!(world.state(1), None, "{name}: closed");
@@ -76,7 +76,7 @@ fn a_lane_whose_stream_breaks_off_has_ended() {
     world.write(0, &unit(1, MAKES, 0));
     world.write(0, &unit(1, DATA, 1));
     world.run(Duration::from_secs(1));
-    assert_eq!(units_of(&world.came[1]), [(1, MAKES, 0), (1, DATA, 1), (1, ENDS, 0)]);
+    assert_eq!(units_of(&world.received[1]), [(1, MAKES, 0), (1, DATA, 1), (1, ENDS, 0)]);
     assert_eq!(world.state(1), Some(State::Open), "others go on");
     assert_eq!(world.link(1).lanes(), 0);
 }
@@ -134,19 +134,19 @@ fn a_flood_is_asked_for_its_address_and_an_honest_peer_still_comes_in() {
             true
         };
         world.ends[1].handle(world.now, EndpointInput { arrival, admit });
-        let mut said = 0;
+        let mut message = 0;
         while let Some(output) = world.ends[1].poll(world.now) {
             match output {
-                EndpointOutput::Answer(_, answer) => said += answer.len(),
+                EndpointOutput::Answer(_, answer) => message += answer.len(),
                 EndpointOutput::Touched(id) => {
                     let mut out = Vec::new();
                     while world.ends[1].transmit(world.now, id, &mut out).is_some() {
-                        said += out.len();
+                        message += out.len();
                     }
                 }
             }
         }
-        assert!(said <= 3 * bytes.len(), "RFC 9000, 8.1: {said} for {}", bytes.len());
+        assert!(message <= 3 * bytes.len(), "RFC 9000, 8.1: {message} for {}", bytes.len());
     }
     assert_eq!((taken, world.ends[1].counts().retried), (16, 184));
     assert_eq!(world.ends[1].len(), 16, "no state for the others");
@@ -191,8 +191,8 @@ fn who_is_not_admitted_gets_no_link() {
     let arrival = Arrival { from: world::address(0), to: None, ecn: 0, bytes: &bytes };
     world.ends[1].handle(world.now, EndpointInput { arrival, admit: &mut |_, _| false });
     assert_eq!((world.ends[1].len(), world.ends[1].counts().refused), (0, 1));
-    let told = world.ends[1].poll(world.now);
-    assert!(matches!(told, Some(EndpointOutput::Answer(..))), "it is told");
+    let report = world.ends[1].poll(world.now);
+    assert!(matches!(report, Some(EndpointOutput::Answer(..))), "it is told");
 }
 
 #[test]
@@ -207,22 +207,22 @@ fn nobody_opens_links_at_an_endpoint_that_takes_none() {
 fn units_come_back_from_any_pieces() {
     let mut dice = stream(2, 0, "pieces");
     for round in 0..200u32 {
-        let mut said = unit(3, MAKES, 0);
-        (1..20).for_each(|number| said.extend(unit(3, DATA, number)));
-        let (mut reader, mut came) = (UnitReader::unnamed(), Vec::new());
-        let mut rest = &said[..];
+        let mut message = unit(3, MAKES, 0);
+        (1..20).for_each(|number| message.extend(unit(3, DATA, number)));
+        let (mut reader, mut received) = (UnitReader::unnamed(), Vec::new());
+        let mut rest = &message[..];
         while !rest.is_empty() {
             let most = if round % 2 == 0 { 3 } else { 3 * UNIT };
-            let (mut piece, behind) = rest.split_at(dice.random_range(0..=most.min(rest.len())));
-            rest = behind;
-            while reader.next(&UNITS, &mut piece, &mut came).unwrap().is_some() {
+            let (mut piece, tail) = rest.split_at(dice.random_range(0..=most.min(rest.len())));
+            rest = tail;
+            while reader.next(&UNITS, &mut piece, &mut received).unwrap().is_some() {
                 if round % 4 < 2 {
-                    reader.next_run(&UNITS, &mut piece, &mut came);
+                    reader.next_run(&UNITS, &mut piece, &mut received);
                 }
             }
             assert!(piece.is_empty());
         }
-        assert_eq!(came, said);
+        assert_eq!(received, message);
         assert!(!reader.is_within());
     }
 }
@@ -230,11 +230,11 @@ fn units_come_back_from_any_pieces() {
 #[test]
 fn a_run_ends_before_a_unit_that_does_not_continue_the_lane() {
     let run = |reader: &mut UnitReader, last: &[u8]| {
-        let said = [&unit(3, DATA, 1)[..], &unit(3, DATA, 2), last].concat();
-        let (mut rest, mut came) = (&said[..], Vec::new());
-        reader.next_run(&UNITS, &mut rest, &mut came);
-        assert_eq!([&came[..], rest].concat(), said);
-        came.len()
+        let message = [&unit(3, DATA, 1)[..], &unit(3, DATA, 2), last].concat();
+        let (mut rest, mut received) = (&message[..], Vec::new());
+        reader.next_run(&UNITS, &mut rest, &mut received);
+        assert_eq!([&received[..], rest].concat(), message);
+        received.len()
     };
     let whole = unit(3, DATA, 3);
     assert_eq!(run(&mut UnitReader::of(3), &whole), 3 * UNIT);
@@ -254,9 +254,9 @@ fn a_run_ends_before_a_unit_that_does_not_continue_the_lane() {
 
 #[test]
 fn units_out_of_place_are_faults() {
-    let refuses = |mut reader: UnitReader, said: &[u8]| {
-        let mut came = said;
-        matches!(reader.next(&UNITS, &mut came, &mut Vec::new()), Err(Fault::Peer(_)))
+    let refuses = |mut reader: UnitReader, message: &[u8]| {
+        let mut received = message;
+        matches!(reader.next(&UNITS, &mut received, &mut Vec::new()), Err(Fault::Peer(_)))
     };
     assert!(refuses(UnitReader::own(), &unit(1, MAKES, 0)), "a lane's in the link's own stream");
     assert!(refuses(UnitReader::unnamed(), &unit(0, MAKES, 0)), "the link's in a lane's");

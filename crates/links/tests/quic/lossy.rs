@@ -25,9 +25,9 @@ fn open(settings: &LinkSettings, seed: u64) -> World {
 
 /// Returns the numbers of the lossy units that an end received. Checks that each arrived once.
 fn distinct(world: &World, end: usize) -> BTreeSet<u32> {
-    let came = lossy_units_of(&world.came_lossy[end]);
-    let distinct: BTreeSet<u32> = came.iter().copied().collect();
-    assert_eq!(distinct.len(), came.len(), "a unit that came twice");
+    let received = lossy_units_of(&world.received_lossy[end]);
+    let distinct: BTreeSet<u32> = received.iter().copied().collect();
+    assert_eq!(distinct.len(), received.len(), "a unit that came twice");
     distinct
 }
 
@@ -47,20 +47,23 @@ fn lossy_units_come_at_most_once_and_are_not_sent_again() {
         let name = carrier.name;
         for end in 0..2 {
             assert_eq!(world.state(end), Some(State::Open), "{name}");
-            let came = distinct(&world, end).len();
+            let received = distinct(&world, end).len();
             let LossyCounts { sent, dropped, .. } = world.link(1 - end).lossy_counts();
             let counts = world.link(end).lossy_counts();
             assert_eq!(sent + dropped, 1_000, "{name}: nothing waits");
-            assert_eq!(counts, LossyCounts { came: came as u64, unread: 0, early: 0, ..counts });
+            assert_eq!(
+                counts,
+                LossyCounts { received: received as u64, unread: 0, early: 0, ..counts }
+            );
             let is_lossless = matches!(name, "ordered" | "delaying" | "doubling");
-            assert_eq!(came as u64 == sent, is_lossless, "{name}: {came} of {sent} came");
+            assert_eq!(received as u64 == sent, is_lossless, "{name}: {received} of {sent} came");
             // Of a thousand datagrams, at most 145 are lost or changed.
-            assert!(came as u64 > sent * 4 / 5, "{name}: {came} of {sent} came");
+            assert!(received as u64 > sent * 4 / 5, "{name}: {received} of {sent} came");
             // Lost datagrams, and datagrams declared lost, reduce the rate that congestion control
             // allows.
             assert!(sent == 1_000 || !matches!(name, "ordered" | "doubling"), "{name}: {sent}");
         }
-        let commands: Vec<u32> = units_of(&world.came[1]).iter().map(|unit| unit.2).collect();
+        let commands: Vec<u32> = units_of(&world.received[1]).iter().map(|unit| unit.2).collect();
         assert!(commands.into_iter().eq(0..=1_000), "{name}: the lane is whole and in order");
     }
 }
@@ -74,7 +77,7 @@ fn a_lost_datagram_holds_up_no_lossy_unit() {
         world.run(Duration::from_millis(1));
     }
     world.run(DELAY);
-    assert_eq!(lossy_units_of(&world.came_lossy[1]), (1..10).collect::<Vec<u32>>());
+    assert_eq!(lossy_units_of(&world.received_lossy[1]), (1..10).collect::<Vec<u32>>());
     world.run(Duration::from_secs(5));
     assert_eq!(distinct(&world, 1).len(), 9, "never sent again");
 }
@@ -89,7 +92,7 @@ fn two_units_share_a_datagram() {
     world.send(0, id);
     assert_eq!(world.sent[0] - before, 5);
     world.run(2 * DELAY);
-    assert_eq!(lossy_units_of(&world.came_lossy[1]), (0..10).collect::<Vec<u32>>());
+    assert_eq!(lossy_units_of(&world.received_lossy[1]), (0..10).collect::<Vec<u32>>());
 }
 
 /// Sends 10 Mbit/s of lossy units over a line of 2 Mbit/s.
@@ -107,23 +110,23 @@ fn congestion_control_is_a_ceiling_and_the_queue_stays_short() {
             world.write(0, &unit(1, DATA, 1 + number / 4_800));
         }
         world.run(interval);
-        for came in lossy_units_of(&std::mem::take(&mut world.came_lossy[1])) {
-            waits.push(world.now.since(start + interval * came));
+        for received in lossy_units_of(&std::mem::take(&mut world.received_lossy[1])) {
+            waits.push(world.now.since(start + interval * received));
         }
     }
     world.run(Duration::from_secs(5));
     let LossyCounts { sent, dropped, .. } = world.link(0).lossy_counts();
     assert_eq!(sent + dropped, u64::from(written));
     // At 2 Mbit/s, the line carries 9,650 units in 20 s.
-    let came = world.link(1).lossy_counts().came;
-    assert!((5_000..9_650).contains(&came), "{came} came");
+    let received = world.link(1).lossy_counts().received;
+    assert!((5_000..9_650).contains(&received), "{received} came");
     waits.sort();
     let (half, most) = (waits[waits.len() / 2], waits[waits.len() - 1]);
-    println!("{came} came; half waited {half:?}, the longest {most:?}");
+    println!("{received} came; half waited {half:?}, the longest {most:?}");
     // The longest delay is the one-way delay, the 80 ms of the line's queue, and the time of 256
     // units at 2 Mbit/s.
     assert!(most < DELAY + Duration::from_millis(80 + 531 + 50), "{most:?}");
-    let commands: Vec<u32> = units_of(&world.came[1]).iter().map(|unit| unit.2).collect();
+    let commands: Vec<u32> = units_of(&world.received[1]).iter().map(|unit| unit.2).collect();
     assert!(commands.into_iter().eq(0..=10), "streams are not held up");
 }
 
@@ -157,7 +160,7 @@ fn a_datagram_that_is_not_of_whole_units_ends_the_link() {
         world.run(Duration::from_secs(3));
         assert_eq!(world.state(0), Some(State::Ended), "{lossy}");
         assert_eq!(world.state(1), None, "{lossy}: closed");
-        assert!(world.came_lossy[1].is_empty());
+        assert!(world.received_lossy[1].is_empty());
     }
 }
 
@@ -173,10 +176,10 @@ fn a_flood_that_nobody_reads_is_dropped_and_counted() {
     world.write(0, &unit(1, MAKES, 0));
     world.run(Duration::from_secs(1));
     let counts = world.link(1).lossy_counts();
-    assert_eq!(counts.came + counts.unread, 4_000);
+    assert_eq!(counts.received + counts.unread, 4_000);
     // The connection keeps the newest 256 KiB.
-    assert!((400..=506).contains(&counts.came), "{counts:?}");
-    assert!(distinct(&world, 1).into_iter().eq(4_000 - counts.came as u32..4_000));
+    assert!((400..=506).contains(&counts.received), "{counts:?}");
+    assert!(distinct(&world, 1).into_iter().eq(4_000 - counts.received as u32..4_000));
 }
 
 #[test]
@@ -191,5 +194,5 @@ fn what_comes_before_lanes_are_admitted_is_dropped_and_counted() {
     world.link(1).admit_lanes();
     world.write_lossy(0, 2);
     world.run(Duration::from_secs(1));
-    assert_eq!(lossy_units_of(&world.came_lossy[1]), [2]);
+    assert_eq!(lossy_units_of(&world.received_lossy[1]), [2]);
 }

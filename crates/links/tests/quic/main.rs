@@ -1,5 +1,5 @@
-//! QUIC links in memory: two endpoints over lines that lose, delay, duplicate and change datagrams,
-//! and datagrams from strangers.
+//! QUIC links in memory: two endpoints over lines that lose, delay, duplicate and change
+//! datagrams, and datagrams from strangers.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests; clippy only knows the tests themselves")]
 
@@ -31,7 +31,7 @@ fn a_lost_datagram_delays_its_own_lane_alone() {
         world.run(Duration::from_millis(5));
     }
     world.run(Duration::from_secs(1));
-    world.came[1].clear();
+    world.received[1].clear();
     let before = world.sent[0];
     world.lose.push((0, before));
     for lane in 1..=10 {
@@ -40,10 +40,10 @@ fn a_lost_datagram_delays_its_own_lane_alone() {
     }
     assert_eq!(world.sent[0], before + 10, "a datagram each");
     world.run(DELAY);
-    let came: Vec<u32> = units_of(&world.came[1]).into_iter().map(|unit| unit.0).collect();
-    assert_eq!(came, (2..=10).collect::<Vec<u32>>(), "all but the lost one");
+    let received: Vec<u32> = units_of(&world.received[1]).into_iter().map(|unit| unit.0).collect();
+    assert_eq!(received, (2..=10).collect::<Vec<u32>>(), "all but the lost one");
     world.run(4 * DELAY);
-    assert_eq!(units_of(&world.came[1]).last(), Some(&(1, DATA, 1)), "sent again");
+    assert_eq!(units_of(&world.received[1]).last(), Some(&(1, DATA, 1)), "sent again");
 }
 
 /// One call writes the units of three lanes in turn. One lane begins and one ends among them.
@@ -53,7 +53,7 @@ fn units_of_many_lanes_written_at_once_keep_the_order_of_each() {
     let opened = [unit(1, MAKES, 0), unit(2, MAKES, 0)].concat();
     world.write(0, &opened);
     world.run(Duration::from_secs(1));
-    world.came[1].clear();
+    world.received[1].clear();
     let mut units = unit(0, DATA, 0);
     for number in 1..=9 {
         units.extend(unit(1, DATA, number));
@@ -65,9 +65,9 @@ fn units_of_many_lanes_written_at_once_keep_the_order_of_each() {
     }
     world.write(0, &units);
     world.run(Duration::from_secs(1));
-    let came = units_of(&world.came[1]);
+    let received = units_of(&world.received[1]);
     let of = |lane| {
-        let numbers = came.iter().filter(|unit| unit.0 == lane).map(|unit| unit.2);
+        let numbers = received.iter().filter(|unit| unit.0 == lane).map(|unit| unit.2);
         numbers.collect::<Vec<u32>>()
     };
     assert_eq!([of(1), of(3)], [(1..=9).collect::<Vec<u32>>(), (5..=9).collect()]);
@@ -96,12 +96,12 @@ fn over_tls_all_lanes_wait_for_a_lost_segment() {
         segments.push(wire);
     }
     // The first segment is lost. The kernel delivers no later byte, so the link receives nothing.
-    let mut came = Vec::new();
-    ends[1].read(&mut came).unwrap();
-    assert!(came.is_empty(), "nine lanes wait");
+    let mut received = Vec::new();
+    ends[1].read(&mut received).unwrap();
+    assert!(received.is_empty(), "nine lanes wait");
     segments.iter().for_each(|segment| ends[1].receive(Time::ZERO, segment).unwrap());
-    ends[1].read(&mut came).unwrap();
-    let lanes: Vec<u32> = units_of(&came).into_iter().map(|unit| unit.0).collect();
+    ends[1].read(&mut received).unwrap();
+    let lanes: Vec<u32> = units_of(&received).into_iter().map(|unit| unit.0).collect();
     assert_eq!(lanes, (1..=10).collect::<Vec<u32>>());
     assert!(ends[1].receive(Time::ZERO, &segments[1]).is_err(), "no record comes out of turn");
 }
@@ -113,15 +113,15 @@ fn carried(congestion: Congestion) -> usize {
     let settings = LinkSettings { rate, loss, queue: 250_000, ..line(DELAY) };
     let mut world = World::by(congestion, &settings, 6).opened();
     world.write(0, &unit(1, MAKES, 0));
-    let (batch, mut came) = ((0..20).flat_map(|n| unit(1, DATA, n)).collect::<Vec<u8>>(), 0);
+    let (batch, mut received) = ((0..20).flat_map(|n| unit(1, DATA, n)).collect::<Vec<u8>>(), 0);
     for _ in 0..2_000 {
         while world.link(0).room() >= batch.len() {
             world.write(0, &batch);
         }
         world.run(Duration::from_millis(10));
-        came += std::mem::take(&mut world.came[1]).len();
+        received += std::mem::take(&mut world.received[1]).len();
     }
-    came
+    received
 }
 
 #[test]
@@ -182,11 +182,11 @@ fn what_a_link_says_before_others_are_admitted_waits() {
     world.write(0, &certs);
     world.write(0, &unit(1, MAKES, 0));
     world.run(Duration::from_secs(1));
-    assert_eq!(world.came[1], certs, "the lane waits");
+    assert_eq!(world.received[1], certs, "the lane waits");
     world.link(1).admit_lanes();
     world.write(0, &unit(0, DATA, 2));
     world.run(Duration::from_secs(1));
-    assert_eq!(units_of(&world.came[1][certs.len()..]), [(0, DATA, 2), (1, MAKES, 0)]);
+    assert_eq!(units_of(&world.received[1][certs.len()..]), [(0, DATA, 2), (1, MAKES, 0)]);
     assert!(matches!(world.link(0).write(&certs[..9]), Err(Fault::Misuse(_))), "no whole unit");
 }
 
@@ -197,22 +197,22 @@ fn a_lane_of_a_number_that_has_not_ended_waits_until_it_has() {
         world.write(0, &unit(9, MAKES, 0));
         world.run(Duration::from_secs(1));
         world.write(1, &unit(9, DATA, 100));
-        world.came[1].clear();
+        world.received[1].clear();
         // One of the next datagrams is lost. They carry the end of the lane, and the next lane
         // with the same number.
         world.lose.push((0, world.sent[0] + lost));
-        for said in [unit(9, DATA, 1), unit(9, ENDS, 2), unit(9, MAKES, 3), unit(9, DATA, 4)] {
-            world.write(0, &said);
+        for message in [unit(9, DATA, 1), unit(9, ENDS, 2), unit(9, MAKES, 3), unit(9, DATA, 4)] {
+            world.write(0, &message);
         }
         world.run(Duration::from_secs(5));
-        let commands: Vec<u32> = units_of(&world.came[1]).iter().map(|unit| unit.2).collect();
+        let commands: Vec<u32> = units_of(&world.received[1]).iter().map(|unit| unit.2).collect();
         assert_eq!(commands, [1, 2, 3, 4], "{lost}");
         // Data for the first lane does not reach the second lane.
-        assert!(world.came[0].is_empty(), "{lost}");
+        assert!(world.received[0].is_empty(), "{lost}");
         world.write(1, &unit(9, DATA, 101));
         world.write(1, &unit(9, ENDS, 102));
         world.run(Duration::from_secs(1));
-        let numbers: Vec<u32> = units_of(&world.came[0]).iter().map(|unit| unit.2).collect();
+        let numbers: Vec<u32> = units_of(&world.received[0]).iter().map(|unit| unit.2).collect();
         assert_eq!(numbers, [101, 102], "{lost}");
         assert_eq!([0, 1].map(|end| world.link(end).lanes()), [0, 0], "{lost}");
     }
@@ -228,7 +228,7 @@ fn thousands_of_lanes_are_made_and_end() {
     }
     world.run(Duration::from_secs(5));
     assert_eq!([0, 1].map(|end| world.link(end).lanes()), [many as usize; 2]);
-    let made = units_of(&world.came[1]);
+    let made = units_of(&world.received[1]);
     assert_eq!(made.iter().filter(|unit| unit.1 == MAKES).count(), many as usize);
     for lane in 1..=many {
         world.write((lane % 2) as usize, &unit(lane, ENDS, 1));
@@ -254,7 +254,7 @@ fn lanes_that_their_maker_ends_make_room_for_others() {
     }
     world.run(Duration::from_secs(5));
     let made =
-        |end: usize| units_of(&world.came[end]).iter().filter(|unit| unit.1 == MAKES).count();
+        |end: usize| units_of(&world.received[end]).iter().filter(|unit| unit.1 == MAKES).count();
     assert_eq!([made(0), made(1)], [many as usize / 3, many as usize - many as usize / 3]);
     assert_eq!([0, 1].map(|end| world.link(end).lanes()), [0; 2]);
 }
@@ -266,7 +266,7 @@ fn more_of_a_lane_that_waits_does_not_bring_it_forward() {
     let mut world = World::open(&line(DELAY), 4);
     world.write(0, &unit(9, MAKES, 0));
     world.run(Duration::from_secs(1));
-    world.came[1].clear();
+    world.received[1].clear();
     world.lose.push((0, world.sent[0]));
     world.write(0, &unit(9, ENDS, 1));
     world.write(0, &unit(9, MAKES, 2));
@@ -275,7 +275,7 @@ fn more_of_a_lane_that_waits_does_not_bring_it_forward() {
         world.write(0, &unit(9, DATA, number));
     }
     world.run(Duration::from_secs(5));
-    let numbers: Vec<u32> = units_of(&world.came[1]).iter().map(|unit| unit.2).collect();
+    let numbers: Vec<u32> = units_of(&world.received[1]).iter().map(|unit| unit.2).collect();
     assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7]);
 }
 
@@ -302,23 +302,24 @@ fn a_link_takes_no_more_than_its_window_and_then_goes_on() {
     let slow = LinkSettings { queue: 20_000, ..LinkSettings::with_rate(2_000_000) };
     let mut world = World::open(&LinkSettings { delay: DELAY, ..slow }, 8);
     world.write(0, &unit(1, MAKES, 0));
-    let (mut said, mut most) = (1, 0);
-    while said < 2_000 {
+    let (mut message, mut most) = (1, 0);
+    while message < 2_000 {
         let room = world.link(0).room() / UNIT;
-        let batch: Vec<u8> =
-            (0..room.min(2_000 - said)).flat_map(|n| unit(1, DATA, (said + n) as u32)).collect();
-        said += batch.len() / UNIT;
+        let batch: Vec<u8> = (0..room.min(2_000 - message))
+            .flat_map(|n| unit(1, DATA, (message + n) as u32))
+            .collect();
+        message += batch.len() / UNIT;
         if batch.is_empty() {
             world.run(Duration::from_millis(1));
         } else {
             world.write(0, &batch);
         }
-        let come = units_of(&world.came[1]).len();
-        most = most.max(said - come);
-        assert!(world.now < Time::from_secs(60), "it stands still: {said} said, {come} came");
+        let come = units_of(&world.received[1]).len();
+        most = most.max(message - come);
+        assert!(world.now < Time::from_secs(60), "it stands still: {message} said, {come} came");
     }
     world.run(Duration::from_secs(20));
-    let numbers: Vec<u32> = units_of(&world.came[1]).into_iter().map(|unit| unit.2).collect();
+    let numbers: Vec<u32> = units_of(&world.received[1]).into_iter().map(|unit| unit.2).collect();
     assert!(numbers.into_iter().eq(0..2_000));
     // The limit is the capacity of a path of 50 ms and 2 Mbit/s, its queue, and the bytes accepted
     // beyond the window.

@@ -118,7 +118,7 @@ impl MoreNode {
             if let Role::Exit(stock) = &mut stream.role {
                 stock.add(tick(now), forward.number, forward.blocks);
             }
-            stream.heard = now;
+            stream.last_arrival = now;
             let events = forward.segment.map(|segment| stream.arrive(now, id, segment));
             self.events.extend(events.into_iter().flatten().flatten());
             self.settle(id);
@@ -167,7 +167,7 @@ impl MoreNode {
         let stream = self.streams.get_mut(&id).ok_or(DropReason::UnknownStream)?;
         let Role::Client(_, supply) = &mut stream.role else { return Ok(()) };
         supply.report(now, &reply);
-        stream.heard = now;
+        stream.last_arrival = now;
         let events = reply.segment.map(|segment| stream.arrive(now, id, segment));
         self.events.extend(events.into_iter().flatten().flatten());
         self.settle(id);
@@ -198,7 +198,7 @@ impl MoreNode {
             // An exit can send nothing without a reply block.
             Role::Exit(stock) => {
                 let can_send = !stock.is_spent();
-                let idle = stream.heard + IDLE;
+                let idle = stream.last_arrival + IDLE;
                 tcp.filter(|_| can_send).into_iter().chain([idle]).min()
             }
         };
@@ -213,7 +213,7 @@ impl MoreNode {
     pub(super) fn expire(&mut self, now: Time, id: StreamId) -> bool {
         let Some(stream) = self.streams.get_mut(&id) else { return true };
         let is_exit = matches!(stream.role, Role::Exit(_));
-        if !is_exit || now < stream.heard + IDLE {
+        if !is_exit || now < stream.last_arrival + IDLE {
             return false;
         }
         if !stream.left && stream.is_known() {

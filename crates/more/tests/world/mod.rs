@@ -112,14 +112,14 @@ impl Transfer {
 
 /// A datagram in the network.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct SeenDatagram {
     pub from: usize,
     pub to: usize,
     pub bytes: Vec<u8>,
 }
 
 /// Function that may change a datagram, and returns false if the datagram is to be dropped.
-pub type Tamper = Box<dyn FnMut(&mut Seen) -> bool>;
+pub type Tamper = Box<dyn FnMut(&mut SeenDatagram) -> bool>;
 
 pub struct World {
     pub now: Time,
@@ -134,7 +134,7 @@ pub struct World {
     pub trace: u64,
     pub sent: u64,
     /// Datagrams sent; `None` if they are not recorded.
-    pub seen: Option<Vec<Seen>>,
+    pub seen: Option<Vec<SeenDatagram>>,
     /// Function that may change or drop each datagram before it is sent.
     pub tamper: Option<Tamper>,
 }
@@ -267,7 +267,7 @@ impl World {
 
     fn send(&mut self, from: usize, to: SocketAddr, bytes: Vec<u8>) {
         let to = self.network.peers().iter().position(|peer| peer.address == to).expect("a node");
-        let mut seen = Seen { from, to, bytes };
+        let mut seen = SeenDatagram { from, to, bytes };
         if self.tamper.as_mut().is_some_and(|tamper| !tamper(&mut seen)) {
             return;
         }
@@ -275,8 +275,8 @@ impl World {
     }
 
     /// Puts a datagram on its link.
-    pub fn push(&mut self, seen: Seen) {
-        let Seen { from, to, bytes } = &seen;
+    pub fn push(&mut self, seen: SeenDatagram) {
+        let SeenDatagram { from, to, bytes } = &seen;
         let about = format!("{:?} {from} {to} {}", self.now, bytes.len());
         self.trace = hash(self.trace, about.as_bytes());
         self.trace = hash(self.trace, &bytes[..bytes.len().min(32)]);

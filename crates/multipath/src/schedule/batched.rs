@@ -1,6 +1,6 @@
 //! The scheduler "batched weighted random".
 
-use super::{Built, Family, weighted};
+use super::{BuildResult, Family, weighted};
 use crate::seed::Stream;
 
 /// The schedulers `batched`: syntax, help texts and default run length.
@@ -28,7 +28,7 @@ pub(super) const FAMILY: Family = Family {
 /// The published simulator draws a length for each cell, and ends a batch if that length divides
 /// the number of cells sent. The mean length is the same, but lengths vary more. This function
 /// follows the paper's text.
-fn build(argument: Option<&str>, paths: usize, stream: Stream) -> Built {
+fn build(argument: Option<&str>, paths: usize, stream: Stream) -> BuildResult {
     weighted::build_dirichlet(argument, paths, stream)
 }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::weighted::Weighted;
-use super::{Built, Family, Scheduler, no_argument};
+use super::{BuildResult, Family, Scheduler, no_argument};
 use crate::path::usable;
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
@@ -95,7 +95,7 @@ impl Scheduler for ByCapacity {
     }
 }
 
-fn build(argument: Option<&str>, paths: usize, stream: Stream) -> Built {
+fn build(argument: Option<&str>, paths: usize, stream: Stream) -> BuildResult {
     no_argument("by-capacity", argument)?;
     let chances = Weighted::fixed(vec![1.0; paths.max(1)], stream)?;
     Ok(Box::new(ByCapacity { chances, usable: Vec::new(), next: Time::ZERO, wait: FIRST }))

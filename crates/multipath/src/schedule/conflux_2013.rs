@@ -1,7 +1,7 @@
 //! The scheduler Conflux, as it was published in 2013.
 
 use super::mix::Mix;
-use super::{Built, Family, no_argument};
+use super::{BuildResult, Family, no_argument};
 use crate::seed::Stream;
 
 /// The scheduler `conflux-2013`: syntax, help texts and default run length.
@@ -27,7 +27,7 @@ pub(super) const FAMILY: Family = Family {
 /// al., "Analysis of Multi-path Onion Routing", DBSec 2019) extends the scheme to more circuits.
 /// Neither source defines what happens to a circuit whose window is closed. This scheduler skips
 /// such a circuit.
-fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> Built {
+fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> BuildResult {
     no_argument("conflux-2013", argument)?;
     Ok(Box::new(Mix::new(1.0)))
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Built, Family, Scheduler, no_argument};
+use super::{BuildResult, Family, Scheduler, no_argument};
 use crate::path::{quickest, ready, usable};
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
@@ -61,7 +61,7 @@ fn suffices(view: &PathView, least: Duration) -> bool {
     view.leg.slow_start || room * least.as_micros() / own > 0
 }
 
-fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> Built {
+fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> BuildResult {
     no_argument("cwndrtt", argument)?;
     Ok(Box::new(CwndRtt))
 }

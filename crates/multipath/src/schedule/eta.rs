@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Built, Family, Scheduler, no_argument};
+use super::{BuildResult, Family, Scheduler, no_argument};
 use crate::path::{quickest_ready, usable};
 use crate::seed::Stream;
 use crate::{LegView, PathId, PathView, Time};
@@ -183,7 +183,7 @@ impl Scheduler for Eta {
     }
 }
 
-fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> Built {
+fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> BuildResult {
     no_argument("eta", argument)?;
     Ok(Box::new(Eta::default()))
 }

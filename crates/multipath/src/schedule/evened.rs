@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::weighted::{Weighted, positive};
-use super::{Built, Family, Scheduler};
+use super::{BuildResult, Family, Scheduler};
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
 
@@ -38,36 +38,37 @@ const PULL: f64 = 1.0;
 /// reveal it. So the preference is weak, a factor of at most e between two paths, and ends during
 /// the load.
 #[derive(Debug)]
-struct Evened {
+struct EvenedScheduler {
     weighted: Weighted,
     /// Time at which the load (a burst of traffic) began; `None` before the first run of a load.
     since: Option<Time>,
     /// Number of units (such as packets) that each path has carried since the load (a burst of
     /// traffic) began.
-    carried: Vec<u64>,
+    sent_units: Vec<u64>,
 }
 
-impl Scheduler for Evened {
+impl Scheduler for EvenedScheduler {
     fn choose(&mut self, now: Time, paths: &[PathView]) -> Option<PathId> {
         let since = *self.since.get_or_insert(now);
-        let total: u64 = self.carried.iter().sum();
+        let total: u64 = self.sent_units.iter().sum();
         if total == 0 || now.since(since) >= YOUNG {
             return self.weighted.choose(now, paths);
         }
-        let carried = &self.carried;
-        let share = |path: usize| carried.get(path).map_or(0.0, |&own| own as f64 / total as f64);
+        let sent_units = &self.sent_units;
+        let share =
+            |path: usize| sent_units.get(path).map_or(0.0, |&own| own as f64 / total as f64);
         self.weighted.choose_tilted(paths, |path| (-PULL * share(path)).exp())
     }
 
-    fn carried(&mut self, _now: Time, path: PathId, units: u64) {
-        if let Some(carried) = self.carried.get_mut(path.index()) {
-            *carried = carried.saturating_add(units).min(u64::from(u32::MAX));
+    fn on_sent(&mut self, _now: Time, path: PathId, units: u64) {
+        if let Some(sent_units) = self.sent_units.get_mut(path.index()) {
+            *sent_units = sent_units.saturating_add(units).min(u64::from(u32::MAX));
         }
     }
 
     fn after_silence(&mut self) {
         self.since = None;
-        self.carried.fill(0);
+        self.sent_units.fill(0);
     }
 
     fn reseed(&mut self, stream: Stream) {
@@ -75,10 +76,10 @@ impl Scheduler for Evened {
     }
 }
 
-fn build(argument: Option<&str>, paths: usize, stream: Stream) -> Built {
+fn build(argument: Option<&str>, paths: usize, stream: Stream) -> BuildResult {
     let alpha = argument.map_or(Ok(1.0), positive)?;
     let weighted = Weighted::dirichlet(alpha, paths, stream)?;
-    Ok(Box::new(Evened { weighted, since: None, carried: vec![0; paths] }))
+    Ok(Box::new(EvenedScheduler { weighted, since: None, sent_units: vec![0; paths] }))
 }
 
 #[cfg(test)]
@@ -94,7 +95,7 @@ mod tests {
         let stayed = (0..30_000).filter(|_| {
             evened.after_silence();
             let first = evened.choose(Time::ZERO, &paths).unwrap();
-            evened.carried(Time::ZERO, first, 40);
+            evened.on_sent(Time::ZERO, first, 40);
             if silence {
                 evened.after_silence();
             }
@@ -120,8 +121,8 @@ mod tests {
     fn what_a_path_carried_that_is_dead_pulls_nobody_to_it() {
         let mut evened = build(None, 2, stream(1, 0, "scheduler")).unwrap();
         let paths = [PathView::open(), PathView::dead()];
-        evened.carried(Time::ZERO, PathId(0), u64::MAX);
-        evened.carried(Time::ZERO, PathId(0), u64::MAX);
+        evened.on_sent(Time::ZERO, PathId(0), u64::MAX);
+        evened.on_sent(Time::ZERO, PathId(0), u64::MAX);
         assert!((0..99).all(|_| evened.choose(Time::ZERO, &paths) == Some(PathId(0))));
     }
 }

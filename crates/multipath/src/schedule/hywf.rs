@@ -3,7 +3,7 @@
 use rand::RngExt;
 use rand::seq::SliceRandom;
 
-use super::{Built, Family, Weighted, no_argument};
+use super::{BuildResult, Family, Weighted, no_argument};
 use crate::seed::Stream;
 
 /// The scheduler `hywf`: syntax, help texts and default run length.
@@ -27,7 +27,7 @@ pub(super) const FAMILY: Family = Family {
 /// The paper has two paths. For more paths, we cut the remaining probability uniformly, again and
 /// again, and assign the pieces to the paths at random. For two paths this equals the paper's
 /// draw.
-fn build(argument: Option<&str>, paths: usize, mut stream: Stream) -> Built {
+fn build(argument: Option<&str>, paths: usize, mut stream: Stream) -> BuildResult {
     no_argument("hywf", argument)?;
     let chances = cut(paths, &mut stream);
     Ok(Box::new(Weighted::fixed(chances, stream)?))

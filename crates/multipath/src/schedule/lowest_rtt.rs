@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Built, Family, Scheduler, no_argument};
+use super::{BuildResult, Family, Scheduler, no_argument};
 
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
@@ -93,7 +93,7 @@ impl Scheduler for LowestRtt {
     }
 }
 
-fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> Built {
+fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> BuildResult {
     no_argument("lowest-rtt", argument)?;
     Ok(Box::new(LowestRtt::new()))
 }

@@ -1,6 +1,6 @@
 //! C tor's scheduler LOWRTT.
 
-use super::{Built, Family, Scheduler, no_argument};
+use super::{BuildResult, Family, Scheduler, no_argument};
 use crate::path::quickest_ready;
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
@@ -35,7 +35,7 @@ impl Scheduler for LowRtt {
     }
 }
 
-fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> Built {
+fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> BuildResult {
     no_argument("lowrtt", argument)?;
     Ok(Box::new(LowRtt))
 }

@@ -1,6 +1,6 @@
 //! C tor's scheduler MINRTT.
 
-use super::{Built, Family, Scheduler, no_argument};
+use super::{BuildResult, Family, Scheduler, no_argument};
 use crate::path::{quickest, usable};
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
@@ -39,7 +39,7 @@ impl Scheduler for MinRtt {
     }
 }
 
-fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> Built {
+fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> BuildResult {
     no_argument("minrtt", argument)?;
     Ok(Box::new(MinRtt))
 }

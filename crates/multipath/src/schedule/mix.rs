@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Built, Family, Scheduler, SpecError};
+use super::{BuildResult, Family, Scheduler, SpecError};
 use crate::path::{quickest, ready, usable};
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
@@ -85,7 +85,7 @@ impl Scheduler for Mix {
     }
 }
 
-fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> Built {
+fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> BuildResult {
     let text = argument.ok_or(SpecError::Missing(FAMILY.syntax))?;
     let alpha = text.parse().ok().filter(|alpha: &f64| alpha.is_finite() && *alpha >= 0.0);
     Ok(Box::new(Mix::new(alpha.ok_or_else(|| SpecError::Number(text.to_owned()))?)))

@@ -59,7 +59,7 @@ pub trait Scheduler: fmt::Debug + Send {
 
     /// Records that `_units` units (such as packets) were sent on the chosen path. If the path's
     /// window had room for a part of a run only, the caller reports each part separately.
-    fn carried(&mut self, _now: Time, _path: PathId, _units: u64) {}
+    fn on_sent(&mut self, _now: Time, _path: PathId, _units: u64) {}
 
     /// Records the end of a pause in the traffic, after which the scheduler's knowledge of the
     /// earlier traffic is obsolete.
@@ -88,7 +88,7 @@ pub trait Scheduler: fmt::Debug + Send {
 }
 
 /// A scheduler built from a user's text, or the error in that text.
-pub type Built = Result<Box<dyn Scheduler>, SpecError>;
+pub type BuildResult = Result<Box<dyn Scheduler>, SpecError>;
 
 /// A kind of scheduler, as command lines and documentation present it.
 pub struct Family {
@@ -111,7 +111,7 @@ pub struct Family {
     pub needs_windows: bool,
     /// Builds a scheduler from three arguments: the scheduler's argument in the user's text (after
     /// the colon, if any), the number of paths, and a random stream.
-    pub build: fn(Option<&str>, usize, Stream) -> Built,
+    pub build: fn(Option<&str>, usize, Stream) -> BuildResult,
 }
 
 /// The families (kinds) of all schedulers.
@@ -150,7 +150,7 @@ pub struct Spec {
 
 impl Spec {
     /// Builds a scheduler for `paths` paths, with its own random `stream`.
-    pub fn build(&self, paths: usize, stream: Stream) -> Built {
+    pub fn build(&self, paths: usize, stream: Stream) -> BuildResult {
         (self.family.build)(self.argument.as_deref(), paths, stream)
     }
 

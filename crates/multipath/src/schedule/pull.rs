@@ -1,6 +1,6 @@
 //! mTor's scheduler, in which the legs pull cells.
 
-use super::{Built, Family, Scheduler, no_argument};
+use super::{BuildResult, Family, Scheduler, no_argument};
 use crate::path::{ready, usable};
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
@@ -46,7 +46,7 @@ impl Scheduler for Pull {
     }
 }
 
-fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> Built {
+fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> BuildResult {
     no_argument("pull", argument)?;
     Ok(Box::new(Pull::default()))
 }

@@ -1,6 +1,6 @@
 //! A scheduler that takes each path in turn.
 
-use super::{Built, Family, Scheduler, no_argument};
+use super::{BuildResult, Family, Scheduler, no_argument};
 use crate::path::usable;
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
@@ -39,7 +39,7 @@ impl Scheduler for RoundRobin {
     }
 }
 
-fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> Built {
+fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> BuildResult {
     no_argument("round-robin", argument)?;
     Ok(Box::new(RoundRobin::new()))
 }

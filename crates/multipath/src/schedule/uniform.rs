@@ -2,7 +2,7 @@
 
 use rand::RngExt;
 
-use super::{Built, Family, Scheduler, no_argument};
+use super::{BuildResult, Family, Scheduler, no_argument};
 use crate::path::usable;
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
@@ -50,7 +50,7 @@ impl Scheduler for Uniform {
     }
 }
 
-fn build(argument: Option<&str>, _paths: usize, stream: Stream) -> Built {
+fn build(argument: Option<&str>, _paths: usize, stream: Stream) -> BuildResult {
     no_argument("uniform", argument)?;
     Ok(Box::new(Uniform::new(stream)))
 }

@@ -4,7 +4,7 @@
 use rand::RngExt;
 use rand_distr::{Distribution, Gamma};
 
-use super::{Built, Family, Scheduler, SpecError};
+use super::{BuildResult, Family, Scheduler, SpecError};
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
 
@@ -170,12 +170,12 @@ impl Chances {
     }
 }
 
-pub(super) fn build_dirichlet(argument: Option<&str>, paths: usize, stream: Stream) -> Built {
+pub(super) fn build_dirichlet(argument: Option<&str>, paths: usize, stream: Stream) -> BuildResult {
     let alpha = argument.map_or(Ok(1.0), positive)?;
     Ok(Box::new(Weighted::dirichlet(alpha, paths, stream)?))
 }
 
-fn build_fixed(argument: Option<&str>, paths: usize, stream: Stream) -> Built {
+fn build_fixed(argument: Option<&str>, paths: usize, stream: Stream) -> BuildResult {
     let list = argument.ok_or(SpecError::Missing("weights:W,W,…"))?;
     let weights: Vec<f64> = list.split(',').map(number).collect::<Result<_, _>>()?;
     if weights.len() != paths {

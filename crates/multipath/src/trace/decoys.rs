@@ -44,7 +44,7 @@ pub fn decoys(
         send(&mut decoys, now, &mut sent);
         let path = usize::try_from(path).ok().filter(|path| *path < paths);
         let path = PathId::at(path.ok_or(TraceError::Paths(paths))?);
-        decoys.carried(now, (path, size.unsigned_abs() as usize), paths, |_| true);
+        decoys.on_sent(now, (path, size.unsigned_abs() as usize), paths, |_| true);
     }
     send(&mut decoys, Time::MAX, &mut sent);
     Ok(sent)

@@ -21,8 +21,8 @@ pub fn delayed(
     check(times, sizes)?;
     let mut queue = DelayQueue::new(jitter, stream);
     let mut left = Vec::with_capacity(times.len());
-    for (&came, &size) in times.iter().zip(sizes) {
-        let now = time(came);
+    for (&received, &size) in times.iter().zip(sizes) {
+        let now = time(received);
         leave(&mut queue, now, &mut left);
         queue.push(now, ((), size.unsigned_abs() as usize), DELAYED_BYTES);
         while queue.pop(now).is_some() {
@@ -60,7 +60,7 @@ mod tests {
         sorted.sort_by(f64::total_cmp);
         let left = left(&sorted, -1500);
         assert!(left.windows(2).all(|pair| pair[0] <= pair[1]));
-        let late = sorted.iter().zip(&left).map(|(came, left)| left - came);
+        let late = sorted.iter().zip(&left).map(|(received, left)| left - received);
         assert!(late.clone().all(|late| (-1e-9..0.02 + 1e-9).contains(&late)));
         assert!(late.fold(0.0, f64::max) > 0.019);
     }

@@ -39,7 +39,7 @@ const PROTOCOLS: [(&str, &str); 4] = [
 ];
 
 /// A relay that is listed in the consensus.
-pub(super) struct Listed<'a> {
+pub(super) struct ConsensusEntry<'a> {
     pub(super) id: [u8; 20],
     pub(super) entry: &'a Entry,
     pub(super) flags: Flags,
@@ -68,20 +68,20 @@ pub struct Times {
 
 /// Returns a relay's microdescriptor.
 pub(super) fn microdescriptor(entry: &Entry) -> String {
-    let (described, said) = (&entry.described, &entry.said);
+    let (described, parsed) = (&entry.described, &entry.parsed);
     let mut text = "onion-key\n".to_owned();
-    text.push_str(said.onion_key.as_deref().unwrap_or_default());
+    text.push_str(parsed.onion_key.as_deref().unwrap_or_default());
     line(&mut text, &format!("ntor-onion-key {}", Base64Unpadded::encode_string(&described.ntor)));
-    if !said.family.is_empty() {
-        line(&mut text, &format!("family {}", said.family.join(" ")));
+    if !parsed.family.is_empty() {
+        line(&mut text, &format!("family {}", parsed.family.join(" ")));
     }
     if !described.family_ids.is_empty() {
         line(&mut text, &format!("family-ids {}", described.family_ids.join(" ")));
     }
-    if said.policy != "reject 1-65535" {
-        line(&mut text, &format!("p {}", said.policy));
+    if parsed.policy != "reject 1-65535" {
+        line(&mut text, &format!("p {}", parsed.policy));
     }
-    if let Some(policy) = &said.policy_v6 {
+    if let Some(policy) = &parsed.policy_v6 {
         line(&mut text, &format!("p6 {policy}"));
     }
     let ed = Base64Unpadded::encode_string(&described.ed_identity);
@@ -96,7 +96,7 @@ pub(super) fn unsigned(
     settings: &Settings,
     about: &About,
     shared: Option<&SharedRandom>,
-    relays: &[Listed<'_>],
+    relays: &[ConsensusEntry<'_>],
 ) -> String {
     let mut text = match flavour {
         Flavour::Ns => "network-status-version 3\n",
@@ -139,12 +139,12 @@ fn preamble(
     line(text, &format!("vote-digest {id}"));
 }
 
-fn listed(text: &mut String, flavour: Flavour, relay: &Listed<'_>, ipv6: bool) {
-    let Entry { described, said, digest, weight, .. } = relay.entry;
+fn listed(text: &mut String, flavour: Flavour, relay: &ConsensusEntry<'_>, ipv6: bool) {
+    let Entry { described, parsed, digest, weight, .. } = relay.entry;
     let id = Base64Unpadded::encode_string(&relay.id);
     let v4 = described.addresses.iter().find(|at| at.is_ipv4());
     let (ip, port) = v4.map_or(("0.0.0.0".to_owned(), 0), |at| (at.ip().to_string(), at.port()));
-    let (name, dir) = (&said.nickname, said.dir_port);
+    let (name, dir) = (&parsed.nickname, parsed.dir_port);
     match flavour {
         Flavour::Ns => {
             let digest = Base64Unpadded::encode_string(digest);
@@ -161,20 +161,20 @@ fn listed(text: &mut String, flavour: Flavour, relay: &Listed<'_>, ipv6: bool) {
         line(text, &format!("m {digest}"));
     }
     line(text, &format!("s {}", relay.flags.words()));
-    if let Some(version) = &said.version {
+    if let Some(version) = &parsed.version {
         line(text, &format!("v {version}"));
     }
-    if let Some(protocols) = &said.protocols {
+    if let Some(protocols) = &parsed.protocols {
         line(text, &format!("pr {protocols}"));
     }
     let unmeasured = if weight.1 { "" } else { " Unmeasured=1" };
     line(text, &format!("w Bandwidth={}{unmeasured}", weight.0));
     if flavour == Flavour::Ns {
-        line(text, &format!("p {}", said.policy));
+        line(text, &format!("p {}", parsed.policy));
     }
 }
 
-fn totals(relays: &[Listed<'_>]) -> Totals {
+fn totals(relays: &[ConsensusEntry<'_>]) -> Totals {
     relays.iter().fold(Totals::default(), |mut totals, relay| {
         totals.add(relay.entry.weight.0, relay.flags.guard, relay.flags.exit);
         totals

@@ -36,7 +36,7 @@ pub(super) struct Entry {
     pub(super) text: String,
     pub(super) digest: [u8; 20],
     pub(super) described: Described,
-    pub(super) said: ParsedDescriptor,
+    pub(super) parsed: ParsedDescriptor,
     /// The relay's extra-info document and its digest; `None` if there is none.
     pub(super) extra: Option<(String, [u8; 20])>,
     pub(super) history: History,
@@ -59,7 +59,7 @@ pub(super) struct Entry {
 /// Settings that decide when relays are probed, and how long a relay counts as running after an
 /// answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Reach {
+pub(super) struct ReachSettings {
     /// Seconds after an answer during which the relay counts as running.
     pub(super) holds: u64,
     /// Seconds between two probes of a running relay.
@@ -85,7 +85,7 @@ impl Entry {
     pub(super) fn kept(text: &str, rules: &Rules) -> Result<Entry, Refusal> {
         let mut lines = text.lines();
         let then = lines.find_map(|line| from_utc(line.strip_prefix("published ")?));
-        Entry::checked(then.ok_or(Refusal::Beside)?, text, rules)
+        Entry::checked(then.ok_or(Refusal::ExtraText)?, text, rules)
     }
 
     fn checked(then: u64, text: &str, rules: &Rules) -> Result<Entry, Refusal> {
@@ -98,20 +98,20 @@ impl Entry {
         if let Some(address) = private.filter(|_| !rules.allow_private) {
             return Err(Refusal::Private(address));
         }
-        let said = parsed::read(descriptor);
+        let parsed = parsed::read(descriptor);
         let extra = extra.map(|text| (text.to_owned(), signed_digest(text)));
         let fits =
-            |(text, _): &(String, [u8; 20])| said.extra.is_some_and(|digests| digests.fit(text));
+            |(text, _): &(String, [u8; 20])| parsed.extra.is_some_and(|digests| digests.fit(text));
         if !extra.as_ref().is_none_or(fits) {
-            return Err(Refusal::Beside);
+            return Err(Refusal::ExtraText);
         }
         Ok(Entry {
             text: descriptor.to_owned(),
             digest: signed_digest(descriptor),
             reach: described.addresses.iter().map(|address| (*address, None)).collect(),
-            weight: (said.bandwidth, false),
+            weight: (parsed.bandwidth, false),
             described,
-            said,
+            parsed,
             extra,
             history: History::default(),
             probed: None,
@@ -134,26 +134,26 @@ impl Entry {
     }
 
     /// Returns the properties on which the relay's flags depend.
-    pub(super) fn merits(&self, now: u64, reach: Reach, authority: bool) -> Merits {
+    pub(super) fn merits(&self, now: u64, reach: ReachSettings, authority: bool) -> Merits {
         let (uptime, known) = self.history.uptime(now);
         Merits {
-            running: authority || (self.is_up(now, reach) && !self.said.hibernating),
-            hibernating: self.said.hibernating,
+            running: authority || (self.is_up(now, reach) && !self.parsed.hibernating),
+            hibernating: self.parsed.hibernating,
             bandwidth: self.weight.0,
             mtbf: self.history.mtbf(now),
             uptime,
             known,
             up_for: self.history.up_for(now),
-            directory: self.said.directory || self.said.dir_port != 0,
-            exits: self.said.exits,
-            onion_services: self.said.hsdir && self.said.directory,
+            directory: self.parsed.directory || self.parsed.dir_port != 0,
+            exits: self.parsed.exits,
+            onion_services: self.parsed.hsdir && self.parsed.directory,
             stale: self.described.published + STALE < now,
             authority,
         }
     }
 
     /// Returns the state that determines the relay's place in the probe queue.
-    pub(super) fn probe_state(&self, now: u64, reach: Reach) -> ProbeState {
+    pub(super) fn probe_state(&self, now: u64, reach: ReachSettings) -> ProbeState {
         match (self.is_up(now, reach), self.is_known(), self.probed) {
             (true, ..) => ProbeState::Up,
             (_, true, _) => ProbeState::Away,
@@ -165,7 +165,7 @@ impl Entry {
     /// Returns the time of the next probe. If the last probe is in the future, because the clock
     /// was set back, the next one is due `now`. For a new relay, returns its `turn` instead of a
     /// time.
-    pub(super) fn due(&self, now: u64, reach: Reach) -> u64 {
+    pub(super) fn due(&self, now: u64, reach: ReachSettings) -> u64 {
         let short = (reach.every / MORE_OFTEN).max(1);
         let pause = match self.probe_state(now, reach) {
             ProbeState::Up => reach.every.max(1),
@@ -183,23 +183,26 @@ impl Entry {
 
     /// Returns the addresses that are probed, each with the time of its last answer (`None` if
     /// there was none).
-    pub(super) fn counted(&self, reach: Reach) -> impl Iterator<Item = &(SocketAddr, Option<u64>)> {
+    pub(super) fn counted(
+        &self,
+        reach: ReachSettings,
+    ) -> impl Iterator<Item = &(SocketAddr, Option<u64>)> {
         self.reach.iter().filter(move |(address, _)| reach.ipv6 || address.is_ipv4())
     }
 
     /// Returns the addresses that are probed.
-    pub(super) fn addresses(&self, reach: Reach) -> Vec<SocketAddr> {
+    pub(super) fn addresses(&self, reach: ReachSettings) -> Vec<SocketAddr> {
         self.counted(reach).map(|(address, _)| *address).collect()
     }
 
     /// Returns the earliest time of the relay's last answers to probes at its addresses. Returns
     /// `None` if it has never answered at one of these addresses.
-    pub(super) fn answered(&self, reach: Reach) -> Option<u64> {
+    pub(super) fn answered(&self, reach: ReachSettings) -> Option<u64> {
         // `None` counts as earlier than any time.
         self.counted(reach).map(|(_, answered)| *answered).min().flatten()
     }
 
-    pub(super) fn is_up(&self, now: u64, reach: Reach) -> bool {
+    pub(super) fn is_up(&self, now: u64, reach: ReachSettings) -> bool {
         self.answered(reach).is_some_and(|at| at <= now && now - at <= reach.holds)
     }
 
@@ -250,5 +253,5 @@ fn divided(text: &str) -> Result<(&str, Option<&str>), Refusal> {
         text.lines().filter(|line| line.starts_with(keyword)).count() == 1
     };
     let single = one(descriptor, "router ") && extra.is_none_or(|extra| one(extra, "extra-info "));
-    if single { Ok((descriptor, extra)) } else { Err(Refusal::Beside) }
+    if single { Ok((descriptor, extra)) } else { Err(Refusal::ExtraText) }
 }

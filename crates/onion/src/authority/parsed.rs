@@ -130,17 +130,20 @@ mod tests {
 
     #[test]
     fn lines_are_read_and_those_inside_objects_are_not() {
-        let said = read(TEXT);
-        assert_eq!((&said.nickname[..], said.dir_port, said.bandwidth), ("one", 9030, 7000));
-        assert_eq!(said.version.as_deref(), Some("Tor 0.4.9.11"));
-        assert_eq!(said.family, ["$AAAA", "$BBBB", "adam", "zoe"]);
-        assert_eq!(said.policy, "accept 80,443");
-        assert_eq!(said.policy_v6.as_deref(), Some("accept 443"));
-        assert!(said.exits && said.hibernating && said.directory && said.hsdir);
-        let key = "-----BEGIN RSA PUBLIC KEY-----\nMIGJ\n-----END RSA PUBLIC KEY-----\n";
-        assert_eq!(said.onion_key.as_deref(), Some(key));
+        let message = read(TEXT);
         assert_eq!(
-            said.extra,
+            (&message.nickname[..], message.dir_port, message.bandwidth),
+            ("one", 9030, 7000)
+        );
+        assert_eq!(message.version.as_deref(), Some("Tor 0.4.9.11"));
+        assert_eq!(message.family, ["$AAAA", "$BBBB", "adam", "zoe"]);
+        assert_eq!(message.policy, "accept 80,443");
+        assert_eq!(message.policy_v6.as_deref(), Some("accept 443"));
+        assert!(message.exits && message.hibernating && message.directory && message.hsdir);
+        let key = "-----BEGIN RSA PUBLIC KEY-----\nMIGJ\n-----END RSA PUBLIC KEY-----\n";
+        assert_eq!(message.onion_key.as_deref(), Some(key));
+        assert_eq!(
+            message.extra,
             Some(ExtraDigests {
                 sha1: [[0xab, 0xcd]; 10].concat().try_into().unwrap(),
                 sha256: None
@@ -150,10 +153,12 @@ mod tests {
 
     #[test]
     fn what_is_not_said_is_missing() {
-        let said = read("router two 192.0.2.1 9001 0 0\nreject *:*\n");
-        assert_eq!((said.bandwidth, said.directory, said.exits), (0, false, false));
-        assert!(!said.hsdir);
-        assert_eq!(said.policy, "reject 1-65535");
-        assert!(said.version.is_none() && said.onion_key.is_none() && said.family.is_empty());
+        let message = read("router two 192.0.2.1 9001 0 0\nreject *:*\n");
+        assert_eq!((message.bandwidth, message.directory, message.exits), (0, false, false));
+        assert!(!message.hsdir);
+        assert_eq!(message.policy, "reject 1-65535");
+        assert!(
+            message.version.is_none() && message.onion_key.is_none() && message.family.is_empty()
+        );
     }
 }

@@ -126,7 +126,7 @@ impl Reachability {
         Some(self.dialled.swap_remove(place))
     }
 
-    fn tell(&mut self, target: Target, answers: bool) {
+    fn report(&mut self, target: Target, answers: bool) {
         self.under_way.remove(&target);
         self.outputs.push_back(Output::Probed { target, answers });
     }
@@ -146,20 +146,20 @@ impl Reachability {
         let Some(attempt) = self.links.get_mut(&link) else { return };
         attempt.over = true;
         let target = attempt.probe.target.clone();
-        self.tell(target, answers);
+        self.report(target, answers);
         self.outputs.push_back(Output::Link(LinkOutput::Close { link }));
     }
 
     fn closed(&mut self, link: LinkId) {
         if let Some(Attempt { probe, over: false, .. }) = self.links.remove(&link) {
-            self.tell(probe.target, false);
+            self.report(probe.target, false);
         }
         self.dial();
     }
 
     fn unreachable(&mut self, target: Target) {
         if self.take_dialled(&target).is_some() {
-            self.tell(target, false);
+            self.report(target, false);
         }
         self.dial();
     }
@@ -183,7 +183,7 @@ impl Attempt {
                     CellOutcome::Circuit
                     | CellOutcome::Export(_)
                     | CellOutcome::Offered(..)
-                    | CellOutcome::Beside,
+                    | CellOutcome::Pairing,
                 )
                 | Err(_) => break Some(false),
             }
@@ -198,8 +198,8 @@ impl Core for Reachability {
     type In<'a> = Probe;
     type Out = Output;
 
-    /// Starts a probe at the target's address, or queues it if there are `most` links already. Does
-    /// nothing if a probe of the same target is in progress.
+    /// Starts a probe at the target's address, or queues it if there are `most` links already.
+    /// Does nothing if a probe of the same target is in progress.
     fn handle(&mut self, _: Time, probe: Probe) {
         if self.under_way.insert(probe.target.clone()) {
             self.waiting.push_back(probe);
@@ -233,7 +233,7 @@ impl LinkCore for Reachability {
             | LinkInput::Seen { .. }
             | LinkInput::Sibling { .. }
             | LinkInput::Elsewhere { .. }
-            | LinkInput::NoneBeside { .. }
+            | LinkInput::QuicFailed { .. }
             | LinkInput::Lossy { .. }
             | LinkInput::RecordsFixed { .. } => {}
         }
@@ -329,8 +329,8 @@ mod tests {
                 relay.take(&mut rng, &cell).unwrap();
                 cells.set_width(relay.width());
             }
-            let said = std::mem::take(&mut relay.outbox);
-            for piece in said.chunks(100) {
+            let message = std::mem::take(&mut relay.outbox);
+            for piece in message.chunks(100) {
                 reachability.handle_link(Time::ZERO, LinkInput::Bytes { link: LINK, bytes: piece });
             }
         }

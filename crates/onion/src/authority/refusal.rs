@@ -12,7 +12,7 @@ pub enum Refusal {
     Document(DocumentError),
     /// The upload has text in addition to one descriptor and, optionally, the extra-info document
     /// of this descriptor.
-    Beside,
+    ExtraText,
     /// The descriptor was published too long ago, or too far in the future.
     Time,
     /// A later descriptor of the relay is known.
@@ -41,7 +41,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Refusal::Document(error) => write!(out, "the descriptor is refused: {error}"),
-            Refusal::Beside => out.write_str(
+            Refusal::ExtraText => out.write_str(
                 "the relay's upload must be one descriptor, alone or with the extra-info document \
                  that belongs to it",
             ),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::entry::{Entry, Reach};
+use super::entry::{Entry, ReachSettings};
 use super::flags::Merits;
 use super::history::History;
 use super::pins::Pins;
@@ -51,7 +51,7 @@ pub struct StoredRelay {
 #[derive(Clone, Debug, Default)]
 pub(super) struct RouterList {
     rules: Rules,
-    reach: Reach,
+    reach: ReachSettings,
     entries: BTreeMap<[u8; 20], Entry>,
     pins: Pins,
     probe_queue: ProbeQueue,
@@ -66,7 +66,7 @@ pub(super) struct RouterList {
 
 impl RouterList {
     /// Creates an empty list.
-    pub(super) fn new(rules: Rules, reach: Reach) -> RouterList {
+    pub(super) fn new(rules: Rules, reach: ReachSettings) -> RouterList {
         RouterList { rules, reach, ..RouterList::default() }
     }
 
@@ -115,7 +115,7 @@ impl RouterList {
                 continue;
             }
             if probe_state == ProbeState::New {
-                self.sybil.come(entry.turn);
+                self.sybil.probe_started(entry.turn);
             }
             let asked = id != *own && entry.is_current(now);
             (entry.probed, entry.probes) = (Some(now), entry.probes.saturating_add(1));
@@ -207,7 +207,8 @@ impl RouterList {
         self.measured = measured;
         let ids: Vec<[u8; 20]> = self.entries.keys().copied().collect();
         for id in ids {
-            let weight = self.entries.get(&id).map(|entry| self.weight(&id, entry.said.bandwidth));
+            let weight =
+                self.entries.get(&id).map(|entry| self.weight(&id, entry.parsed.bandwidth));
             if let (Some(entry), Some(weight)) = (self.entries.get_mut(&id), weight) {
                 entry.weight = weight;
             }
@@ -234,7 +235,8 @@ impl RouterList {
         self.pins.iter().filter_map(past)
     }
 
-    /// Restores a relay's stored state. Returns false if it contradicts a known pair of identities.
+    /// Restores a relay's stored state. Returns false if it contradicts a known pair of
+    /// identities.
     pub(super) fn remember(&mut self, now: u64, id: &[u8; 20], past: StoredRelay) -> bool {
         if !past.history.was_up() {
             return true;
@@ -310,7 +312,7 @@ impl RouterList {
             }
         }
         makes_way.iter().for_each(|other| self.remove(now, other));
-        entry.weight = self.weight(&id, entry.said.bandwidth);
+        entry.weight = self.weight(&id, entry.parsed.bandwidth);
         self.put(now, id, entry, origin);
         Ok(UploadOutcome::New(id))
     }
@@ -384,18 +386,18 @@ impl RouterList {
         }
     }
 
-    /// Returns the weight of a relay that advertises `said` kB/s, and true if it was measured.
-    fn weight(&self, id: &[u8; 20], said: u32) -> (u32, bool) {
+    /// Returns the weight of a relay that advertises `parsed` kB/s, and true if it was measured.
+    fn weight(&self, id: &[u8; 20], parsed: u32) -> (u32, bool) {
         match self.measured.get(id) {
             Some(&measured) => (measured, true),
-            None if self.measured.is_empty() => (said.max(LEAST), false),
-            None => (said.clamp(LEAST, UNMEASURED), false),
+            None if self.measured.is_empty() => (parsed.max(LEAST), false),
+            None => (parsed.clamp(LEAST, UNMEASURED), false),
         }
     }
 }
 
 /// Returns the targets at which a relay is probed, one for each address.
-fn targets(id: [u8; 20], entry: &Entry, reach: Reach) -> Vec<Target> {
+fn targets(id: [u8; 20], entry: &Entry, reach: ReachSettings) -> Vec<Target> {
     let ed25519 = Some(entry.described.ed_identity);
     let to = |address| Target { addresses: vec![address], rsa: id, ed25519 };
     entry.addresses(reach).into_iter().map(to).collect()

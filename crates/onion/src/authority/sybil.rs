@@ -109,7 +109,7 @@ impl SybilLimits {
     }
 
     /// Records that the relay with this `turn` (place in the order of probes) is being probed.
-    pub(super) fn come(&mut self, turn: u64) {
+    pub(super) fn probe_started(&mut self, turn: u64) {
         self.now = self.now.max(turn);
     }
 
@@ -215,9 +215,9 @@ mod tests {
             sybil.take_turn(origin, number + 1);
         }
         assert_eq!(sybil.turn(of("198.51.100.1")), 1);
-        sybil.come(30);
+        sybil.probe_started(30);
         assert_eq!((sybil.turn(of("198.51.100.1")), sybil.turn(of("192.0.9.9"))), (31, 101));
-        sybil.come(100);
+        sybil.probe_started(100);
         (0..PARTS as u32).for_each(|n| {
             sybil.take_turn(Origin::of(Some(Ipv4Addr::from_bits(n << 16).into())), 7)
         });

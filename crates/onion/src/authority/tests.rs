@@ -341,7 +341,7 @@ fn an_extra_info_document_is_taken_if_its_descriptor_names_all_of_it() {
     let cut = |text: &str| text.find("-----BEGIN SIGNATURE").unwrap();
     let other = description(2).publish(relay(2), NOW).unwrap().extra;
     let forged = [&extra[..cut(&extra)], &other[cut(&other)..]].concat();
-    assert_eq!(authority.receive(NOW, &(server.clone() + &forged)), Err(Refusal::Beside));
+    assert_eq!(authority.receive(NOW, &(server.clone() + &forged)), Err(Refusal::ExtraText));
     assert!(is_new(&authority.receive(NOW, &(server + &extra))));
     let id = relay(1).rsa_identity();
     assert_eq!(authority.extra(&id).map(|(text, _)| text), Some(&extra[..]));
@@ -361,15 +361,15 @@ fn bad_uploads_are_refused_and_leave_what_is_known() {
     assert!(matches!(ahead, Err(Refusal::Time | Refusal::Document(_))), "{ahead:?}");
     let bent = good.replace("Anabranch", "Anabrunch");
     assert!(matches!(authority.receive(NOW, &bent), Err(Refusal::Document(_))));
-    assert_eq!(authority.receive(NOW, &(good.clone() + &good)), Err(Refusal::Beside));
+    assert_eq!(authority.receive(NOW, &(good.clone() + &good)), Err(Refusal::ExtraText));
     let extra = "extra-info relay1 AAAA\nrouter-signature\n";
-    assert_eq!(authority.receive(NOW, &(good.clone() + extra)), Err(Refusal::Beside));
+    assert_eq!(authority.receive(NOW, &(good.clone() + extra)), Err(Refusal::ExtraText));
     let known = authority.stored_relays().count();
-    assert_eq!(authority.receive(NOW, &(descriptor(4, NOW - 10) + extra)), Err(Refusal::Beside));
+    assert_eq!(authority.receive(NOW, &(descriptor(4, NOW - 10) + extra)), Err(Refusal::ExtraText));
     assert_eq!(authority.stored_relays().count(), known, "what is refused pins nobody");
     let huge = "x".repeat(LONGEST_UPLOAD + 1);
     assert!(matches!(authority.receive(NOW, &huge), Err(Refusal::Document(_))));
-    assert!(matches!(authority.receive(NOW, ""), Err(Refusal::Document(_) | Refusal::Beside)));
+    assert!(matches!(authority.receive(NOW, ""), Err(Refusal::Document(_) | Refusal::ExtraText)));
     let private = Description { address: Ipv4Addr::new(10, 0, 0, 1), ..description(3) };
     let private = private.sign(relay(3), NOW).unwrap();
     assert!(matches!(authority.receive(NOW, &private), Err(Refusal::Private(_))));

@@ -40,7 +40,7 @@ pub struct Capabilities {
     /// TLS records may be decrypted out of order. The neighbour must support it too.
     pub early: bool,
     /// A QUIC link may run alongside this link. The neighbour must support it too.
-    pub beside: bool,
+    pub parallel_quic: bool,
     /// The link, which must have lanes (such as QUIC streams), can also carry cells that may be
     /// lost. The neighbour must support it too.
     pub lossy: bool,
@@ -49,8 +49,13 @@ pub struct Capabilities {
 impl Capabilities {
     /// Capabilities of a link that runs over a byte stream and uses no extensions. All its cells
     /// arrive in one order.
-    pub const ORDERED: Capabilities =
-        Capabilities { lanes: false, whole: true, early: false, beside: false, lossy: false };
+    pub const ORDERED: Capabilities = Capabilities {
+        lanes: false,
+        whole: true,
+        early: false,
+        parallel_quic: false,
+        lossy: false,
+    };
     /// Capabilities of a link with lanes (a separate order of cells for each circuit) and without
     /// extensions.
     pub const LANES: Capabilities = Capabilities { lanes: true, ..Capabilities::ORDERED };
@@ -72,7 +77,7 @@ impl Capabilities {
         let is_stream = !self.lanes;
         Extensions {
             early: self.early && is_stream,
-            beside: self.beside && is_stream,
+            parallel_quic: self.parallel_quic && is_stream,
             lossy: self.lossy && self.lanes,
         }
     }
@@ -174,7 +179,7 @@ mod tests {
 
     /// Returns the commands of the cells in the channel's outbox, in the format of link protocol 4
     /// and later.
-    fn said(channel: &mut Channel) -> Vec<Command> {
+    fn commands_sent(channel: &mut Channel) -> Vec<Command> {
         let mut bytes = std::mem::take(&mut channel.outbox);
         let first = if channel.stage == Stage::Versions { Width::Two } else { channel.width() };
         let mut cells = Cells::new(&mut bytes, first, LONGEST);
@@ -199,7 +204,7 @@ mod tests {
 
     fn wanting_all(role: Role) -> Channel {
         let ordered = Capabilities::ORDERED;
-        let capabilities = Capabilities { early: true, beside: true, ..ordered };
+        let capabilities = Capabilities { early: true, parallel_quic: true, ..ordered };
         Channel::new(role, Start { capabilities, ..start(None) })
     }
 
@@ -213,7 +218,7 @@ mod tests {
 
     #[test]
     fn what_both_ends_want_is_agreed() {
-        let agreed = |early, beside| Extensions { early, beside, lossy: false };
+        let agreed = |early, parallel_quic| Extensions { early, parallel_quic, lossy: false };
         for (one, two, version, both) in [
             ((None, false), (Some(9), false), 5, agreed(false, false)),
             ((None, false), (None, false), 5, agreed(false, false)),
@@ -228,7 +233,7 @@ mod tests {
                 assert_eq!(end.negotiation.agreed(), both, "{one:?} {two:?}");
                 assert_eq!(end.order.is_some(), both.early);
                 assert_eq!(end.is_held_back(), both.early, "until records have one size");
-                assert_eq!(end.takes_detours(), both.beside && !both.early);
+                assert_eq!(end.takes_detours(), both.parallel_quic && !both.early);
             }
         }
     }
@@ -240,7 +245,7 @@ mod tests {
         assert_eq!(named(&all), [0, 3, 0, 4, 0, 5, 0, 103]);
         assert_eq!(named(&Channel::new(Role::Client, start(None))), [0, 3, 0, 4, 0, 5]);
         let with = |capabilities| Start { capabilities, ..start(None) };
-        let lanes = Capabilities { early: true, beside: true, ..Capabilities::LANES };
+        let lanes = Capabilities { early: true, parallel_quic: true, ..Capabilities::LANES };
         assert_eq!(named(&Channel::new(Role::Client, with(lanes))), [0, 5]);
         let lossy = Capabilities { lossy: true, ..Capabilities::LANES };
         assert_eq!(named(&Channel::new(Role::Client, with(lossy))), [0, 5, 0, 103]);
@@ -279,7 +284,7 @@ mod tests {
                 103 => all.to_vec(),
                 _ => vec![certs, challenge, Command::NETINFO],
             };
-            assert_eq!(said(&mut responder), expected, "{versions:?}");
+            assert_eq!(commands_sent(&mut responder), expected, "{versions:?}");
         }
     }
 
@@ -287,7 +292,8 @@ mod tests {
     fn capabilities_out_of_place_end_the_link() {
         let command = Command::CAPABILITIES;
         let out_of_place = Err(Fault::OutOfPlace(command));
-        let all = link::put_capabilities(Extensions { early: true, beside: true, lossy: true });
+        let all =
+            link::put_capabilities(Extensions { early: true, parallel_quic: true, lossy: true });
         let netinfo = link::put_netinfo(&Info { unix: None, seen: None, own: Vec::new() });
         // The cell arrives before VERSIONS, at either end.
         for role in [Role::Client, Role::Responder(credentials(2))] {
@@ -325,10 +331,10 @@ mod tests {
     fn capabilities_of_a_wrong_length_end_the_link_and_unknown_ones_are_ignored() {
         let command = Command::CAPABILITIES;
         for body in [&[0][..], &[0, 3]] {
-            let heard = hears(&mut asked(&[5, 103]), command, body);
-            assert_eq!(heard, Err(Fault::Malformed(command)), "{body:?}");
+            let received = hears(&mut asked(&[5, 103]), command, body);
+            assert_eq!(received, Err(Fault::Malformed(command)), "{body:?}");
         }
-        for (body, early, beside) in [
+        for (body, early, parallel_quic) in [
             (&[1, 0][..], false, false),
             (&[1, 1], true, false),
             (&[1, 2], false, true),
@@ -339,7 +345,7 @@ mod tests {
         ] {
             let mut responder = asked(&[5, 103]);
             assert_eq!(hears(&mut responder, command, body), Ok(CellOutcome::Own), "{body:?}");
-            let agreed = Extensions { early, beside, lossy: false };
+            let agreed = Extensions { early, parallel_quic, lossy: false };
             assert_eq!(responder.negotiation.agreed(), agreed, "{body:?}");
         }
     }

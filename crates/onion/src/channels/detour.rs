@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anabranch_multipath::Time;
 
-use super::{Channels, Lane, Link, LinkId, Owner, Popped};
+use super::{Channels, Lane, Link, LinkId, Owner, PopOutcome};
 use crate::queue::Queue;
 use crate::transport::Transport;
 use crate::wire::cell::{CELL, Command};
@@ -43,16 +43,16 @@ pub(super) struct Delivery {
 /// State for moving the circuits of a QUIC link to the TLS link alongside it if the QUIC link
 /// breaks.
 pub(super) struct Detour {
-    beside: LinkId,
+    tls_link: LinkId,
     number: u32,
     stage: Stage,
     /// Number of copies of sent cells on all lanes (circuits of the link). Each copy is kept until
     /// its cell is acknowledged.
     pub(super) kept: usize,
     /// Lanes (circuits on the link) with received but unacknowledged cells.
-    unsaid: BTreeSet<u32>,
+    unacknowledged: BTreeSet<u32>,
     /// Number of received but unacknowledged cells on all lanes (circuits of the link).
-    came: usize,
+    received: usize,
     /// True if a timer for the next acknowledgement is set.
     timed: bool,
     /// For each circuit in the neighbour's list of circuits that move to the TLS link: the number
@@ -64,7 +64,7 @@ pub(super) struct Detour {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// The circuits use the QUIC link.
-    Beside,
+    OnQuic,
     /// The circuits are moving and use neither link. We have sent our list of them, and the
     /// neighbour's list is incomplete.
     Moving,
@@ -75,7 +75,7 @@ enum Stage {
 impl Detour {
     /// Returns true if copies of sent cells are kept.
     pub(super) fn keeps(&self) -> bool {
-        self.stage == Stage::Beside
+        self.stage == Stage::OnQuic
     }
 }
 
@@ -87,13 +87,13 @@ pub(crate) struct BadCount;
 impl Link {
     /// Returns true if the link's circuits have moved to another link, or are moving.
     pub(crate) fn has_moved(&self) -> bool {
-        self.detour.as_ref().is_some_and(|detour| detour.stage != Stage::Beside)
+        self.detour.as_ref().is_some_and(|detour| detour.stage != Stage::OnQuic)
     }
 
     /// Returns the link that takes over the circuits, during or after their move; `None` if they
     /// use the QUIC link.
     pub(super) fn carrier(&self) -> Option<LinkId> {
-        self.detour.as_ref().filter(|detour| !detour.keeps()).map(|detour| detour.beside)
+        self.detour.as_ref().filter(|detour| !detour.keeps()).map(|detour| detour.tls_link)
     }
 
     /// Returns true if copies of sent cells are kept, so that circuits can move to another link.
@@ -107,8 +107,8 @@ impl Link {
         self.detour.as_ref().is_some_and(|detour| detour.kept > MOST_KEPT)
     }
 
-    /// Returns true if the circuits of this QUIC link have moved to the TLS link to the same relay,
-    /// and the TLS link may now send their cells.
+    /// Returns true if the circuits of this QUIC link have moved to the TLS link to the same
+    /// relay, and the TLS link may now send their cells.
     fn takes_turns(&self) -> bool {
         self.detour.as_ref().is_some_and(|detour| detour.stage == Stage::Moved)
     }
@@ -151,21 +151,22 @@ impl Channels {
     /// if the circuits of `quic` cannot move to any link.
     pub(crate) fn pair_with_tls(&mut self, quic: LinkId, to: &Identity) -> (u32, TlsLinkToken) {
         let usable = |link: &Link| {
-            let token = link.beside.map(|beside| beside.token).unwrap_or_default();
+            let token = link.quic_offer.map(|quic_offer| quic_offer.token).unwrap_or_default();
             token != TlsLinkToken::default() && link.paired_quic.len() < MOST_BESIDE
         };
-        let is_opening = |link: &Link| link.beside.is_some_and(|beside| beside.is_opening);
+        let is_opening =
+            |link: &Link| link.quic_offer.is_some_and(|quic_offer| quic_offer.is_opening);
         let usable = self.reaching(&to.rsa).filter(|(_, link)| usable(link));
         // Prefer the link for which `quic` was opened. Other links may belong to other threads of
         // the relay.
         let found = usable.min_by_key(|(_, link)| !is_opening(link)).map(|(id, _)| id);
         let Some(id) = found else { return Default::default() };
         let Some(link) = self.links.get_mut(&id) else { return Default::default() };
-        let (Some(beside), number) = (link.beside, link.last_beside + 1) else {
+        let (Some(quic_offer), number) = (link.quic_offer, link.last_quic_number + 1) else {
             return Default::default();
         };
         self.pair(quic, id, number);
-        (number, beside.token)
+        (number, quic_offer.token)
     }
 
     /// Pairs `quic` with the link that the neighbour identifies by `token`, and returns `number`.
@@ -183,7 +184,7 @@ impl Channels {
         let fits = |link: &Link| link.token == Some(token) && whose(link) == by;
         let found = self.links.iter().find(|(_, link)| fits(link));
         let Some((id, link)) = found.filter(|_| number != 0) else { return Ok(0) };
-        if number <= link.last_beside {
+        if number <= link.last_quic_number {
             return Err(BadCount);
         }
         if link.paired_quic.len() >= MOST_BESIDE {
@@ -209,19 +210,19 @@ impl Channels {
         Ok(())
     }
 
-    fn pair(&mut self, quic: LinkId, beside: LinkId, number: u32) {
-        if let Some(link) = self.links.get_mut(&beside) {
+    fn pair(&mut self, quic: LinkId, tls_link: LinkId, number: u32) {
+        if let Some(link) = self.links.get_mut(&tls_link) {
             link.paired_quic.insert(number, quic);
-            link.last_beside = number;
+            link.last_quic_number = number;
         }
         if let Some(link) = self.links.get_mut(&quic) {
             link.detour = Some(Box::new(Detour {
-                beside,
+                tls_link,
                 number,
-                stage: Stage::Beside,
+                stage: Stage::OnQuic,
                 kept: 0,
-                unsaid: BTreeSet::new(),
-                came: 0,
+                unacknowledged: BTreeSet::new(),
+                received: 0,
                 timed: false,
                 listed: BTreeMap::new(),
             }));
@@ -232,7 +233,7 @@ impl Channels {
     /// that this pairing had.
     pub(super) fn forget_detour(&mut self, quic: LinkId, detour: Option<Box<Detour>>) {
         let Some(detour) = detour else { return };
-        if let Some(link) = self.links.get_mut(&detour.beside) {
+        if let Some(link) = self.links.get_mut(&detour.tls_link) {
             link.paired_quic.remove(&detour.number);
             link.moved.retain(|&moved| moved != quic);
         }
@@ -269,9 +270,9 @@ impl Channels {
             return false;
         };
         queue.delivery.received = queue.delivery.received.wrapping_add(cells);
-        detour.unsaid.insert(lane.id);
-        detour.came += cells as usize;
-        if detour.came >= SAY {
+        detour.unacknowledged.insert(lane.id);
+        detour.received += cells as usize;
+        if detour.received >= SAY {
             self.send_arrived(lane.link);
             return false;
         }
@@ -291,15 +292,15 @@ impl Channels {
         let Some(detour) = link.detour.as_deref_mut().filter(|detour| detour.keeps()) else {
             return;
         };
-        detour.came = 0;
-        let lanes = std::mem::take(&mut detour.unsaid).into_iter();
+        detour.received = 0;
+        let lanes = std::mem::take(&mut detour.unacknowledged).into_iter();
         let counts =
             lanes.filter_map(|lane| Some((lane, link.lanes.get(&lane)?.delivery.received)));
         let counts: Vec<CellCount> = counts.collect();
         for counts in counts.chunks(COUNTS_IN_CELL) {
             let mut body = Vec::new();
             put_counts(&mut body, counts.iter().copied());
-            self.say(Lane { link: id, id: 0 }, Command::ARRIVED, &body);
+            self.send_control_cell(Lane { link: id, id: 0 }, Command::ARRIVED, &body);
         }
     }
 
@@ -336,19 +337,19 @@ impl Channels {
             return false;
         };
         detour.stage = Stage::Moving;
-        detour.unsaid.clear();
-        let (beside, number) = (detour.beside, detour.number);
+        detour.unacknowledged.clear();
+        let (tls_link, number) = (detour.tls_link, detour.number);
         // The list contains no closed circuits. The neighbour closes every circuit that is
         // missing.
         link.inbox.clear();
         link.channel.outbox.clear();
-        (link.padded, link.told, link.transport) = (false, false, Transport::default());
+        (link.padded, link.is_notified, link.transport) = (false, false, Transport::default());
         let counts: Vec<CellCount> =
             link.lanes.iter().map(|(id, lane)| (id, lane.delivery.received)).collect();
         self.moved += counts.len() as u64;
         self.unreach(quic);
         self.ready.retain(|&ready| ready != quic);
-        let Some(link) = self.links.get_mut(&beside) else { return false };
+        let Some(link) = self.links.get_mut(&tls_link) else { return false };
         link.moved.push(quic);
         let before = link.channel.outbox.len();
         let mut rest = &counts[..];
@@ -362,7 +363,7 @@ impl Channels {
             }
         }
         link.listing += link.channel.outbox.len() - before;
-        self.wake(beside);
+        self.wake(tls_link);
         true
     }
 
@@ -399,7 +400,7 @@ impl Channels {
         let Some(link) = self.links.get_mut(&quic) else { return Ok(Vec::new()) };
         let Some(detour) = link.detour.as_deref_mut() else { return Ok(Vec::new()) };
         let mut listed = std::mem::take(&mut detour.listed);
-        let (mut ended, beside) = (Vec::new(), detour.beside);
+        let (mut ended, tls_link) = (Vec::new(), detour.tls_link);
         let lanes: Vec<u32> = link.lanes.keys().collect();
         for id in lanes {
             let Some(lane) = link.lanes.get_mut(&id) else { continue };
@@ -438,10 +439,10 @@ impl Channels {
         // not arrived yet. We have closed the others.
         for (id, _) in listed.into_iter().filter(|(_, count)| *count > 0) {
             let reason = DestroyReason::FINISHED;
-            link.channel.say(id, Command::DESTROY, &[reason.0]);
+            link.channel.send_control_cell(id, Command::DESTROY, &[reason.0]);
         }
         link.listing = link.channel.outbox.len();
-        self.wake(beside);
+        self.wake(tls_link);
         Ok(lost)
     }
 
@@ -458,7 +459,7 @@ impl Channels {
     /// the number of `quic` on that link. Returns `None` if they still use `quic`.
     pub(crate) fn moved_to(&self, quic: LinkId) -> Option<(LinkId, u32)> {
         let detour = self.links.get(&quic)?.detour.as_ref().filter(|detour| !detour.keeps())?;
-        Some((detour.beside, detour.number))
+        Some((detour.tls_link, detour.number))
     }
 
     /// Returns true while the circuits of `quic` move to the TLS link alongside it. The move ends
@@ -493,19 +494,19 @@ impl Channels {
 
     /// Appends a cell to `out`, either of the link `id` or of a link whose circuits moved to it.
     /// These links take turns.
-    pub(super) fn pop_in_turn(&mut self, now: Time, id: LinkId, out: &mut Vec<u8>) -> Popped {
-        let Some(link) = self.links.get(&id) else { return Popped::Nothing };
+    pub(super) fn pop_in_turn(&mut self, now: Time, id: LinkId, out: &mut Vec<u8>) -> PopOutcome {
+        let Some(link) = self.links.get(&id) else { return PopOutcome::Nothing };
         let (moved, turn) = (link.moved.clone(), link.turn);
         for step in 0..=moved.len() {
             let turn = (turn + step) % (moved.len() + 1);
             let popped = match turn.checked_sub(1) {
                 None => match self.links.get_mut(&id) {
                     Some(link) => link.pop_cell(now, &mut self.pool, out),
-                    None => Popped::Nothing,
+                    None => PopOutcome::Nothing,
                 },
                 Some(nth) => self.pop_moved(now, moved[nth], out),
             };
-            if !matches!(popped, Popped::Nothing) {
+            if !matches!(popped, PopOutcome::Nothing) {
                 if let Some(link) = self.links.get_mut(&id) {
                     link.quiet.note(now, false);
                     link.turn = turn + 1;
@@ -513,22 +514,22 @@ impl Channels {
                 return popped;
             }
         }
-        self.links.get_mut(&id).into_iter().for_each(|link| link.told = false);
+        self.links.get_mut(&id).into_iter().for_each(|link| link.is_notified = false);
         self.tidy(id);
-        Popped::Nothing
+        PopOutcome::Nothing
     }
 
     /// Appends the next cell of the link `quic` to `out`, inside a cell of the link that has taken
     /// over the circuits of `quic`.
-    fn pop_moved(&mut self, now: Time, quic: LinkId, out: &mut Vec<u8>) -> Popped {
+    fn pop_moved(&mut self, now: Time, quic: LinkId, out: &mut Vec<u8>) -> PopOutcome {
         let Some(link) = self.links.get_mut(&quic).filter(|link| link.takes_turns()) else {
-            return Popped::Nothing;
+            return PopOutcome::Nothing;
         };
         let (start, number) = (out.len(), link.detour.as_ref().map_or(0, |detour| detour.number));
         put_head(out, number);
         if link.channel.outbox.len() < CELL {
             let popped = link.pop_cell(now, &mut self.pool, out);
-            if matches!(popped, Popped::Nothing) {
+            if matches!(popped, PopOutcome::Nothing) {
                 out.truncate(start);
             }
             return popped;
@@ -537,7 +538,7 @@ impl Channels {
         if link.channel.outbox.is_empty() {
             (link.busiest, link.listing) = (link.lanes.len(), 0);
         }
-        Popped::Own
+        PopOutcome::Own
     }
 }
 
@@ -600,7 +601,10 @@ mod tests {
             let mut body = [0; BODY];
             body[..4].copy_from_slice(&number.to_be_bytes());
             channels.push(Time::ZERO, LANE, Command::RELAY, &body);
-            assert!(matches!(channels.pop(Time::ZERO, QUIC, &mut Vec::new()), Popped::Cell { .. }));
+            assert!(matches!(
+                channels.pop(Time::ZERO, QUIC, &mut Vec::new()),
+                PopOutcome::Cell { .. }
+            ));
         }
     }
 
@@ -644,15 +648,15 @@ mod tests {
             channels.push(Time::ZERO, LANE, Command::RELAY, &body);
         }
         let mut out = Vec::new();
-        assert!(matches!(channels.pop(Time::ZERO, TLS, &mut out), Popped::Own), "our list");
+        assert!(matches!(channels.pop(Time::ZERO, TLS, &mut out), PopOutcome::Own), "our list");
         assert_eq!(out[..12], [0, 0, 0, 0, 192, 0, 13, 0, 0, 0, 1, 1]);
-        assert!(matches!(channels.pop(Time::ZERO, TLS, &mut out), Popped::Nothing));
-        assert!(matches!(channels.pop(Time::ZERO, QUIC, &mut out), Popped::Nothing));
+        assert!(matches!(channels.pop(Time::ZERO, TLS, &mut out), PopOutcome::Nothing));
+        assert!(matches!(channels.pop(Time::ZERO, QUIC, &mut out), PopOutcome::Nothing));
         assert_eq!(channels.listed(QUIC, false, &[]), Ok(Vec::new()));
         assert_eq!(channels.listed(QUIC, true, &[(LANE.id, 12)]), Ok(Vec::new()));
         assert_eq!(channels.listed(QUIC, true, &[]), Err(BadCount), "twice");
         out.clear();
-        while !matches!(channels.pop(Time::ZERO, TLS, &mut out), Popped::Nothing) {}
+        while !matches!(channels.pop(Time::ZERO, TLS, &mut out), PopOutcome::Nothing) {}
         let cells: Vec<u32> = out
             .chunks(11 + CELL)
             .map(|cell| {
@@ -677,10 +681,10 @@ mod tests {
         assert_eq!(channels.listed(QUIC, true, &[]), Ok(Vec::new()));
         assert_eq!((channels.used(), channels.waiting(LANE)), (1, 1));
         // The neighbour knew the circuit, and has closed it.
-        for heard in [true, false] {
+        for received in [true, false] {
             let mut channels = links();
             send(&mut channels, 2);
-            match heard {
+            match received {
                 true => drop(channels.count_received(LANE, 1)),
                 false => channels.arrived(QUIC, [(LANE.id, 1)].into_iter()).unwrap(),
             }
@@ -693,7 +697,7 @@ mod tests {
         assert!(channels.start_move(QUIC));
         assert_eq!(channels.listed(QUIC, true, &[(LANE.id, 0), (9, 4), (8, 0)]), Ok(Vec::new()));
         let mut out = Vec::new();
-        while !matches!(channels.pop(Time::ZERO, TLS, &mut out), Popped::Nothing) {}
+        while !matches!(channels.pop(Time::ZERO, TLS, &mut out), PopOutcome::Nothing) {}
         let list = 12 + 8;
         assert_eq!(out.len(), list + 11 + CELL);
         assert_eq!(out[list + 11..list + 16], [0, 0, 0, 9, Command::DESTROY.0]);
@@ -704,18 +708,18 @@ mod tests {
         let mut channels = links();
         assert!(channels.count_received(LANE, 1), "somebody is to see to it");
         assert!((2..SAY).all(|_| !channels.count_received(LANE, 1)));
-        let said = |channels: &mut Channels| {
+        let value_of = |channels: &mut Channels| {
             let link = channels.link(QUIC).unwrap();
             std::mem::take(&mut link.channel.outbox)
         };
-        assert!(said(&mut channels).is_empty());
+        assert!(value_of(&mut channels).is_empty());
         assert!(!channels.count_received(LANE, 1));
-        let told = said(&mut channels);
-        assert_eq!(told[..13], [0, 0, 0, 0, 74, 0x80, 0, 0, 7, 0, 0, 0, SAY as u8]);
+        let report = value_of(&mut channels);
+        assert_eq!(report[..13], [0, 0, 0, 0, 74, 0x80, 0, 0, 7, 0, 0, 0, SAY as u8]);
         channels.arrived_due(QUIC);
-        assert!(said(&mut channels).is_empty(), "nothing has come since");
+        assert!(value_of(&mut channels).is_empty(), "nothing has come since");
         assert!(channels.count_received(LANE, 1));
         channels.arrived_due(QUIC);
-        assert_eq!(said(&mut channels)[9..13], [0, 0, 0, SAY as u8 + 1]);
+        assert_eq!(value_of(&mut channels)[9..13], [0, 0, 0, SAY as u8 + 1]);
     }
 }

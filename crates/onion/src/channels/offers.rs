@@ -16,27 +16,27 @@ impl Channels {
     /// there.
     pub(crate) fn is_opening_quic(&self, rsa: &[u8; 20]) -> bool {
         let mut links = self.reaching(rsa);
-        links.any(|(_, link)| link.beside.is_some_and(|beside| beside.is_opening))
+        links.any(|(_, link)| link.quic_offer.is_some_and(|quic_offer| quic_offer.is_opening))
     }
 
     /// Notes whether a QUIC link alongside the link `id` is being opened.
     pub(crate) fn set_opening_quic(&mut self, id: LinkId, is_opening: bool) {
-        if let Some(beside) = self.link(id).and_then(|link| link.beside.as_mut()) {
-            beside.is_opening = is_opening;
+        if let Some(quic_offer) = self.link(id).and_then(|link| link.quic_offer.as_mut()) {
+            quic_offer.is_opening = is_opening;
         }
     }
 
     /// Returns the links to the relay `rsa` on which the relay offered QUIC links.
     pub(crate) fn offering(&self, rsa: &[u8; 20]) -> Vec<LinkId> {
         let links = self.reaching(rsa);
-        links.filter(|(_, link)| link.beside.is_some()).map(|(id, _)| id).collect()
+        links.filter(|(_, link)| link.quic_offer.is_some()).map(|(id, _)| id).collect()
     }
 
     /// Forgets the failed attempts to open a QUIC link to the relay `rsa`, because one is open.
     pub(crate) fn quic_succeeded(&mut self, rsa: &[u8; 20]) {
         for id in self.offering(rsa) {
-            if let Some(beside) = self.link(id).and_then(|link| link.beside.as_mut()) {
-                (beside.failed, beside.is_opening) = (0, false);
+            if let Some(quic_offer) = self.link(id).and_then(|link| link.quic_offer.as_mut()) {
+                (quic_offer.failed, quic_offer.is_opening) = (0, false);
             }
         }
     }

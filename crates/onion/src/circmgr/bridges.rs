@@ -124,7 +124,7 @@ impl CircuitManager {
     /// (legs) in a set.
     pub(super) fn report_few_bridges(&mut self, wanted: usize) {
         let Some(count) = self.entry.bridges().map(Bridges::count) else { return };
-        if wanted > count && !std::mem::replace(&mut self.told_few_bridges, true) {
+        if wanted > count && !std::mem::replace(&mut self.warned_few_bridges, true) {
             self.orders.push_back(Order::FewBridges(count, wanted));
         }
     }
@@ -233,7 +233,7 @@ mod tests {
         let kept = world.circmgr.guards();
         world.circmgr.retry_now();
         let reached = world.circmgr.entries();
-        assert!(reached.iter().all(|(_, reach)| *reach == crate::guards::Reach::Maybe));
+        assert!(reached.iter().all(|(_, reach)| *reach == crate::guards::GuardReachability::Maybe));
         let other = if hop.target.rsa == id(1) { 2 } else { 1 };
         let mut world = World::new(&[other], kept);
         world.circmgr.learn_bridge(0, bridge(other));
@@ -245,14 +245,14 @@ mod tests {
     fn with_one_bridge_sets_have_one_leg_and_that_is_said_once() {
         let mut world = World::new(&[1], KeptGuards::default());
         world.circmgr.learn_bridge(0, bridge(1));
-        let mut said = Vec::new();
+        let mut messages = Vec::new();
         for _ in 0..3 {
             world.circmgr.set_network(Arc::new(usual_network()));
-            said.extend(world.orders());
+            messages.extend(world.orders());
         }
-        let few = said.iter().filter(|order| matches!(order, Order::FewBridges(1, 2)));
-        assert_eq!(few.count(), 1, "{said:?}");
-        assert!(!said.iter().any(|order| matches!(order, Order::FewLegs(..))));
+        let few = messages.iter().filter(|order| matches!(order, Order::FewBridges(1, 2)));
+        assert_eq!(few.count(), 1, "{messages:?}");
+        assert!(!messages.iter().any(|order| matches!(order, Order::FewLegs(..))));
         assert_eq!(world.circmgr.legs(), 1);
         assert_eq!(World::new(&[1, 2], KeptGuards::default()).circmgr.legs(), 2);
     }

@@ -20,7 +20,7 @@ pub(super) struct Entry {
 
 /// Outcome of [`Entry::renew`], the update of the guards.
 #[derive(Debug, Default)]
-pub(super) struct Renewed {
+pub(super) struct EntryUpdate {
     /// True if the guards that the client saves on disk have changed.
     pub(super) changed: bool,
     /// Number of relays that are allowed as guards, if they are so few that the user must be
@@ -95,9 +95,9 @@ impl Entry {
         network: Option<&Network>,
         restrictions: &RelayRestrictions,
         rng: &mut impl Rng,
-    ) -> Renewed {
+    ) -> EntryUpdate {
         if !self.stale || network.is_none() && self.bridges.is_none() {
-            return Renewed::default();
+            return EntryUpdate::default();
         }
         self.stale = false;
         if let Some(bridges) = &self.bridges {
@@ -106,9 +106,9 @@ impl Entry {
             let params = params.for_legs(self.legs).for_bridges();
             let (named, dated) = (Nameable { bridges, restrictions }, (unix_now, true));
             let changed = self.instances.guards().renew(unix_now, dated, &params, &named, rng);
-            return Renewed { changed, few: None };
+            return EntryUpdate { changed, few: None };
         }
-        let Some(network) = network else { return Renewed::default() };
+        let Some(network) = network else { return EntryUpdate::default() };
         let params = &network.params().guards.for_legs(self.legs);
         let allowed =
             network.guards().filter(|one| allows(restrictions, &one.rsa_identity)).count();
@@ -119,7 +119,7 @@ impl Entry {
         let eligible = self.eligible(network, restrictions);
         let dated = (consensus.valid_after, live);
         let changed = self.instances.guards().renew(unix_now, dated, params, &eligible, rng);
-        Renewed { changed, few: extreme.then_some(allowed) }
+        EntryUpdate { changed, few: extreme.then_some(allowed) }
     }
 
     /// Returns a guard for the circuit `key`, which ends at `exit`. Returns `None` if no guard is
@@ -148,17 +148,17 @@ impl Entry {
     }
 
     /// Returns a guard for another leg (circuit) of a set. Chooses one of the guards in use that
-    /// conflicts with no relay of the set's other legs (their relays are the argument `beside`).
+    /// conflicts with no relay of the set's other legs (their relays are the argument `chosen`).
     /// Returns `None` if there is no such guard.
     pub(super) fn choose_leg(
         &mut self,
         unix_now: u64,
         key: u64,
-        beside: &[[u8; 20]],
+        chosen: &[[u8; 20]],
         network: &Network,
         restrictions: &RelayRestrictions,
     ) -> Option<[u8; 20]> {
-        let goes = |id: &[u8; 20]| beside.iter().all(|other| network.agree(id, other));
+        let goes = |id: &[u8; 20]| chosen.iter().all(|other| network.agree(id, other));
         let avoid = |id: [u8; 20]| !goes(&id) || !allows(restrictions, &id);
         Some(self.instances.guards().choose_further_leg(unix_now, key, &avoid)?.id)
     }

@@ -18,7 +18,7 @@ use crate::conflux::Design;
 use crate::directory::network::{Network, Path, Position, Relay, RelayRestrictions};
 use crate::handshake::extension::HopRequest;
 use crate::moment::Moment;
-use crate::wire::netdoc::{Flags, RelayStatus, Speaks};
+use crate::wire::netdoc::{Flags, RelayStatus, Subprotocols};
 
 /// Time after a demand during which further circuits for sets are built in advance (C tor's
 /// PredictedPortsRelevanceTime).
@@ -240,7 +240,8 @@ impl CircuitManager {
             wanted && !restrictions.exclude.contains(id) && !found_unable
         };
         let relays = network.consensus().relays.iter();
-        let able = relays.filter(|relay| links(self.design, relay.speaks) && end.fits(relay.flags));
+        let able =
+            relays.filter(|relay| links(self.design, relay.subprotocols) && end.fits(relay.flags));
         let able: Vec<[u8; 20]> = able.map(|relay| relay.rsa_identity).filter(allowed).collect();
         let count = able.len();
         let before = end.wished(&mut self.restrictions);
@@ -262,7 +263,7 @@ impl CircuitManager {
     fn allowed_lossy(&mut self) -> RelayRestrictions {
         let mut restrictions = self.wanted.clone();
         let Some(network) = self.network.as_deref() else { return restrictions };
-        let grants = |relay: &&RelayStatus| relay.speaks.lossy && relay.speaks.ntor_v3;
+        let grants = |relay: &&RelayStatus| relay.subprotocols.lossy && relay.subprotocols.ntor_v3;
         let able: Vec<&RelayStatus> = network.consensus().relays.iter().filter(grants).collect();
         type Fits = fn(Flags) -> bool;
         let positions: [(_, Fits); 3] = [
@@ -282,10 +283,10 @@ impl CircuitManager {
             }
             *named = fits;
         }
-        if lacks && !self.told_no_lossy {
+        if lacks && !self.warned_no_lossy {
             self.orders.push_back(Order::NoLossyRelay);
         }
-        self.told_no_lossy = lacks;
+        self.warned_no_lossy = lacks;
         restrictions
     }
 
@@ -350,12 +351,12 @@ impl CircuitManager {
 
     fn may_link(&self, network: &Network, circuit: &Circuit) -> bool {
         let exit = circuit.path[2];
-        let speaks = network.relay(&exit).map(|exit| exit.status.speaks);
-        let speaks = speaks.is_some_and(|speaks| match self.lossy {
-            true => speaks.lossy,
-            false => links(self.design, speaks),
+        let subprotocols = network.relay(&exit).map(|exit| exit.status.subprotocols);
+        let subprotocols = subprotocols.is_some_and(|subprotocols| match self.lossy {
+            true => subprotocols.lossy,
+            false => links(self.design, subprotocols),
         });
-        speaks && !circuit.leg.alone && !circuit.retired && !self.unlinkable.contains(&exit)
+        subprotocols && !circuit.leg.alone && !circuit.retired && !self.unlinkable.contains(&exit)
     }
 
     /// Begins at most `most` further circuits for sets that have too few circuits.
@@ -377,7 +378,7 @@ impl CircuitManager {
                 self.circuits.entry(head).and_modify(|circuit| circuit.leg.again = at.now + AGAIN);
             } else if !begun {
                 self.circuits.entry(head).and_modify(|circuit| circuit.leg.begun = usize::MAX);
-                if !std::mem::replace(&mut self.told_few_legs, true) {
+                if !std::mem::replace(&mut self.warned_few_legs, true) {
                     let found = 1 + self.further(head).count();
                     self.orders.push_back(Order::FewLegs(found, legs));
                 }
@@ -434,17 +435,17 @@ impl CircuitManager {
         let key = CircuitKey(self.last_key + 1);
         let merging = self.is_merging();
         let fixed = [Some(exit), merging.then_some(joins)].into_iter().flatten();
-        let mut beside: Vec<[u8; 20]> = others.iter().copied().chain(fixed).collect();
-        let guard = self.entry.choose_leg(at.unix, key.0, &beside, network, &self.restrictions);
+        let mut chosen: Vec<[u8; 20]> = others.iter().copied().chain(fixed).collect();
+        let guard = self.entry.choose_leg(at.unix, key.0, &chosen, network, &self.restrictions);
         let Some(guard) = guard else { return false };
-        beside.push(guard);
+        chosen.push(guard);
         // If possible, use no guards of further legs as middles.
-        let apart = [beside.as_slice(), &self.entry.in_use()].concat();
+        let apart = [chosen.as_slice(), &self.entry.in_use()].concat();
         let answering = [apart.as_slice(), &self.suspects.at(at.now)].concat();
-        let mut middle = |beside| network.choose(Position::Middle, beside, &self.restrictions, rng);
+        let mut middle = |chosen| network.choose(Position::Middle, chosen, &self.restrictions, rng);
         let mut other_middle = || {
             let drawn = middle(&answering).or_else(|_| middle(&apart));
-            let drawn = drawn.or_else(|_| middle(&beside));
+            let drawn = drawn.or_else(|_| middle(&chosen));
             drawn.ok().map(|relay| relay.status.rsa_identity)
         };
         let Some(middle) = (if merging { Some(joins) } else { other_middle() }) else {
@@ -496,8 +497,8 @@ impl CircuitManager {
             circuit.retired = true;
             circuit.leg.head = None;
         });
-        self.heirs.values_mut().filter(|of| **of == key).for_each(|of| *of = heir);
-        self.heirs.insert(key, heir);
+        self.successors.values_mut().filter(|of| **of == key).for_each(|of| *of = heir);
+        self.successors.insert(key, heir);
     }
 
     /// Removes the closed circuit `key` from its set, in designs whose sets continue without loss
@@ -551,11 +552,11 @@ impl CircuitManager {
     /// Records that the circuit `heir` replaced `key` as the head of a set (the circuit with the
     /// streams). Later requests with the key `key` then apply to `heir`.
     fn known_as(&mut self, key: CircuitKey, heir: CircuitKey) {
-        self.heirs.values_mut().filter(|of| **of == key).for_each(|of| *of = heir);
+        self.successors.values_mut().filter(|of| **of == key).for_each(|of| *of = heir);
         if key != heir {
-            self.heirs.insert(key, heir);
+            self.successors.insert(key, heir);
         }
-        self.heirs.remove(&heir);
+        self.successors.remove(&heir);
     }
 
     /// Notes that the circuit `key` no longer answers, and neither does any other circuit of its
@@ -660,7 +661,7 @@ impl CircuitManager {
     /// Returns the present head of a set (the circuit with the streams). `key` is the set's
     /// present head, or a former one.
     pub(super) fn head_of(&self, key: CircuitKey) -> CircuitKey {
-        self.heirs.get(&key).copied().unwrap_or(key)
+        self.successors.get(&key).copied().unwrap_or(key)
     }
 
     /// Drops all circuits of a set except its head `head`, which the caller drops or which is
@@ -668,7 +669,7 @@ impl CircuitManager {
     pub(super) fn drop_further(&mut self, head: CircuitKey) {
         let legs: Vec<CircuitKey> = self.further(head).map(|(key, _)| key).collect();
         legs.into_iter().for_each(|leg| self.drop_circuit(leg));
-        self.heirs.retain(|_, heir| *heir != head);
+        self.successors.retain(|_, heir| *heir != head);
     }
 
     /// Returns the earliest time after the last call of `work` at which a set may begin a circuit
@@ -679,16 +680,16 @@ impl CircuitManager {
     }
 }
 
-/// Returns true if a relay with the protocol versions `speaks` can link sets of circuits of the
-/// design `design`.
-const fn links(design: Design, speaks: Speaks) -> bool {
+/// Returns true if a relay with the protocol versions `subprotocols` can link sets of circuits of
+/// the design `design`.
+const fn links(design: Design, subprotocols: Subprotocols) -> bool {
     let able = match design {
-        Design::Conflux => speaks.conflux,
-        Design::Ancestor(..) => speaks.ancestors,
-        Design::Resilient => speaks.resilient,
-        Design::Merged => speaks.merged,
+        Design::Conflux => subprotocols.conflux,
+        Design::Ancestor(..) => subprotocols.ancestors,
+        Design::Resilient => subprotocols.resilient,
+        Design::Merged => subprotocols.merged,
     };
-    able && (speaks.congestion_control || !design.has_congestion_control())
+    able && (subprotocols.congestion_control || !design.has_congestion_control())
 }
 
 /// Returns true if at least `threshold` of 10,000 exits can link circuits to sets
@@ -697,7 +698,7 @@ pub(super) fn many_link(network: &Network, threshold: u32) -> bool {
     let (mut exits, mut linking) = (0u64, 0u64);
     for relay in network.consensus().relays.iter().filter(|relay| relay.flags.exit) {
         exits += 1;
-        linking += u64::from(relay.speaks.conflux);
+        linking += u64::from(relay.subprotocols.conflux);
     }
     linking > 0 && linking * 10_000 >= exits * u64::from(threshold)
 }

@@ -16,10 +16,10 @@ pub fn testing_path(network: &Network, own: Hop, rng: &mut impl Rng) -> Option<V
     let others =
         RelayRestrictions { exclude: vec![own.target.rsa], ..RelayRestrictions::default() };
     let mut path: Vec<Hop> = Vec::new();
-    let mut beside = Vec::new();
+    let mut chosen = Vec::new();
     while path.len() < OTHERS {
-        let Ok(relay) = network.choose(Position::Middle, &beside, &others, rng) else { break };
-        beside.push(relay.status.rsa_identity);
+        let Ok(relay) = network.choose(Position::Middle, &chosen, &others, rng) else { break };
+        chosen.push(relay.status.rsa_identity);
         path.push(hop(&relay, false));
     }
     if path.is_empty() {

@@ -297,7 +297,7 @@ fn what_there_is_to_see_follows_a_circuit_from_its_first_hop_to_its_last_stream(
         world.circmgr.overview().map(|seen| (seen.stage, seen.streams)).collect();
     assert_eq!(stages, [(Stage::Used, 1), (Stage::Spare, 0), (Stage::Building(0), 0)]);
     let guards = world.circmgr.entries();
-    assert!(guards.iter().any(|(_, reach)| *reach == Reach::Yes), "{guards:?}");
+    assert!(guards.iter().any(|(_, reach)| *reach == GuardReachability::Yes), "{guards:?}");
 }
 
 #[test]
@@ -499,7 +499,7 @@ fn where_no_relays_are_left_there_are_fewer_legs_and_the_user_is_told_once() {
     world.circmgr.set_legs(Some(4));
     world.circmgr.set_network(Arc::new(usual_network()));
     world.ask(1, "a");
-    let mut told = 0;
+    let mut count = 0;
     for _ in 0..20 {
         world.circmgr.work(Moment { now: world.now, unix: NOW }, &mut world.rng);
         while let Some(order) = world.circmgr.poll() {
@@ -507,14 +507,14 @@ fn where_no_relays_are_left_there_are_fewer_legs_and_the_user_is_told_once() {
                 Order::Build(key, _) => world.built(key),
                 Order::FewLegs(found, wanted) => {
                     assert!(found < wanted && wanted == 4);
-                    told += 1;
+                    count += 1;
                 }
                 _ => {}
             }
         }
         world.now += Duration::from_secs(1);
     }
-    assert_eq!(told, 1);
+    assert_eq!(count, 1);
 }
 
 #[test]
@@ -534,7 +534,7 @@ fn a_set_that_goes_on_without_its_first_circuit_keeps_its_streams() {
     world.circmgr.stream_ended(head);
     let orders = world.orders();
     assert!(orders.contains(&Order::Destroy(heir)), "with its last stream it is over");
-    assert!(world.circmgr.heirs.is_empty());
+    assert!(world.circmgr.successors.is_empty());
 }
 
 #[test]
@@ -749,20 +749,20 @@ fn where_no_exit_links_sets_of_the_design_the_user_hears_at_once_and_programs_ar
     world.circmgr.set_design("conflux-2013".parse().unwrap());
     world.circmgr.set_network(Arc::new(usual_network()));
     world.ask(1, "a");
-    let told = |order: &&Order| matches!(order, Order::NoAbleRelay(_));
+    let is_reported = |order: &&Order| matches!(order, Order::NoAbleRelay(_));
     let orders = world.orders();
-    assert_eq!(orders.iter().filter(told).count(), 1);
+    assert_eq!(orders.iter().filter(is_reported).count(), 1);
     let none = NoRelay(Position::Exit(Target { port: 443, v6: false }));
     assert!(orders.contains(&Order::Refuse(1, Refusal::NoPath(none))), "{orders:?}");
     assert!(!orders.iter().any(|order| matches!(order, Order::Build(..))));
     world.circmgr.set_network(Arc::new(usual_network()));
-    assert_eq!(world.orders().iter().filter(told).count(), 0, "once");
+    assert_eq!(world.orders().iter().filter(is_reported).count(), 0, "once");
     // One circuit alone needs nobody's consent.
     world.circmgr.set_legs(Some(1));
     world.ask(2, "a");
     assert!(world.orders().iter().any(|order| matches!(order, Order::Build(..))));
     world.circmgr.set_legs(None);
-    assert_eq!(world.orders().iter().filter(told).count(), 1, "two legs, if nobody says");
+    assert_eq!(world.orders().iter().filter(is_reported).count(), 1, "two legs, if nobody says");
 }
 
 /// Circuits that were built, and circuits that were linked. Each linked circuit comes with the set
@@ -949,13 +949,13 @@ fn where_a_position_has_no_relay_with_lossy_circuits_the_user_hears_it_once() {
         let mut world = lossy_world(granting.clone(), None);
         world.ask(1, "a");
         let orders = world.orders();
-        let told = |order: &&Order| matches!(order, Order::NoLossyRelay);
-        assert_eq!(orders.iter().filter(told).count(), 1, "{granting:?}");
+        let is_reported = |order: &&Order| matches!(order, Order::NoLossyRelay);
+        assert_eq!(orders.iter().filter(is_reported).count(), 1, "{granting:?}");
         assert!(!orders.iter().any(|order| matches!(order, Order::Build(..))), "{granting:?}");
         let refused = |order: &&Order| matches!(order, Order::Refuse(1, Refusal::NoPath(_)));
         assert_eq!(orders.iter().filter(refused).count(), 1, "{granting:?}");
         world.circmgr.set_network(world.circmgr.network.clone().unwrap());
-        assert_eq!(world.orders().iter().filter(told).count(), 0, "once");
+        assert_eq!(world.orders().iter().filter(is_reported).count(), 0, "once");
     }
 }
 

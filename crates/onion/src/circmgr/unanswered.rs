@@ -48,16 +48,16 @@ struct Unanswered {
 pub(super) struct SuspectRelays {
     /// Time of the last answer through each relay; entries older than [`LATER_PATIENCE`] are
     /// dropped.
-    heard: BTreeMap<[u8; 20], Time>,
+    last_answer: BTreeMap<[u8; 20], Time>,
     /// Time until which each relay is avoided.
     until: BTreeMap<[u8; 20], Time>,
 }
 
 impl SuspectRelays {
     /// Notes that an answer arrived through `relays`.
-    pub(super) fn hear(&mut self, now: Time, relays: &[[u8; 20]]) {
-        self.heard.retain(|_, at| now < *at + LATER_PATIENCE);
-        self.heard.extend(relays.iter().map(|id| (*id, now)));
+    pub(super) fn record_answers(&mut self, now: Time, relays: &[[u8; 20]]) {
+        self.last_answer.retain(|_, at| now < *at + LATER_PATIENCE);
+        self.last_answer.extend(relays.iter().map(|id| (*id, now)));
         self.until.retain(|id, _| !relays.contains(id));
     }
 
@@ -69,7 +69,7 @@ impl SuspectRelays {
         since: Time,
         relays: impl Iterator<Item = [u8; 20]>,
     ) -> BTreeSet<[u8; 20]> {
-        let silent = |id: &[u8; 20]| self.heard.get(id).is_none_or(|at| *at <= since);
+        let silent = |id: &[u8; 20]| self.last_answer.get(id).is_none_or(|at| *at <= since);
         let suspects: BTreeSet<[u8; 20]> = relays.filter(silent).collect();
         self.until.retain(|_, until| now < *until);
         self.until.extend(suspects.iter().map(|id| (*id, now + SUSPICION)));
@@ -142,18 +142,18 @@ impl CircuitManager {
     /// Notes that an answer arrived on `circuit`, so that its relays work. In a set of several
     /// circuits, it is unknown which circuit carried the answer. Only the relay at which all
     /// circuits of the set end is then known to work.
-    pub fn heard(&mut self, now: Time, circuit: CircuitKey) {
+    pub fn last_answer(&mut self, now: Time, circuit: CircuitKey) {
         let head = self.head_of(circuit);
         let is_alone = self.further(head).next().is_none();
         let Some(path) = self.path(head) else { return };
-        self.suspects.hear(now, if is_alone { &path[1..] } else { &path[2..] });
+        self.suspects.record_answers(now, if is_alone { &path[1..] } else { &path[2..] });
     }
 
     /// Notes that the circuit `key` was built, or was linked at its last relay. All its relays
     /// therefore work.
     pub(super) fn note_all_answered(&mut self, now: Time, key: CircuitKey) {
         if let Some(circuit) = self.circuits.get(&key) {
-            self.suspects.hear(now, &circuit.path[1..]);
+            self.suspects.record_answers(now, &circuit.path[1..]);
         }
     }
 

@@ -35,7 +35,7 @@ pub struct Ewma {
     /// The circuit that sends the next cell, if it is known.
     front: Option<Rank>,
     /// Circuits that have cells to send, except the circuit in `front`.
-    behind: BTreeSet<Rank>,
+    waiting: BTreeSet<Rank>,
 }
 
 /// A circuit's rank: the bits of its count (a float), and its ID. The bits of non-negative floats
@@ -57,7 +57,7 @@ impl Ewma {
             weight: (Time::ZERO, 1.0),
             counts: BTreeMap::new(),
             front: None,
-            behind: BTreeSet::new(),
+            waiting: BTreeSet::new(),
         }
     }
 
@@ -69,7 +69,7 @@ impl Ewma {
     fn put_back(&mut self) {
         if let Some((count, circuit)) = self.front.take() {
             self.counts.insert(circuit, f64::from_bits(count));
-            self.behind.insert((count, circuit));
+            self.waiting.insert((count, circuit));
         }
     }
 
@@ -80,7 +80,7 @@ impl Ewma {
         }
         self.put_back();
         let rank = self.rank(circuit);
-        self.behind.remove(&rank);
+        self.waiting.remove(&rank);
         rank
     }
 
@@ -101,8 +101,8 @@ impl Ewma {
     fn rebase(&mut self, now: Time, shrink: f64) {
         self.put_back();
         self.counts.values_mut().for_each(|count| *count *= shrink);
-        let behind = std::mem::take(&mut self.behind);
-        self.behind = behind.into_iter().map(|(_, circuit)| self.rank(circuit)).collect();
+        let waiting = std::mem::take(&mut self.waiting);
+        self.waiting = waiting.into_iter().map(|(_, circuit)| self.rank(circuit)).collect();
         self.base = now;
     }
 }
@@ -111,15 +111,15 @@ impl Policy for Ewma {
     fn woke(&mut self, circuit: u32) {
         let rank = self.rank(circuit);
         match self.front {
-            None if self.behind.is_empty() => self.front = Some(rank),
-            _ => drop(self.behind.insert(rank)),
+            None if self.waiting.is_empty() => self.front = Some(rank),
+            _ => drop(self.waiting.insert(rank)),
         }
     }
 
     fn next(&mut self) -> Option<u32> {
-        let first = self.behind.first().copied();
+        let first = self.waiting.first().copied();
         if let Some(first) = first.filter(|first| self.front.is_none_or(|front| *first < front)) {
-            self.behind.pop_first();
+            self.waiting.pop_first();
             self.put_back();
             self.front = Some(first);
         }

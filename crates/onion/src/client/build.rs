@@ -149,6 +149,6 @@ impl Client {
         let trunk_of = circuit.trunk_of.filter(|_| circuit.layers.is_empty());
         let by = trunk_of.map_or(Some(index), |set| self.sets.several(set)?.circuits().next());
         let Some(by) = by else { return };
-        self.say(now, by, Command::RELAY_EARLY, RelayCommand::EXTEND2, &data);
+        self.send_relay_cell(now, by, Command::RELAY_EARLY, RelayCommand::EXTEND2, &data);
     }
 }

@@ -10,7 +10,7 @@ use crate::crypto::{ClientLayer, Tag};
 use crate::ending::{Carrier, Ending, Seal, SealLossy};
 use crate::event::{CircuitFault, LinkFault};
 use crate::leg::Leg;
-use crate::node::Why;
+use crate::node::CloseCause;
 use crate::table::SetId;
 use crate::wire::cell::{Body, Cell, Command};
 use crate::wire::message::{self, DestroyReason, Message, RelayCommand, RelayKind};
@@ -232,7 +232,7 @@ impl Client {
             let is_alone =
                 self.sets.several(set).is_some_and(|several| several.circuits().next().is_none());
             if is_alone && (cause == Cause::Wanted || !self.goes_on(set)) {
-                self.end_set(set, Why::Set);
+                self.end_set(set, CloseCause::Set);
             }
         }
         let hops = circuit.layers.len();

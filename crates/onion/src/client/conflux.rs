@@ -8,7 +8,7 @@ use super::{CircuitKey, Client, Output};
 use crate::conflux::{ConfluxFault, Design, Limits};
 use crate::ending::Ending;
 use crate::event::CircuitFault;
-use crate::set::{Route, Several};
+use crate::set::{Route, SetLegs};
 use crate::table::SetId;
 use crate::wire::ancestors::{AncestorLink, DEALING};
 use crate::wire::cell::Command;
@@ -126,7 +126,7 @@ impl Client {
         }
         let (leg, link) = several.end.launch(now, UX).map_err(|_| NoSet::Full)?;
         several.add(leg, index);
-        let said = self.wish(id, leg, &link);
+        let message = self.wish(id, leg, &link);
         if design.is_merged() {
             let leg = self.circuits.get_mut(index).and_then(|circuit| circuit.leg.as_mut());
             leg.into_iter().for_each(|(_, leg)| leg.pass_cells(&self.role.params));
@@ -140,7 +140,7 @@ impl Client {
             circuit.into_iter().for_each(|(set, _)| *set = id);
         }
         let [command, ..] = design.link_commands();
-        self.say(now, index, Command::RELAY, command, &said);
+        self.send_relay_cell(now, index, Command::RELAY, command, &message);
         self.await_links(id);
         self.await_leg_actions(id);
         Ok(())
@@ -149,10 +149,10 @@ impl Client {
     /// Returns the data of the LINK message for `leg` (a parallel circuit): `link`, followed by
     /// the fields that the design adds.
     fn wish(&mut self, id: SetId, leg: PathId, link: &ConfluxLink) -> Vec<u8> {
-        let told = self.role.dealing.as_ref().map(ToString::to_string);
-        let dealing = told.filter(|text| text.len() <= DEALING).unwrap_or_default();
+        let report = self.role.dealing.as_ref().map(ToString::to_string);
+        let dealing = report.filter(|text| text.len() <= DEALING).unwrap_or_default();
         let nonce = link.nonce;
-        let said = match (self.role.design, self.role.design.ancestor()) {
+        let message = match (self.role.design, self.role.design.ancestor()) {
             (Design::Resilient | Design::Merged, _) => {
                 let merged = self.role.design.is_merged();
                 let retransmitter =
@@ -167,7 +167,7 @@ impl Client {
             (_, Some(design)) => AncestorLink { design, nonce, dealing }.write(),
             (_, None) => Some(link.write().to_vec()),
         };
-        said.expect("a request that is too long for the message was left out before")
+        message.expect("a request that is too long for the message was left out before")
     }
 
     /// Returns the set that has the circuit `key` as a leg. For a set that can continue without
@@ -189,7 +189,7 @@ impl Client {
         let (nonce, seed) = (SetNonce::draw(&mut *self.rng), self.rng.next_u64());
         let design = self.role.design;
         let end = design.client_end(nonce, Limits::default());
-        let several = Several::new(end, design, self.role.dealing.clone(), seed);
+        let several = SetLegs::new(end, design, self.role.dealing.clone(), seed);
         if let Some(set) = self.sets.get_mut(id) {
             set.streams.adopt(design);
             set.route = Route::Several(Box::new(several));
@@ -218,7 +218,7 @@ impl Client {
                 several.end.linked(now, leg, &linked)?;
                 let (rtt, design) = (several.end.rtt(leg).unwrap_or_default(), several.design);
                 let [.., acknowledgement] = design.link_commands();
-                self.say(now, index, Command::RELAY, acknowledgement, &[]);
+                self.send_relay_cell(now, index, Command::RELAY, acknowledgement, &[]);
                 let linked = self.circuits.get(index).map(|circuit| circuit.key);
                 if let Some(circuit) = linked.filter(|key| !self.lacks_trunk(id, *key)) {
                     self.put(Output::Linked { circuit, rtt });
@@ -251,19 +251,19 @@ fn read_linked(
         return Err(ConfluxFault::Design);
     }
     if design.is_resilient() {
-        let said = ResilientLink::read(message.data).ok_or(ConfluxFault::Unreadable)?;
-        let fits = serial == Some(said.serial) && said.merged == design.is_merged();
-        let link = ConfluxLink { nonce: said.nonce, sent: 0, received: 0, ux: UX };
+        let reply = ResilientLink::read(message.data).ok_or(ConfluxFault::Unreadable)?;
+        let fits = serial == Some(reply.serial) && reply.merged == design.is_merged();
+        let link = ConfluxLink { nonce: reply.nonce, sent: 0, received: 0, ux: UX };
         return if fits { Ok(link) } else { Err(ConfluxFault::Nonce) };
     }
     let Some(ancestor) = design.ancestor() else {
         return ConfluxLink::read(message.data).ok_or(ConfluxFault::Unreadable);
     };
-    let said = AncestorLink::read(message.data).ok_or(ConfluxFault::Unreadable)?;
-    if said.design != ancestor {
+    let reply = AncestorLink::read(message.data).ok_or(ConfluxFault::Unreadable)?;
+    if reply.design != ancestor {
         return Err(ConfluxFault::Design);
     }
-    Ok(ConfluxLink { nonce: said.nonce, sent: 0, received: 0, ux: UX })
+    Ok(ConfluxLink { nonce: reply.nonce, sent: 0, received: 0, ux: UX })
 }
 
 #[cfg(test)]
@@ -274,8 +274,8 @@ mod tests {
     #[test]
     fn a_set_takes_linked_of_its_own_design_alone() {
         let (nonce, command) = (SetNonce::from([7; 32]), RelayCommand::ANCESTOR_LINKED);
-        let said = |design| AncestorLink { design, nonce, dealing: String::new() }.write();
-        let [old, mtor] = [Ancestor::Conflux2013, Ancestor::MTor].map(|one| said(one).unwrap());
+        let value_of = |design| AncestorLink { design, nonce, dealing: String::new() }.write();
+        let [old, mtor] = [Ancestor::Conflux2013, Ancestor::MTor].map(|one| value_of(one).unwrap());
         let link = ConfluxLink { nonce, sent: 0, received: 0, ux: UX };
         let read = |design: &str, command, data: &[u8]| {
             let message = Message { command, stream: 0, data };

@@ -5,7 +5,7 @@ use anabranch_multipath::Time;
 
 use super::{Cause, CircuitKey, Client, Hop, HopKey, NoSet, Output};
 use crate::channels::Owner;
-use crate::conflux::Dealing;
+use crate::conflux::LegScheduler;
 use crate::crypto::lossy::{LossyClient, LossyKeys};
 use crate::event::CircuitFault;
 use crate::handshake::extension::HopRequest;
@@ -105,7 +105,7 @@ impl Client {
         if !self.sets.get_mut(own).is_some_and(|set| set.may_be_linked()) {
             return Err(NoSet::Used);
         }
-        let dealing = self.role.dealing.clone().unwrap_or_else(|| Dealing::of("round-robin"));
+        let dealing = self.role.dealing.clone().unwrap_or_else(|| LegScheduler::of("round-robin"));
         let id = match with {
             Some(other) => {
                 let id = self.set_named(other).ok_or(NoSet::Gone)?;
@@ -125,7 +125,7 @@ impl Client {
         let nonce = *legs.ok_or(NoSet::Gone)?.nonce();
         let link = LossyLink { nonce, dealing: dealing.to_string() };
         let data = link.write().ok_or(NoSet::Schedule)?;
-        self.say(now, index, Command::RELAY, RelayCommand::LOSSY_LINK, &data);
+        self.send_relay_cell(now, index, Command::RELAY, RelayCommand::LOSSY_LINK, &data);
         self.timers.insert((now + LINKING, Timer::LossyLegs(id)));
         Ok(())
     }

@@ -7,21 +7,21 @@ use super::{Hop, HopKey};
 use crate::congestion::Params;
 use crate::crypto::Keys;
 use crate::crypto::lossy::LossyKeys;
-use crate::handshake::extension::{self, Agreed, HopRequest};
-use crate::handshake::{Kind, Refused, fast, ntor, ntor_v3};
+use crate::handshake::extension::{self, AgreedFeatures, HopRequest};
+use crate::handshake::{HandshakeError, Kind, fast, ntor, ntor_v3};
 
 /// Result of a completed handshake.
 pub(super) struct Agreement {
     pub(super) keys: Keys,
     /// Secrets for lossy cells (sent in datagrams), if the relay accepted such cells.
     pub(super) lossy: Option<LossyKeys>,
-    pub(super) agreed: Agreed,
+    pub(super) agreed: AgreedFeatures,
 }
 
 impl From<Keys> for Agreement {
     /// Returns the result of a handshake without extensions.
     fn from(keys: Keys) -> Agreement {
-        Agreement { keys, lossy: None, agreed: Agreed::default() }
+        Agreement { keys, lossy: None, agreed: AgreedFeatures::default() }
     }
 }
 
@@ -49,23 +49,23 @@ impl Pending {
                 Some((Pending::Ntor(client), Some(Kind::NTOR), message))
             }
             HopKey::NtorV3 { onion_key, wish } => {
-                let said = extension::request(wish);
+                let reply = extension::request(wish);
                 let relay = hop.target.ed25519?;
                 let verification = ntor_v3::CIRCUIT;
                 let (client, message) =
-                    ntor_v3::Client::start(rng, relay, onion_key, &said, verification)?;
+                    ntor_v3::Client::start(rng, relay, onion_key, &reply, verification)?;
                 Some((Pending::NtorV3 { client, wish }, Some(Kind::NTOR_V3), message))
             }
         }
     }
 
-    pub(super) fn finish(self, reply: &[u8], params: &Params) -> Result<Agreement, Refused> {
+    pub(super) fn finish(self, reply: &[u8], params: &Params) -> Result<Agreement, HandshakeError> {
         match self {
             Pending::Fast(client) => Ok(Keys::from(client.finish(reply)?).into()),
             Pending::Ntor(client) => Ok(Keys::from(client.finish(reply)?).into()),
             Pending::NtorV3 { client, wish } => {
-                let (mut stream, said) = client.finish(reply)?;
-                let agreed = extension::read_answer(&said, wish, params.sendme_inc)?;
+                let (mut stream, message) = client.finish(reply)?;
+                let agreed = extension::read_answer(&message, wish, params.sendme_inc)?;
                 let keys = stream.of(agreed);
                 // The key stream yields the keys, then a nonce, then the secrets for lossy cells.
                 let _ = stream.nonce();

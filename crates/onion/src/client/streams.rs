@@ -116,13 +116,13 @@ impl Client {
             Some(lossy) => lossy.connect(now, (id, stream), &data, &mut *self.rng),
             None => {
                 set.streams.add(id, stream);
-                set.streams.say(command, id, data);
+                set.streams.queue_control(command, id, data);
             }
         }
         // Write the bytes before anything is sent, so that the first segment contains as many as
         // fit.
         match set.lossy.as_mut().filter(|lossy| lossy.has(id, stream)) {
-            Some(lossy) => set.streams.carried[1] += lossy.write(id, first) as u64,
+            Some(lossy) => set.streams.transferred[1] += lossy.write(id, first) as u64,
             None if first.is_empty() => {}
             None => drop(set.streams.with(id, |stream| stream.write(first))),
         }

@@ -19,8 +19,9 @@ const NUMBER: usize = 4;
 
 /// Numbering in which each leg (circuit of the set) has one of two states, separately in each
 /// direction. In one state, its messages carry the low 32 bits of their numbers, as in
-/// [`Explicit`](super::Explicit). In the other state, the numbers are consecutive and messages do
-/// not carry them. SWITCH changes the state, or sets the next of the consecutive numbers.
+/// [`ExplicitNumbering`](super::ExplicitNumbering). In the other state, the numbers are
+/// consecutive and messages do not carry them. SWITCH changes the state, or sets the next of the
+/// consecutive numbers.
 ///
 /// A run is a sequence of consecutive messages on one leg. A sender cannot know the length of a
 /// run in advance, and assumes that it equals the length of the previous run. After a long run it
@@ -186,7 +187,7 @@ impl Numbering for Adaptive {
         false
     }
 
-    fn behind(&self, _leg: PathId) -> u64 {
+    fn backlog(&self, _leg: PathId) -> u64 {
         0
     }
 

@@ -105,7 +105,7 @@ impl Pair {
 
     /// Returns two counts: the messages sent to the end `to`, and the messages delivered there.
     #[must_use]
-    pub fn carried(&self, to: Side) -> (u64, u64) {
+    pub fn transferred(&self, to: Side) -> (u64, u64) {
         (self.sent[to.other().index()], self.delivered[to.index()])
     }
 
@@ -163,10 +163,10 @@ impl Pair {
     /// # Panics
     /// If a message is delivered out of order.
     pub fn deliver(&mut self, now: Time, to: Side, wire: usize) -> Result<bool, ConfluxFault> {
-        let Some(said) = self.wires[wire].to[to.index()].pop_front() else { return Ok(false) };
+        let Some(reply) = self.wires[wire].to[to.index()].pop_front() else { return Ok(false) };
         let end = &mut self.ends[to.index()];
         let place = self.wires[wire].places[to.index()];
-        match said {
+        match reply {
             LegMessage::Link(link) => {
                 let (place, linked) = end.link(now, &link, true, DesiredUx::HighThroughput)?;
                 self.wires[wire].places[to.index()] = Some(place);
@@ -190,8 +190,8 @@ impl Pair {
         Ok(true)
     }
 
-    fn answer(&mut self, from: Side, wire: usize, said: LegMessage) {
-        self.wires[wire].to[from.other().index()].push_back(said);
+    fn answer(&mut self, from: Side, wire: usize, message: LegMessage) {
+        self.wires[wire].to[from.other().index()].push_back(message);
     }
 
     /// Delivers a message that is next in order, and then the stored messages that waited for it.
@@ -287,7 +287,7 @@ fn delivers_in_order(make: Make, legs: usize, seed: u64) {
     }
     drain(&mut pair);
     for to in [Side::Client, Side::Exit] {
-        let (sent, delivered) = pair.carried(to);
+        let (sent, delivered) = pair.transferred(to);
         assert_eq!(sent, delivered, "rule: every message is delivered ({legs} legs, seed {seed})");
         assert_eq!(pair.end(to).bytes(), 0, "rule: no message waits in the end");
     }
@@ -306,7 +306,7 @@ fn takes_legs_that_join_late(make: Make) {
         drain(&mut pair);
     }
     for to in [Side::Exit, Side::Client] {
-        assert_eq!(pair.carried(to), (2_400, 2_400), "rule: every message is delivered");
+        assert_eq!(pair.transferred(to), (2_400, 2_400), "rule: every message is delivered");
     }
 }
 
@@ -327,7 +327,11 @@ fn is_not_moved_by_what_it_refuses(make: Make) {
         let refused = pair.deliver(Time::ZERO, Side::Exit, (turn + 1) % 3);
         assert!(refused.is_err(), "rule: an impossible message is refused");
     }
-    assert_eq!(pair.carried(Side::Exit), (300, 300), "rule: a refused message changes no counter");
+    assert_eq!(
+        pair.transferred(Side::Exit),
+        (300, 300),
+        "rule: a refused message changes no counter"
+    );
 }
 
 fn refuses_legs_that_are_none(make: Make) {

@@ -23,20 +23,20 @@ struct Counters {
 /// number to the highest. A message follows every SWITCH, and the lag in SWITCH is never 0. Arti's
 /// receivers require both properties, although C tor's senders do not guarantee them.
 #[derive(Debug, Default)]
-pub struct Counted {
+pub struct CountedNumbering {
     legs: Legs<Counters>,
     sent: u64,
 }
 
-impl Counted {
+impl CountedNumbering {
     /// Returns a numbering that has no legs (circuits of the set) yet.
     #[must_use]
-    pub fn new() -> Counted {
-        Counted::default()
+    pub fn new() -> CountedNumbering {
+        CountedNumbering::default()
     }
 }
 
-impl Numbering for Counted {
+impl Numbering for CountedNumbering {
     fn name(&self) -> &'static str {
         "conflux"
     }
@@ -65,9 +65,9 @@ impl Numbering for Counted {
     fn send(&mut self, leg: PathId) -> Result<Mark, ConfluxFault> {
         let last = self.sent;
         let counters = self.legs.get_mut(leg)?;
-        let behind = last.checked_sub(counters.bases.sent).ok_or(ConfluxFault::Incoherent)?;
-        let behind = u32::try_from(behind).ok().filter(|by| *by < u32::MAX);
-        let by = behind.ok_or(ConfluxFault::Incoherent)?;
+        let tail = last.checked_sub(counters.bases.sent).ok_or(ConfluxFault::Incoherent)?;
+        let tail = u32::try_from(tail).ok().filter(|by| *by < u32::MAX);
+        let by = tail.ok_or(ConfluxFault::Incoherent)?;
         counters.bases.sent = last + 1;
         self.sent = last + 1;
         Ok(if by == 0 { Mark::Nothing } else { Mark::Switch(by) })
@@ -115,7 +115,7 @@ impl Numbering for Counted {
             || own.received > others().map(|bases| bases.received).max().unwrap_or(0)
     }
 
-    fn behind(&self, leg: PathId) -> u64 {
+    fn backlog(&self, leg: PathId) -> u64 {
         self.legs.get(leg).map_or(0, |leg| self.sent.saturating_sub(leg.bases.sent))
     }
 
@@ -135,8 +135,8 @@ mod tests {
     const FIRST: PathId = PathId(0);
     const SECOND: PathId = PathId(1);
 
-    fn numbering() -> Counted {
-        let mut numbering = Counted::new();
+    fn numbering() -> CountedNumbering {
+        let mut numbering = CountedNumbering::new();
         [FIRST, SECOND].iter().for_each(|leg| numbering.join(*leg, Bases::default()).unwrap());
         numbering
     }

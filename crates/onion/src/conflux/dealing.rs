@@ -14,7 +14,7 @@ const EACH: Every = Every::Packets { mean: 1, random: false };
 /// A scheduler and its settings, such as the time or the number of cells for which it stays on one
 /// leg (parallel circuit).
 #[derive(Clone, Debug)]
-pub struct Dealing {
+pub struct LegScheduler {
     /// The scheduler that chooses the leg (parallel circuit) for each run of consecutive cells.
     pub schedule: Spec,
     /// Length of a run of consecutive cells on one leg (parallel circuit).
@@ -24,7 +24,7 @@ pub struct Dealing {
     pub redraw: Option<Silence>,
 }
 
-impl Dealing {
+impl LegScheduler {
     /// Returns the scheduler that C tor uses if the other end does not request a particular one.
     #[must_use]
     pub fn usual() -> Spec {
@@ -37,33 +37,34 @@ impl Dealing {
     /// # Panics
     /// If there is no scheduler of this name.
     #[must_use]
-    pub fn of(name: &str) -> Dealing {
+    pub fn of(name: &str) -> LegScheduler {
         let schedule = Spec::over_windows(name).expect("a scheduler of this name exists");
         let every = schedule.family().every.and_then(|every| every.parse().ok());
-        Dealing { schedule, every: every.unwrap_or(EACH), redraw: None }
+        LegScheduler { schedule, every: every.unwrap_or(EACH), redraw: None }
     }
 
     /// Parses the other end's request for a scheduler and the length of its runs (consecutive
     /// cells on one circuit of the set), such as `round-robin 1p`. Returns `None` if no scheduler
     /// of this name supports `legs` legs, or if the length is invalid.
     #[must_use]
-    pub fn read(text: &str, legs: usize) -> Option<Dealing> {
+    pub fn read(text: &str, legs: usize) -> Option<LegScheduler> {
         let (schedule, every) = text.split_once(' ')?;
         let (schedule, every) = (Spec::over_windows(schedule).ok()?, every.parse().ok()?);
         let known = schedule.build(legs, seed::stream(0, 0, "scheduler")).is_ok();
-        known.then_some(Dealing { schedule, every, redraw: None })
+        known.then_some(LegScheduler { schedule, every, redraw: None })
     }
 
     /// Returns the scheduler that C tor uses if the other end requests `desired`. This scheduler
     /// chooses a leg (circuit of the set) for each cell separately.
     #[must_use]
-    pub fn as_desired(desired: DesiredUx) -> Dealing {
-        let schedule = Spec::over_windows(desired.scheduler()).unwrap_or_else(|_| Dealing::usual());
-        Dealing { schedule, every: EACH, redraw: None }
+    pub fn as_desired(desired: DesiredUx) -> LegScheduler {
+        let schedule =
+            Spec::over_windows(desired.scheduler()).unwrap_or_else(|_| LegScheduler::usual());
+        LegScheduler { schedule, every: EACH, redraw: None }
     }
 }
 
-impl fmt::Display for Dealing {
+impl fmt::Display for LegScheduler {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{} {}", self.schedule, self.every)
     }
@@ -82,23 +83,23 @@ mod tests {
             (DesiredUx::HighThroughput, "lowrtt"),
             (DesiredUx::LowMemThroughput, "minrtt"),
         ] {
-            let Dealing { schedule, every, .. } = Dealing::as_desired(desired);
+            let LegScheduler { schedule, every, .. } = LegScheduler::as_desired(desired);
             assert_eq!((schedule.to_string().as_str(), every.to_string().as_str()), (name, "1p"));
         }
-        assert_eq!(Dealing::usual().to_string(), "lowrtt");
+        assert_eq!(LegScheduler::usual().to_string(), "lowrtt");
     }
 
     #[test]
     fn what_an_end_would_like_reads_back_and_nonsense_does_not() {
         for text in ["round-robin 1p", "weights:1,2,3,4,5,6,7,8 100ms", "pull 50-70p"] {
             assert_eq!(
-                Dealing::read(text, 8).map(|dealing| dealing.to_string()).as_deref(),
+                LegScheduler::read(text, 8).map(|dealing| dealing.to_string()).as_deref(),
                 Some(text)
             );
         }
         for text in ["", "pull", "fastest 1p", "pull 0p", "weights:1,2 1p", "pull 1p 1p"] {
-            assert!(Dealing::read(text, 8).is_none(), "{text}");
+            assert!(LegScheduler::read(text, 8).is_none(), "{text}");
         }
-        assert_eq!(Dealing::of("conflux-2013").to_string(), "conflux-2013 1p");
+        assert_eq!(LegScheduler::of("conflux-2013").to_string(), "conflux-2013 1p");
     }
 }

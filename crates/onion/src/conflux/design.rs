@@ -6,10 +6,10 @@ use std::str::FromStr;
 use anabranch_multipath::Every;
 
 use super::adaptive::Adaptive;
-use super::counted::Counted;
-use super::dealing::Dealing;
+use super::counted::CountedNumbering;
+use super::dealing::LegScheduler;
 use super::ends::{ConfluxEnd, Limits};
-use super::explicit::Explicit;
+use super::explicit::ExplicitNumbering;
 use super::numbering::Numbering;
 use super::runs::Runs;
 use crate::wire::ancestors::Ancestor;
@@ -27,7 +27,7 @@ pub enum Design {
     #[default]
     Conflux,
     /// A design that is older than proposal 329, and the kind of windows that its circuits have.
-    Ancestor(Ancestor, Over),
+    Ancestor(Ancestor, FlowControl),
     /// This project's design, in which circuits of the set may fail without loss of data
     /// (`docs/spec/resilient-legs.md`).
     Resilient,
@@ -38,7 +38,7 @@ pub enum Design {
 
 /// Mechanism that limits the cells in flight on each circuit of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Over {
+pub enum FlowControl {
     /// Fixed windows of 1,000 cells for a circuit and 500 cells for a stream, as on circuits
     /// without congestion control.
     Fixed,
@@ -65,10 +65,10 @@ impl Design {
         Design::Conflux,
         Design::Resilient,
         Design::Merged,
-        Design::Ancestor(Ancestor::Conflux2013, Over::Fixed),
-        Design::Ancestor(Ancestor::MTor, Over::Fixed),
-        Design::Ancestor(Ancestor::Conflux2013, Over::Vegas),
-        Design::Ancestor(Ancestor::MTor, Over::Vegas),
+        Design::Ancestor(Ancestor::Conflux2013, FlowControl::Fixed),
+        Design::Ancestor(Ancestor::MTor, FlowControl::Fixed),
+        Design::Ancestor(Ancestor::Conflux2013, FlowControl::Vegas),
+        Design::Ancestor(Ancestor::MTor, FlowControl::Vegas),
     ];
 
     /// Returns the name of the design in the configuration and in messages.
@@ -78,10 +78,10 @@ impl Design {
             Design::Conflux => "conflux",
             Design::Resilient => "anabranch",
             Design::Merged => "merged",
-            Design::Ancestor(Ancestor::Conflux2013, Over::Fixed) => "conflux-2013",
-            Design::Ancestor(Ancestor::Conflux2013, Over::Vegas) => "conflux-2013-vegas",
-            Design::Ancestor(Ancestor::MTor, Over::Fixed) => "mtor",
-            Design::Ancestor(Ancestor::MTor, Over::Vegas) => "mtor-vegas",
+            Design::Ancestor(Ancestor::Conflux2013, FlowControl::Fixed) => "conflux-2013",
+            Design::Ancestor(Ancestor::Conflux2013, FlowControl::Vegas) => "conflux-2013-vegas",
+            Design::Ancestor(Ancestor::MTor, FlowControl::Fixed) => "mtor",
+            Design::Ancestor(Ancestor::MTor, FlowControl::Vegas) => "mtor-vegas",
         }
     }
 
@@ -98,7 +98,7 @@ impl Design {
     /// Returns the design of `ancestor`, on circuits with or without congestion control.
     #[must_use]
     pub const fn ancestor_over(ancestor: Ancestor, congestion_control: bool) -> Design {
-        let windows = if congestion_control { Over::Vegas } else { Over::Fixed };
+        let windows = if congestion_control { FlowControl::Vegas } else { FlowControl::Fixed };
         Design::Ancestor(ancestor, windows)
     }
 
@@ -147,38 +147,38 @@ impl Design {
     /// Returns true if the circuits of this design have congestion control.
     #[must_use]
     pub const fn has_congestion_control(self) -> bool {
-        !matches!(self, Design::Ancestor(_, Over::Fixed))
+        !matches!(self, Design::Ancestor(_, FlowControl::Fixed))
     }
 
     /// Returns this design's numbering of messages.
     #[must_use]
     pub fn numbering(self) -> Box<dyn Numbering> {
         match self {
-            Design::Conflux => Box::new(Counted::new()),
+            Design::Conflux => Box::new(CountedNumbering::new()),
             Design::Resilient => Box::new(Adaptive::new()),
             Design::Merged => Box::new(Runs::new()),
-            Design::Ancestor(..) => Box::new(Explicit::new()),
+            Design::Ancestor(..) => Box::new(ExplicitNumbering::new()),
         }
     }
 
     /// Returns this design's scheduler, and the number of consecutive cells that it sends on one
     /// leg (parallel circuit). Returns `None` if the other end chooses both.
     #[must_use]
-    pub fn dealing(self) -> Option<Dealing> {
+    pub fn dealing(self) -> Option<LegScheduler> {
         match self {
             Design::Conflux | Design::Resilient => None,
             // Runs are long because each change of legs costs a cell. `lowrtt` would send all
             // cells of a round trip on one leg, because only the exit's window limits it.
-            Design::Merged => Some(Dealing { every: RUN, ..Dealing::of("pull") }),
-            Design::Ancestor(Ancestor::Conflux2013, _) => Some(Dealing::of("conflux-2013")),
-            Design::Ancestor(Ancestor::MTor, _) => Some(Dealing::of("pull")),
+            Design::Merged => Some(LegScheduler { every: RUN, ..LegScheduler::of("pull") }),
+            Design::Ancestor(Ancestor::Conflux2013, _) => Some(LegScheduler::of("conflux-2013")),
+            Design::Ancestor(Ancestor::MTor, _) => Some(LegScheduler::of("pull")),
         }
     }
 
     /// Returns the kind of windows that the streams of this design have.
     pub(crate) const fn stream_windows(self) -> StreamWindows {
         match self {
-            Design::Ancestor(Ancestor::MTor, Over::Fixed) => StreamWindows::EachLeg,
+            Design::Ancestor(Ancestor::MTor, FlowControl::Fixed) => StreamWindows::EachLeg,
             _ => StreamWindows::One,
         }
     }

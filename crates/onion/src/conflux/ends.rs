@@ -8,7 +8,7 @@ use anabranch_multipath::{PathId, Time};
 use super::fault::ConfluxFault;
 use super::legs::Legs;
 use super::numbering::{Bases, Mark, Numbering, is_counted};
-use super::reorder::{Held, Offer, ReorderQueue};
+use super::reorder::{HeldMessage, Offer, ReorderQueue};
 use super::retransmitter::Retransmitter;
 use crate::wire::conflux::{ConfluxLink, DesiredUx, SetNonce, read_switch};
 use crate::wire::message::{Message, RelayCommand};
@@ -230,12 +230,12 @@ impl ConfluxEnd {
         match self.state(leg)? {
             // For a set in use, C tor's exits send the set's numbers in LINKED. Ignore them: both
             // ends count on a new leg from (0, 0).
-            State::Launched(said) => {
+            State::Launched(message) => {
                 self.desired = linked.ux;
-                self.legs.set(leg, State::Ready(now.since(said)));
+                self.legs.set(leg, State::Ready(now.since(message)));
                 if let Some(retransmitter) = &mut self.retransmitter {
                     retransmitter.linked(leg);
-                    retransmitter.measured(leg, now.since(said));
+                    retransmitter.measured(leg, now.since(message));
                 }
                 Ok(())
             }
@@ -250,10 +250,10 @@ impl ConfluxEnd {
     pub fn acknowledged(&mut self, now: Time, leg: PathId) -> Result<(), ConfluxFault> {
         self.check(Role::Exit)?;
         match self.state(leg)? {
-            State::Linked(said) => {
-                self.legs.set(leg, State::Ready(now.since(said)));
+            State::Linked(message) => {
+                self.legs.set(leg, State::Ready(now.since(message)));
                 if let Some(retransmitter) = &mut self.retransmitter {
-                    retransmitter.measured(leg, now.since(said));
+                    retransmitter.measured(leg, now.since(message));
                 }
                 Ok(())
             }
@@ -314,7 +314,7 @@ impl ConfluxEnd {
         let Message { command, stream, data } = message;
         let next = self.queue.next_number();
         let (number, data) = self.numbering.received(leg, data, next)?;
-        let held = || Held { leg, command, stream, data: data.to_vec() };
+        let held = || HeldMessage { leg, command, stream, data: data.to_vec() };
         match self.queue.offer(number, held) {
             Offer::Next => Ok(Arrival::Now(data)),
             Offer::Waits if self.misses_what_is_lost() => Err(ConfluxFault::DataLoss),
@@ -327,7 +327,7 @@ impl ConfluxEnd {
 
     /// Returns the next stored message, if all earlier messages have arrived and the set of
     /// circuits has not ended.
-    pub fn pop(&mut self) -> Option<Held> {
+    pub fn pop(&mut self) -> Option<HeldMessage> {
         self.queue.pop()
     }
 
@@ -418,7 +418,9 @@ impl ConfluxEnd {
 
     fn due(&self, state: &State) -> Option<Time> {
         match state {
-            State::Launched(said) | State::Linked(said) => Some(*said + self.limits.answer),
+            State::Launched(message) | State::Linked(message) => {
+                Some(*message + self.limits.answer)
+            }
             State::Ready(_) => None,
         }
     }
@@ -488,8 +490,8 @@ impl ConfluxEnd {
     /// Returns the lag of `leg` (a parallel circuit) in messages, as SWITCH conveys it: the
     /// difference between the last number sent on any leg and the last number sent on `leg`.
     #[must_use]
-    pub fn behind(&self, leg: PathId) -> u64 {
-        self.numbering.behind(leg)
+    pub fn backlog(&self, leg: PathId) -> u64 {
+        self.numbering.backlog(leg)
     }
 
     /// Returns the leg (circuit of the set) on which the last message was sent. Returns `None`

@@ -13,7 +13,7 @@ use super::numbering::{AHEAD, Bases, Mark, Numbering};
 /// Conflux of 2013 and mTor number their cells in this way. Only ends that have agreed to this
 /// numbering receive such messages.
 #[derive(Debug, Default)]
-pub struct Explicit {
+pub struct ExplicitNumbering {
     legs: Legs<Last>,
     sent: u64,
 }
@@ -25,11 +25,11 @@ struct Last {
     received: u64,
 }
 
-impl Explicit {
+impl ExplicitNumbering {
     /// Returns a numbering that has no legs (circuits of the set) yet.
     #[must_use]
-    pub fn new() -> Explicit {
-        Explicit::default()
+    pub fn new() -> ExplicitNumbering {
+        ExplicitNumbering::default()
     }
 }
 
@@ -39,7 +39,7 @@ pub(super) fn nearest(low: u32, next: u64) -> u64 {
     next.saturating_add_signed(ahead.into())
 }
 
-impl Numbering for Explicit {
+impl Numbering for ExplicitNumbering {
     fn name(&self) -> &'static str {
         "explicit"
     }
@@ -102,7 +102,7 @@ impl Numbering for Explicit {
             || own.received > others().map(|last| last.received).max().unwrap_or(0)
     }
 
-    fn behind(&self, _leg: PathId) -> u64 {
+    fn backlog(&self, _leg: PathId) -> u64 {
         0
     }
 
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_message_bears_its_number_and_needs_no_switch() {
-        let mut end = Explicit::new();
+        let mut end = ExplicitNumbering::new();
         end.join(PathId(0), Bases::default()).unwrap();
         assert_eq!(end.send(PathId(0)), Ok(Mark::Prefix([0, 0, 0, 1])));
         assert_eq!(end.received(PathId(0), &[0, 0, 0, 3, 7], 1), Ok((3, &[7][..])));
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn the_leg_with_the_highest_number_leads_as_nothing_is_sent_again() {
-        let mut end = Explicit::new();
+        let mut end = ExplicitNumbering::new();
         [0, 1].iter().for_each(|leg| end.join(PathId(*leg), Bases::default()).unwrap());
         end.send(PathId(0)).unwrap();
         assert_eq!([0, 1].map(|leg| end.leads(PathId(leg))), [true, false]);

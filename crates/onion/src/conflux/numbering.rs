@@ -153,7 +153,7 @@ pub trait Numbering: fmt::Debug + Send {
 
     /// Returns the lag of `leg` (a parallel circuit): the difference between the number of our
     /// last message on any leg and the last number sent on `leg`. SWITCH conveys this difference.
-    fn behind(&self, leg: PathId) -> u64;
+    fn backlog(&self, leg: PathId) -> u64;
 
     /// Returns true if `number` or a higher number has arrived on every leg (parallel circuit).
     /// Numbers only grow on each leg. If the message with this number is missing then, it will

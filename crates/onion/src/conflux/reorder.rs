@@ -17,7 +17,7 @@ const CELL: usize = 498 + BESIDES;
 
 /// A message that waits for earlier ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldMessage {
     /// The leg (circuit of the set) on which the message arrived.
     pub leg: PathId,
     /// The message's command.
@@ -28,7 +28,7 @@ pub struct Held {
     pub data: Vec<u8>,
 }
 
-impl Held {
+impl HeldMessage {
     fn cost(&self) -> usize {
         self.data.len() + BESIDES
     }
@@ -53,7 +53,7 @@ pub enum Offer {
 /// tor's default limit is 2 GiB, and Arti's queue has no limit.
 #[derive(Debug)]
 pub struct ReorderQueue {
-    waiting: Reorder<Held>,
+    waiting: Reorder<HeldMessage>,
     bytes: usize,
     most: usize,
     window: usize,
@@ -106,7 +106,7 @@ impl ReorderQueue {
 
     /// Passes a received message with the number `number` to the queue. The queue stores the
     /// message if it must wait.
-    pub fn offer(&mut self, number: u64, message: impl FnOnce() -> Held) -> Offer {
+    pub fn offer(&mut self, number: u64, message: impl FnOnce() -> HeldMessage) -> Offer {
         if self.waiting.advance(number) {
             return Offer::Next;
         }
@@ -128,7 +128,7 @@ impl ReorderQueue {
     }
 
     /// Removes and returns the next message in order, if it is in the queue.
-    pub fn pop(&mut self) -> Option<Held> {
+    pub fn pop(&mut self) -> Option<HeldMessage> {
         let (_, held) = self.waiting.pop()?;
         self.bytes -= held.cost();
         Some(held)
@@ -153,8 +153,13 @@ impl ReorderQueue {
 mod tests {
     use super::*;
 
-    fn held(length: usize) -> Held {
-        Held { leg: PathId(0), command: RelayCommand::DATA, stream: 1, data: vec![7; length] }
+    fn held(length: usize) -> HeldMessage {
+        HeldMessage {
+            leg: PathId(0),
+            command: RelayCommand::DATA,
+            stream: 1,
+            data: vec![7; length],
+        }
     }
 
     fn offer(queue: &mut ReorderQueue, number: u64) -> Offer {

@@ -73,7 +73,7 @@ impl SentMessage {
 pub enum LegAction {
     /// Send RECEIVED on this leg (circuit of the set). [`Retransmitter::take_received`] returns
     /// its content.
-    Tell(PathId),
+    SendReceived(PathId),
     /// Send PROBE on this leg (parallel circuit), which asks the other end for an acknowledgement.
     Probe(PathId),
     /// The other end answers on no leg, including this one: build another leg.
@@ -112,11 +112,11 @@ struct OnLeg {
     /// Number of acknowledged messages that were sent on the leg (parallel circuit).
     acknowledged: u32,
     /// Number of messages received on the leg (parallel circuit).
-    came: u32,
+    received: u32,
     /// Number of messages received on the leg (parallel circuit) that we have acknowledged.
-    told: u32,
+    receipts_sent: u32,
     /// Time at which we must send the next acknowledgement; `None` if none is due.
-    tell_at: Option<Time>,
+    acknowledge_at: Option<Time>,
     /// Time at which the other end last acknowledged messages that we sent on the leg (parallel
     /// circuit).
     progress: Time,
@@ -162,7 +162,7 @@ pub struct Retransmitter {
     /// Serial numbers of closed legs (circuits of the set) that must be reported to the other end.
     gone: VecDeque<u32>,
     /// Time of the last received message; `None` before the first.
-    heard: Option<Time>,
+    last_received: Option<Time>,
     /// True if PROBE has been sent on the legs (circuits) since the last received message.
     probing: bool,
     /// True if a leg (parallel circuit) was ever linked.
@@ -184,7 +184,7 @@ impl Retransmitter {
             bytes: 0,
             spare: Vec::new(),
             gone: VecDeque::new(),
-            heard: None,
+            last_received: None,
             probing: false,
             was_linked: false,
             alone: None,
@@ -209,9 +209,9 @@ impl Retransmitter {
             launched: None,
             kept: VecDeque::new(),
             acknowledged: 0,
-            came: 0,
-            told: 0,
-            tell_at: None,
+            received: 0,
+            receipts_sent: 0,
+            acknowledge_at: None,
             progress: Time::ZERO,
             rtt: Duration::ZERO,
             probed: None,
@@ -355,10 +355,10 @@ impl Retransmitter {
 
     /// Notes that a numbered message was received on the leg `leg` (a circuit of the set).
     pub fn note_received(&mut self, now: Time, leg: PathId) {
-        (self.heard, self.probing) = (Some(now), false);
+        (self.last_received, self.probing) = (Some(now), false);
         if let Ok(on) = self.legs.get_mut(leg) {
-            on.came = on.came.wrapping_add(1);
-            on.tell_at.get_or_insert(now + DELAY);
+            on.received = on.received.wrapping_add(1);
+            on.acknowledge_at.get_or_insert(now + DELAY);
         }
     }
 
@@ -366,15 +366,15 @@ impl Retransmitter {
     /// unacknowledged, so that a RECEIVED message is due.
     #[must_use]
     pub fn owes(&self, leg: PathId) -> bool {
-        self.legs.get(leg).is_ok_and(|on| on.came.wrapping_sub(on.told) >= EVERY)
+        self.legs.get(leg).is_ok_and(|on| on.received.wrapping_sub(on.receipts_sent) >= EVERY)
     }
 
     /// Returns the RECEIVED message to send on `leg` (a parallel circuit); `None` if there is no
     /// such leg. `asked` is true if the message answers PROBE.
     pub fn take_received(&mut self, leg: PathId, asked: bool) -> Option<Received> {
         let on = self.legs.get_mut(leg).ok()?;
-        (on.told, on.tell_at) = (on.came, None);
-        Some(Received { asked, count: on.came })
+        (on.receipts_sent, on.acknowledge_at) = (on.received, None);
+        Some(Received { asked, count: on.received })
     }
 
     /// Handles `received`, a RECEIVED message that arrived on the leg `leg` (parallel circuit).
@@ -413,7 +413,7 @@ impl Retransmitter {
             on.progress = now;
         }
         on.silent = false;
-        self.heard = self.heard.max(Some(now));
+        self.last_received = self.last_received.max(Some(now));
         let at_once = last.filter(|_| fresh >= EVERY as usize);
         let rtt = at_once.map(|sent| now.since(sent));
         Ok(Acknowledged { messages: fresh as u64, rtt })
@@ -454,7 +454,9 @@ impl Retransmitter {
     /// message arrives.
     fn quiet_at(&self, streams: bool) -> Option<Time> {
         let asks = self.is_client && streams && !self.probing && self.has_living();
-        self.heard.filter(|_| asks).map(|heard| heard + QUIET.max(2 * self.longest()))
+        self.last_received
+            .filter(|_| asks)
+            .map(|last_received| last_received + QUIET.max(2 * self.longest()))
     }
 
     /// Returns the longest round-trip time of all legs (circuits of the set).
@@ -479,7 +481,8 @@ impl Retransmitter {
         }
         let longest = self.was_linked.then(|| self.longest());
         let legs = self.legs.iter().map(|(_, on)| on);
-        let legs = legs.flat_map(|on| [on.tell_at, on.silent_at(longest).filter(|_| !on.silent)]);
+        let legs =
+            legs.flat_map(|on| [on.acknowledge_at, on.silent_at(longest).filter(|_| !on.silent)]);
         legs.chain([self.quiet_at(streams), self.over_at()]).flatten().min()
     }
 
@@ -498,8 +501,8 @@ impl Retransmitter {
         self.probing |= quiet;
         let longest = self.was_linked.then(|| self.longest());
         for (leg, on) in self.legs.iter_mut() {
-            if on.tell_at.is_some_and(|at| at <= now) {
-                actions.push(LegAction::Tell(leg));
+            if on.acknowledge_at.is_some_and(|at| at <= now) {
+                actions.push(LegAction::SendReceived(leg));
             }
             if quiet && on.is_living() && on.probed.is_none() {
                 on.probed = Some(now);
@@ -563,7 +566,7 @@ mod tests {
         (1..=5).for_each(|number| retransmitter.sent(at(0), ONE, message(number)));
         assert_eq!(retransmitter.bytes(), 5 * 496);
         assert_eq!(
-            retransmitter.acknowledged(at(100), ONE, own(3)).map(|told| told.messages),
+            retransmitter.acknowledged(at(100), ONE, own(3)).map(|report| report.messages),
             Ok(3)
         );
         assert_eq!(retransmitter.bytes(), 2 * 496);
@@ -578,7 +581,7 @@ mod tests {
             Err(ConfluxFault::NotLinked)
         );
         assert_eq!(
-            retransmitter.acknowledged(at(100), ONE, own(5)).map(|told| told.messages),
+            retransmitter.acknowledged(at(100), ONE, own(5)).map(|report| report.messages),
             Ok(2)
         );
         assert!(retransmitter.is_empty());
@@ -607,7 +610,7 @@ mod tests {
         assert_eq!(retransmitter.next_timeout(true), None);
         retransmitter.note_received(at(10), TWO);
         assert_eq!(retransmitter.next_timeout(true), Some(at(60)));
-        assert_eq!(retransmitter.actions(at(60), true), [LegAction::Tell(TWO)]);
+        assert_eq!(retransmitter.actions(at(60), true), [LegAction::SendReceived(TWO)]);
         assert_eq!(retransmitter.take_received(TWO, false), Some(own(1)));
         assert_eq!(retransmitter.next_timeout(true), None);
     }
@@ -629,7 +632,7 @@ mod tests {
         }
         assert_eq!((retransmitter.take_again(), retransmitter.bytes()), (None, 3 * 496));
         assert_eq!(
-            retransmitter.acknowledged(at(101), TWO, own(3)).map(|told| told.messages),
+            retransmitter.acknowledged(at(101), TWO, own(3)).map(|report| report.messages),
             Ok(3)
         );
         assert!(retransmitter.is_empty());

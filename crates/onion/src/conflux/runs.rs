@@ -137,7 +137,7 @@ impl Numbering for Runs {
         false
     }
 
-    fn behind(&self, _leg: PathId) -> u64 {
+    fn backlog(&self, _leg: PathId) -> u64 {
         0
     }
 

@@ -14,11 +14,11 @@ const NOW: Time = Time::ZERO;
 const NONCE: [u8; 32] = [9; 32];
 
 fn counted() -> Box<dyn Numbering> {
-    Box::new(Counted::new())
+    Box::new(CountedNumbering::new())
 }
 
 fn explicit() -> Box<dyn Numbering> {
-    Box::new(Explicit::new())
+    Box::new(ExplicitNumbering::new())
 }
 
 fn adaptive() -> Box<dyn Numbering> {
@@ -91,7 +91,7 @@ fn a_stream_may_begin_before_the_acknowledgement_that_it_overtook() {
     pair.send(Side::Client, wire).unwrap();
     pair.deliver(NOW, Side::Exit, wire).unwrap();
     while pair.deliver(NOW, Side::Exit, wire).unwrap() {}
-    assert_eq!(pair.carried(Side::Exit), (2, 2));
+    assert_eq!(pair.transferred(Side::Exit), (2, 2));
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn a_set_outlives_a_leg_that_it_does_not_need() {
     assert_eq!(pair.cut(0, [false; 2]), [Fate::Lives; 2]);
     pair.send(Side::Client, 2).unwrap();
     while pair.deliver(NOW, Side::Exit, 2).unwrap() {}
-    assert_eq!(pair.carried(Side::Exit), (4, 4));
+    assert_eq!(pair.transferred(Side::Exit), (4, 4));
 }
 
 #[test]

@@ -175,8 +175,8 @@ mod tests {
             params.set(name, i32::MAX);
             assert_eq!(*place(&mut params), *largest as u64, "{name}");
         }
-        for (said, taken) in [(-1, 0), (1, 1), (300, 255)] {
-            params.set("sendme_accept_min_version", said);
+        for (message, taken) in [(-1, 0), (1, 1), (300, 255)] {
+            params.set("sendme_accept_min_version", message);
             assert_eq!(params.sendme_accept_min, taken);
         }
         let before = params.clone();

@@ -77,11 +77,11 @@ impl RelayLayer for CgoRelay {
     }
 
     fn outbound(&mut self, command: Command, body: &mut Body) -> Option<Tag> {
-        let came = tag(body);
+        let received = tag(body);
         self.out.encrypt(command, body);
         self.out.is_ours(body).then(|| {
             self.out.renew();
-            Tag::from(came)
+            Tag::from(received)
         })
     }
 
@@ -114,11 +114,11 @@ impl ClientLayer for CgoClient {
     }
 
     fn inbound(&mut self, command: Command, body: &mut Body) -> Option<Tag> {
-        let came = tag(body);
+        let received = tag(body);
         self.back.decrypt(command, body);
         self.back.is_ours(body).then(|| {
             self.back.renew();
-            Tag::from(came)
+            Tag::from(received)
         })
     }
 }
@@ -172,13 +172,13 @@ impl Direction<Aes128Enc> {
 impl Direction<Aes128Dec> {
     fn decrypt(&mut self, command: Command, body: &mut Body) {
         let (left, content) = body.split_at_mut(TAG);
-        let came = block(left);
-        self.next = self.keys.cover(&came, content);
+        let received = block(left);
+        self.next = self.keys.cover(&received, content);
         let blind = self.keys.blind(&self.last, command, content);
-        let mut whitened = xor(&came, &blind);
+        let mut whitened = xor(&received, &blind);
         self.keys.wide.decrypt_block((&mut whitened).into());
         left.copy_from_slice(&xor(&whitened, &blind));
-        self.last = came;
+        self.last = received;
     }
 }
 
@@ -229,8 +229,8 @@ impl<C: KeyInit<KeySize = U16>> Keys<C> {
         self.stream.encrypt_blocks(&mut stream);
         counter::xor_blocks(content, &stream);
         let mut next = [0; SEED];
-        let behind = next.chunks_exact_mut(TAG).zip(&stream[NEXT_KEYS..]);
-        behind.for_each(|(bytes, block)| bytes.copy_from_slice(block));
+        let tail = next.chunks_exact_mut(TAG).zip(&stream[NEXT_KEYS..]);
+        tail.for_each(|(bytes, block)| bytes.copy_from_slice(block));
         next
     }
 }
@@ -333,9 +333,9 @@ mod tests {
             let mut layer = relay(direction(&fields[0..3]), direction(&fields[0..3]));
             let mut cell = [0; BODY];
             cell[TAG..].copy_from_slice(&bytes::<CONTENT>(fields[4]));
-            let said = layer.originate(command(fields[3]), &mut cell);
+            let message = layer.originate(command(fields[3]), &mut cell);
             assert_eq!(cell, bytes(fields[8]));
-            assert_eq!(said.bytes(), &cell[..TAG]);
+            assert_eq!(message.bytes(), &cell[..TAG]);
             assert_same(layer.back, direction(&fields[5..8]), Direction::encrypt);
         }
     }
@@ -379,11 +379,11 @@ mod tests {
                 assert_eq!(found, (i == hop).then_some(sent), "round {round}, relay {i}");
             }
             assert_eq!(body[TAG..], [round as u8; CONTENT]);
-            let said = relays[hop].originate(Command::RELAY, &mut body);
+            let message = relays[hop].originate(Command::RELAY, &mut body);
             relays[..hop].iter_mut().rev().for_each(|r| r.inbound(Command::RELAY, &mut body));
             for (i, layer) in client[..=hop].iter_mut().enumerate() {
                 let found = layer.inbound(Command::RELAY, &mut body);
-                assert_eq!(found, (i == hop).then_some(said), "round {round}, layer {i}");
+                assert_eq!(found, (i == hop).then_some(message), "round {round}, layer {i}");
             }
             assert_eq!(body[TAG..], [round as u8; CONTENT]);
         }

@@ -232,9 +232,9 @@ impl RelayLayer for LossyRelayLayer {
     }
 
     fn outbound(&mut self, command: Command, body: &mut Body) -> Option<Tag> {
-        let came = tag(body);
+        let received = tag(body);
         self.out.of(self.counter).decrypt(&tweak(self.counter, command, CellDirection::Out), body);
-        is_ours(body).then_some(came)
+        is_ours(body).then_some(received)
     }
 
     fn inbound(&mut self, command: Command, body: &mut Body) {
@@ -289,11 +289,11 @@ impl ClientLayer for LossyClientLayer {
     }
 
     fn inbound(&mut self, command: Command, body: &mut Body) -> Option<Tag> {
-        let came = tag(body);
+        let received = tag(body);
         self.back
             .of(self.counter)
             .decrypt(&tweak(self.counter, command, CellDirection::Back), body);
-        is_ours(body).then_some(came)
+        is_ours(body).then_some(received)
     }
 }
 

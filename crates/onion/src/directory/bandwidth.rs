@@ -22,15 +22,15 @@ const STALL: Duration = Duration::from_secs(60);
 const ROUNDED: u64 = 1024;
 
 /// One value for each direction: first received, then sent.
-pub type Ways = [u64; 2];
+pub type ByDirection = [u64; 2];
 
 /// A relay's traffic in one period of the history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Period {
     /// Total bytes received and sent in the period.
-    pub carried: Ways,
+    pub transferred: ByDirection,
     /// Maximum rate in the period, in bytes per second, sustained for ten seconds.
-    pub most: Ways,
+    pub most: ByDirection,
 }
 
 /// The bandwidth history, and the state needed to continue it.
@@ -42,7 +42,7 @@ pub struct BandwidthHistory {
     /// Past periods (days), oldest first.
     past: VecDeque<Period>,
     /// Byte counters of the last `SPAN`, each with its time, oldest first.
-    span: VecDeque<(Time, Ways)>,
+    span: VecDeque<(Time, ByDirection)>,
 }
 
 impl BandwidthHistory {
@@ -62,13 +62,13 @@ impl BandwidthHistory {
 
     /// Records `total`, the bytes carried since the relay started. The caller must do this about
     /// once per second. `now` never goes back; `unix_now` may.
-    pub fn note(&mut self, now: Time, unix_now: u64, total: Ways) {
+    pub fn note(&mut self, now: Time, unix_now: u64, total: ByDirection) {
         self.go_on(unix_now);
         let Some(&(last, before)) = self.span.back() else {
             return self.span.push_back((now, total));
         };
         for way in 0..2 {
-            self.present.carried[way] += total[way].saturating_sub(before[way]);
+            self.present.transferred[way] += total[way].saturating_sub(before[way]);
         }
         if now.since(last) > STALL {
             self.span.clear();
@@ -95,12 +95,12 @@ impl BandwidthHistory {
             return String::new();
         }
         let end = utc(self.ends - PERIOD_S);
-        let told = |period: &Period, way: usize| {
-            (period.carried[way] / ROUNDED * ROUNDED).min(rate.saturating_mul(PERIOD_S))
+        let text_of = |period: &Period, way: usize| {
+            (period.transferred[way] / ROUNDED * ROUNDED).min(rate.saturating_mul(PERIOD_S))
         };
         let line = |name: &str, way: usize| {
             let values: Vec<String> =
-                self.past.iter().map(|period| told(period, way).to_string()).collect();
+                self.past.iter().map(|period| text_of(period, way).to_string()).collect();
             format!("{name}-history {end} ({PERIOD_S} s) {}\n", values.join(","))
         };
         line("write", 1) + &line("read", 0)
@@ -164,7 +164,7 @@ mod tests {
     struct Meter {
         history: BandwidthHistory,
         second: u64,
-        total: Ways,
+        total: ByDirection,
     }
 
     impl Meter {
@@ -172,7 +172,7 @@ mod tests {
             Meter { history, second: 0, total: [0; 2] }
         }
 
-        fn run(&mut self, seconds: u64, rate: Ways) {
+        fn run(&mut self, seconds: u64, rate: ByDirection) {
             for _ in 0..seconds {
                 let now = Time::from_millis(self.second * 1000);
                 self.history.note(now, NOW + self.second, self.total);
@@ -205,13 +205,13 @@ mod tests {
         let line = |name: &str, day: u32, values: &str| {
             format!("{name}-history 2027-01-{day} 08:00:00 (86400 s) {values}\n")
         };
-        let told = meter.history.lines(1 << 30);
-        assert_eq!(told, line("write", 16, "0") + &line("read", 16, "863232"));
+        let report = meter.history.lines(1 << 30);
+        assert_eq!(report, line("write", 16, "0") + &line("read", 16, "863232"));
         assert!(meter.history.lines(9).contains(" 777600\n"), "no more than the rate");
         (0..6).for_each(|_| meter.run(PERIOD_S, [0, 20]));
-        let told = meter.history.lines(1 << 30);
+        let report = meter.history.lines(1 << 30);
         let days = ["1727488"; 5].join(",");
-        assert_eq!(told, line("write", 22, &days) + &line("read", 22, "0,0,0,0,0"));
+        assert_eq!(report, line("write", 22, &days) + &line("read", 22, "0,0,0,0,0"));
         assert_eq!(meter.history.observed(), 0, "what came was more than five days ago");
     }
 
@@ -226,7 +226,7 @@ mod tests {
         again.second = PERIOD_S + 200;
         again.run(PERIOD_S, [0; 2]);
         let (_, _, past) = again.history.fields();
-        assert_eq!(past.iter().map(|one| one.carried[1]).collect::<Vec<_>>(), [604_793, 700]);
+        assert_eq!(past.iter().map(|one| one.transferred[1]).collect::<Vec<_>>(), [604_793, 700]);
         assert_eq!(again.history.observed(), 5);
     }
 

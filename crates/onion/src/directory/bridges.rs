@@ -60,10 +60,10 @@ impl BridgeIdentity {
 
 /// A client's bridges, in the user's order.
 #[derive(Debug)]
-pub(super) struct AskedBridges(Vec<AskedBridge>);
+pub(super) struct BridgeRequests(Vec<BridgeRequest>);
 
 #[derive(Debug)]
-struct AskedBridge {
+struct BridgeRequest {
     identity: BridgeIdentity,
     known: bool,
     asked: bool,
@@ -71,16 +71,16 @@ struct AskedBridge {
     due: Time,
 }
 
-impl AskedBridges {
-    pub(super) fn new(identities: Vec<BridgeIdentity>) -> AskedBridges {
-        let entry = |identity| AskedBridge {
+impl BridgeRequests {
+    pub(super) fn new(identities: Vec<BridgeIdentity>) -> BridgeRequests {
+        let entry = |identity| BridgeRequest {
             identity,
             known: false,
             asked: false,
             failures: 0,
             due: Time::ZERO,
         };
-        AskedBridges(identities.into_iter().map(entry).collect())
+        BridgeRequests(identities.into_iter().map(entry).collect())
     }
 
     /// Returns true if the descriptor of any bridge is known. Other documents can then be fetched
@@ -172,7 +172,7 @@ mod tests {
             let bridge = identity(rsa, ed25519).check(&text(keys), NOW).unwrap();
             assert_eq!(bridge.status.addresses, [AT.parse().unwrap()]);
             assert_eq!((&*bridge.status.nickname, bridge.microdesc.ntor), ("river", keys.ntor().1));
-            assert!(bridge.status.speaks.ntor_v3 && !bridge.microdesc.exits());
+            assert!(bridge.status.subprotocols.ntor_v3 && !bridge.microdesc.exits());
         }
         for (rsa, ed25519) in [(Some([1; 20]), None), (Some(rsa), Some([1; 32]))] {
             let refused = identity(rsa, ed25519).check(&text(keys), NOW);
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn who_answered_without_a_name_is_held_to_the_one_he_gave() {
         let keys = keys();
-        let mut bridges = AskedBridges::new(vec![identity(None, None)]);
+        let mut bridges = BridgeRequests::new(vec![identity(None, None)]);
         assert_eq!(bridges.poll(Time::ZERO), Some(0));
         assert_eq!(bridges.0[0].identity.target().rsa, ANYBODY);
         bridges.receive(Time::ZERO, 0, &text(keys), NOW).unwrap();
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn one_that_is_away_is_asked_more_and_more_seldom_and_keeps_no_other_waiting() {
         let mut bridges =
-            AskedBridges::new(vec![identity(Some([1; 20]), None), identity(None, None)]);
+            BridgeRequests::new(vec![identity(Some([1; 20]), None), identity(None, None)]);
         let mut now = Time::ZERO;
         assert_eq!(
             (bridges.poll(now), bridges.poll(now), bridges.poll(now)),

@@ -50,7 +50,8 @@ pub struct Description {
     pub policy: ExitPolicy,
     /// True if the relay answers directory requests over `BEGIN_DIR`.
     pub directory_cache: bool,
-    /// The pluggable transports of a bridge, in addition to its OR port; `None` for a public relay.
+    /// The pluggable transports of a bridge, in addition to its OR port; `None` for a public
+    /// relay.
     pub bridge: Option<Vec<Transport>>,
 }
 
@@ -94,8 +95,8 @@ impl std::error::Error for DescriptionError {}
 const RATE: u64 = 1 << 30;
 
 impl Description {
-    /// Creates the description of a relay at address `at`. The relay supports all our subprotocols,
-    /// answers directory requests, has no bandwidth limits, and permits no exits.
+    /// Creates the description of a relay at address `at`. The relay supports all our
+    /// subprotocols, answers directory requests, has no bandwidth limits, and permits no exits.
     #[must_use]
     pub fn new(nickname: String, at: SocketAddrV4, platform: String) -> Description {
         Description {
@@ -127,7 +128,8 @@ impl Description {
         self.sign_with(keys, unix_now, None)
     }
 
-    /// Returns the signed descriptor, and the signed extra-info document that the descriptor names.
+    /// Returns the signed descriptor, and the signed extra-info document that the descriptor
+    /// names.
     ///
     /// # Errors
     /// Returns a [`DescriptionError`] if a field is invalid or the keys cannot sign.
@@ -138,8 +140,8 @@ impl Description {
     ) -> Result<RelayDocuments, DescriptionError> {
         self.check()?;
         let [rate, ..] = self.bandwidth;
-        let said = (&self.history, self.bridge.as_deref().unwrap_or_default());
-        let extra = extra::sign(&self.nickname, said, rate, keys, unix_now);
+        let message = (&self.history, self.bridge.as_deref().unwrap_or_default());
+        let extra = extra::sign(&self.nickname, message, rate, keys, unix_now);
         let extra = extra.map_err(DescriptionError::Keys)?;
         let server = self.sign_with(keys, unix_now, Some(ExtraDigests::of(&extra)))?;
         Ok(RelayDocuments { server, extra })
@@ -355,18 +357,21 @@ mod tests {
     fn an_exit_tells_which_ports_of_ipv6_it_lets_out_to_if_it_has_an_address_there() {
         let policy = |rules: &[&str]| ExitPolicy::parse(rules).unwrap();
         let v6 = Some("[2001:db8::1]:9002".parse().unwrap());
-        let told = |v6, rules: &[&str]| {
+        let text_of = |v6, rules: &[&str]| {
             let text = Description { v6, policy: policy(rules), ..description() };
             let text = text.sign(keys(1), NOW).unwrap();
             check_descriptor(&text, NOW).unwrap();
             let line = text.lines().find_map(|line| line.strip_prefix("ipv6-policy "));
             line.map(str::to_owned)
         };
-        assert_eq!(told(v6, &["reject *:25", "accept *:*"]).as_deref(), Some("reject 25"));
-        assert_eq!(told(None, &["accept *:*"]), None);
-        assert_eq!(told(None, &["accept *6:443", "accept *:*"]).as_deref(), Some("accept 1-65535"));
-        assert_eq!(told(v6, &["reject *:*"]), None);
-        assert_eq!(told(v6, &["accept *4:*"]), None);
+        assert_eq!(text_of(v6, &["reject *:25", "accept *:*"]).as_deref(), Some("reject 25"));
+        assert_eq!(text_of(None, &["accept *:*"]), None);
+        assert_eq!(
+            text_of(None, &["accept *6:443", "accept *:*"]).as_deref(),
+            Some("accept 1-65535")
+        );
+        assert_eq!(text_of(v6, &["reject *:*"]), None);
+        assert_eq!(text_of(v6, &["accept *4:*"]), None);
     }
 
     #[test]
@@ -413,10 +418,10 @@ mod tests {
         assert!(!description().sign(keys, NOW).unwrap().contains("extra-info"));
         let id = hex(&keys.rsa_identity());
         assert!(extra.starts_with(&format!("extra-info anabranch1 {id}\nidentity-ed25519\n-----")));
-        let told = "\npublished 2027-01-16 08:00:00\n\
+        let message = "\npublished 2027-01-16 08:00:00\n\
             write-history 2027-01-16 08:00:00 (86400 s) 8192\n\
             read-history 2027-01-16 08:00:00 (86400 s) 4096\nrouter-sig-ed25519 ";
-        assert!(extra.contains(told), "{extra}");
+        assert!(extra.contains(message), "{extra}");
         assert!(extra.ends_with("-----END SIGNATURE-----\n"));
     }
 
@@ -432,8 +437,8 @@ mod tests {
         let RelayDocuments { server, extra } = bridge.publish(keys(1), NOW).unwrap();
         check_descriptor(&server, NOW).unwrap();
         assert!(server.contains("\nbridge-distribution-request none\n"), "{server}");
-        let told = "\ntransport anabranch 192.0.2.1:443 key=a\\=b,profile=x\nrouter-sig";
-        assert!(extra.contains(told), "{extra}");
+        let message = "\ntransport anabranch 192.0.2.1:443 key=a\\=b,profile=x\nrouter-sig";
+        assert!(extra.contains(message), "{extra}");
         let bare = Description { bridge: Some(Vec::new()), ..description() };
         assert!(bridge.differs_from(&bare) && bare.differs_from(&description()));
         let usual = description().publish(keys(1), NOW).unwrap();

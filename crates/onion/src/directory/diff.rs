@@ -52,22 +52,22 @@ fn digest(text: &str) -> [u8; 32] {
 
 /// A range of old lines, and the range of new lines that replaces them. Lines are counted from 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Hunk {
+struct LineRanges {
     old: Range<usize>,
     new: Range<usize>,
 }
 
-impl Hunk {
+impl LineRanges {
     /// Returns the differing lines within the ranges `a` of the old text and `b` of the new text.
     /// Returns `None` if the lines in both ranges are equal.
-    fn of(old: &[&str], new: &[&str], [mut a, mut b]: [Range<usize>; 2]) -> Option<Hunk> {
+    fn of(old: &[&str], new: &[&str], [mut a, mut b]: [Range<usize>; 2]) -> Option<LineRanges> {
         while !a.is_empty() && !b.is_empty() && old[a.start] == new[b.start] {
             (a.start, b.start) = (a.start + 1, b.start + 1);
         }
         while !a.is_empty() && !b.is_empty() && old[a.end - 1] == new[b.end - 1] {
             (a.end, b.end) = (a.end - 1, b.end - 1);
         }
-        (!a.is_empty() || !b.is_empty()).then_some(Hunk { old: a, new: b })
+        (!a.is_empty() || !b.is_empty()).then_some(LineRanges { old: a, new: b })
     }
 
     fn write(&self, text: &mut String, lines: &[&str]) {
@@ -92,10 +92,10 @@ impl Hunk {
 
 /// Returns all differences in the order of lines. At least one equal line lies between any two
 /// differences.
-fn hunks(old: &[&str], new: &[&str]) -> Vec<Hunk> {
-    let mut hunks: Vec<Hunk> = Vec::new();
+fn hunks(old: &[&str], new: &[&str]) -> Vec<LineRanges> {
+    let mut hunks: Vec<LineRanges> = Vec::new();
     for pair in pairs(old, new) {
-        let Some(hunk) = Hunk::of(old, new, pair) else { continue };
+        let Some(hunk) = LineRanges::of(old, new, pair) else { continue };
         match hunks.last_mut().filter(|last| last.old.end == hunk.old.start) {
             Some(last) => (last.old.end, last.new.end) = (hunk.old.end, hunk.new.end),
             None => hunks.push(hunk),

@@ -13,7 +13,7 @@ use anabranch_multipath::Time;
 use base64ct::{Base64Unpadded, Encoding};
 use rand_core::Rng;
 
-use super::bridges::{self, AskedBridges, BridgeIdentity};
+use super::bridges::{self, BridgeIdentity, BridgeRequests};
 use super::http::{HttpError, Response};
 use super::network::Network;
 use crate::draw::below;
@@ -56,7 +56,7 @@ pub struct AuthorityIdentity {
 
 /// The document that a job (download) requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Want {
+pub enum JobDocument {
     /// The descriptor of the bridge with this index.
     Bridge(usize),
     /// Certificates of the authorities whose signatures must be verified.
@@ -87,7 +87,7 @@ pub struct Job {
     /// The number of the job (download), to pass to [`Directory::done`].
     pub number: u64,
     /// The document to request.
-    pub want: Want,
+    pub want: JobDocument,
     /// The server to ask.
     pub source: Source,
     /// The path of the request.
@@ -111,15 +111,15 @@ pub enum Failure {
     Document(DocumentError),
 }
 
-impl Want {
+impl JobDocument {
     /// Returns a short name of the document, for messages.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
-            Want::Bridge(_) => "bridge's descriptor",
-            Want::Certificates => "certificates",
-            Want::Consensus => "consensus",
-            Want::Microdescs(_) => "microdescriptors",
+            JobDocument::Bridge(_) => "bridge's descriptor",
+            JobDocument::Certificates => "certificates",
+            JobDocument::Consensus => "consensus",
+            JobDocument::Microdescs(_) => "microdescriptors",
         }
     }
 }
@@ -165,8 +165,8 @@ pub enum Event {
     Damaged(KeptDocument, DocumentError),
     /// The descriptor of the bridge with this index was received, for the first time or again.
     Bridge(usize, Box<Bridge>),
-    /// A consensus was verified. Contains its text, and the authorities whose certificates verified
-    /// it.
+    /// A consensus was verified. Contains its text, and the authorities whose certificates
+    /// verified it.
     Consensus(String, Vec<[u8; 20]>),
     /// Certificates were received. Contains the text of all known certificates.
     Certificates(String),
@@ -179,7 +179,7 @@ pub enum Event {
     /// Circuits can be built from now on.
     Ready,
     /// A job (download) failed. It will be repeated.
-    Failed(Want, Source, Failure),
+    Failed(JobDocument, Source, Failure),
 }
 
 /// The function that verifies a consensus.
@@ -197,7 +197,7 @@ pub struct Directory {
     /// True if this is a directory cache, which also serves the documents.
     for_a_cache: bool,
     /// The bridges over which all documents are fetched; `None` if the client uses no bridges.
-    bridges: Option<AskedBridges>,
+    bridges: Option<BridgeRequests>,
     under_way: Vec<Job>,
     next_number: u64,
     /// Number of consecutive failures, which determines the next pause and the source of the next
@@ -243,13 +243,13 @@ impl Directory {
     /// Restricts the directory to these bridges, whose descriptors are fetched first. Authorities
     /// are never contacted.
     pub fn by_bridges(&mut self, identities: Vec<BridgeIdentity>) {
-        self.bridges = Some(AskedBridges::new(identities));
+        self.bridges = Some(BridgeRequests::new(identities));
     }
 
     /// Makes the requests to all bridges without a known descriptor due now. The caller does this
     /// when the network may be reachable again.
     pub fn ask_bridges(&mut self) {
-        self.bridges.iter_mut().for_each(AskedBridges::ask_now);
+        self.bridges.iter_mut().for_each(BridgeRequests::ask_now);
     }
 
     /// Restarts with other authorities. Keeps job numbers and bridges. Ignores the outcomes of
@@ -259,7 +259,7 @@ impl Directory {
         let anew = Directory::new(authorities, share_subnets);
         let bridges = self.bridges.take();
         let mut under_way = std::mem::take(&mut self.under_way);
-        under_way.retain(|job| matches!(job.want, Want::Bridge(_)));
+        under_way.retain(|job| matches!(job.want, JobDocument::Bridge(_)));
         *self = Directory { next_number, for_a_cache, bridges, under_way, ..anew };
     }
 
@@ -332,7 +332,7 @@ impl Directory {
     /// Returns the next request to make; `None` if there is none now.
     pub fn poll(&mut self, at: Moment, rng: &mut impl Rng) -> Option<Job> {
         if let Some(place) = self.bridges.as_mut().and_then(|bridges| bridges.poll(at.now)) {
-            return Some(self.begin(Want::Bridge(place), Source::Bridge(place)));
+            return Some(self.begin(JobDocument::Bridge(place), Source::Bridge(place)));
         }
         if self.is_busy() || at.now < self.paused_until {
             return None;
@@ -342,7 +342,7 @@ impl Directory {
         Some(self.begin(want, source))
     }
 
-    fn begin(&mut self, want: Want, source: Source) -> Job {
+    fn begin(&mut self, want: JobDocument, source: Source) -> Job {
         let (path, limit) = self.request(&want);
         let job = Job { number: self.next_number, want, source, path, limit };
         self.next_number += 1;
@@ -353,7 +353,7 @@ impl Directory {
     /// Returns true if the maximum number of jobs is in progress. Jobs for bridges' descriptors do
     /// not count.
     fn is_busy(&self) -> bool {
-        let counts = |job: &&Job| !matches!(job.want, Want::Bridge(_));
+        let counts = |job: &&Job| !matches!(job.want, JobDocument::Bridge(_));
         self.under_way.iter().filter(counts).count() >= AT_ONCE
     }
 
@@ -368,7 +368,7 @@ impl Directory {
                 at.now + Duration::from_secs(seconds)
             }
         };
-        let bridges = self.bridges.as_ref().and_then(AskedBridges::next_timeout);
+        let bridges = self.bridges.as_ref().and_then(BridgeRequests::next_timeout);
         bridges.map_or(due, |bridges| due.min(bridges.max(at.now)))
     }
 
@@ -384,7 +384,7 @@ impl Directory {
             return Vec::new();
         };
         let job = self.under_way.remove(place);
-        if let Want::Bridge(place) = job.want {
+        if let JobDocument::Bridge(place) = job.want {
             return vec![self.bridge_done(place, job, outcome, at)];
         }
         let mut events = Vec::new();
@@ -413,10 +413,10 @@ impl Directory {
     ) -> Event {
         let bridges = self.bridges.as_mut().expect("a bridge was asked, so there are bridges");
         let was_known = bridges.is_any_known();
-        let came = outcome.and_then(|response| text_of(&response)).and_then(|text| {
+        let received = outcome.and_then(|response| text_of(&response)).and_then(|text| {
             bridges.receive(at.now, place, &text, at.unix).map_err(Failure::Document)
         });
-        match came {
+        match received {
             Ok(bridge) => {
                 if !was_known {
                     (self.failures, self.paused_until) = (0, Time::ZERO);
@@ -442,21 +442,26 @@ impl Directory {
         };
     }
 
-    fn next_want(&self, unix_now: u64) -> Option<Want> {
+    fn next_want(&self, unix_now: u64) -> Option<JobDocument> {
         // A client with bridges uses no other source.
         if self.bridges.as_ref().is_some_and(|bridges| !bridges.is_any_known()) {
             return None;
         }
-        let asked = |want: fn(&Want) -> bool| self.under_way.iter().any(|job| want(&job.want));
+        let asked =
+            |want: fn(&JobDocument) -> bool| self.under_way.iter().any(|job| want(&job.want));
         if self.waiting.is_some() {
-            return (!asked(|want| *want == Want::Certificates)).then_some(Want::Certificates);
+            return (!asked(|want| *want == JobDocument::Certificates))
+                .then_some(JobDocument::Certificates);
         }
         let old = self.network.is_none() || unix_now >= self.renew_at;
-        if old && !self.precedes_consensus(unix_now) && !asked(|want| *want == Want::Consensus) {
-            return Some(Want::Consensus);
+        if old
+            && !self.precedes_consensus(unix_now)
+            && !asked(|want| *want == JobDocument::Consensus)
+        {
+            return Some(JobDocument::Consensus);
         }
         let digests = self.missing();
-        (!digests.is_empty()).then_some(Want::Microdescs(digests))
+        (!digests.is_empty()).then_some(JobDocument::Microdescs(digests))
     }
 
     /// Returns true if microdescriptors are fetched before a newer consensus, because circuits can
@@ -470,8 +475,8 @@ impl Directory {
     /// Returns the digests of missing microdescriptors that no job in progress requests.
     fn missing(&self) -> Vec<[u8; 32]> {
         let asked = self.under_way.iter().flat_map(|job| match &job.want {
-            Want::Microdescs(asked) => &asked[..],
-            Want::Bridge(_) | Want::Certificates | Want::Consensus => &[],
+            JobDocument::Microdescs(asked) => &asked[..],
+            JobDocument::Bridge(_) | JobDocument::Certificates | JobDocument::Consensus => &[],
         });
         let asked: BTreeSet<&[u8; 32]> = asked.collect();
         let network = self.network.iter().flat_map(Network::missing);
@@ -503,24 +508,24 @@ impl Directory {
         }
     }
 
-    fn request(&self, want: &Want) -> (String, usize) {
+    fn request(&self, want: &JobDocument) -> (String, usize) {
         match want {
-            Want::Bridge(_) => (bridges::PATH.to_owned(), LONGEST_ITEM),
-            Want::Consensus => {
+            JobDocument::Bridge(_) => (bridges::PATH.to_owned(), LONGEST_ITEM),
+            JobDocument::Consensus => {
                 let mut ids: Vec<String> =
                     self.authorities.iter().map(|one| hex(&one.v3)).collect();
                 ids.sort();
                 let path = "/tor/status-vote/current/consensus-microdesc";
                 (format!("{path}/{}.z", ids.join("+")), LONGEST_CONSENSUS)
             }
-            Want::Certificates => {
+            JobDocument::Certificates => {
                 let mut pairs: Vec<String> =
                     self.wanted_certs().iter().map(|(id, key)| hex(id) + "-" + &hex(key)).collect();
                 pairs.sort();
                 let limit = LONGEST_ITEM * pairs.len().max(1);
                 (format!("/tor/keys/fp-sk/{}.z", pairs.join("+")), limit)
             }
-            Want::Microdescs(digests) => {
+            JobDocument::Microdescs(digests) => {
                 let mut names: Vec<String> = digests.iter().map(base64).collect();
                 names.sort();
                 (format!("/tor/micro/d/{}.z", names.join("-")), LONGEST_ITEM * digests.len())
@@ -540,7 +545,7 @@ impl Directory {
 
     fn take(
         &mut self,
-        want: &Want,
+        want: &JobDocument,
         text: &str,
         unix_now: u64,
         rng: &mut impl Rng,
@@ -548,9 +553,9 @@ impl Directory {
     ) -> Result<(), Failure> {
         match want {
             // [`Directory::bridge_done`] processes these.
-            Want::Bridge(_) => Ok(()),
-            Want::Consensus => self.adopt(text, Unproven::prove, unix_now, rng, events),
-            Want::Certificates => {
+            JobDocument::Bridge(_) => Ok(()),
+            JobDocument::Consensus => self.adopt(text, Unproven::prove, unix_now, rng, events),
+            JobDocument::Certificates => {
                 let (certs, _) = parse_certs(text).map_err(Failure::Document)?;
                 self.add_certs(certs);
                 let all = self.certs.iter().map(AuthorityCert::text).collect();
@@ -561,7 +566,7 @@ impl Directory {
                 self.waiting = None;
                 outcome
             }
-            Want::Microdescs(_) => self.add_microdescs(text, events),
+            JobDocument::Microdescs(_) => self.add_microdescs(text, events),
         }
     }
 

@@ -55,7 +55,7 @@ impl fmt::Display for NotStored {
 /// The descriptors of onion services that a directory stores, by blinded key.
 #[derive(Debug)]
 pub struct HsDir {
-    stored: BTreeMap<[u8; 32], Stored>,
+    stored: BTreeMap<[u8; 32], StoredDescriptor>,
     bytes: usize,
     most: usize,
     swept: u64,
@@ -69,11 +69,11 @@ impl Default for HsDir {
 
 /// A stored descriptor.
 #[derive(Debug)]
-struct Stored {
+struct StoredDescriptor {
     revision: u64,
     /// Time at which the descriptor expires, in seconds since 1970.
     ends: u64,
-    kept: Kept,
+    kept: StoredContent,
     lifetime: u16,
     fetched: u32,
 }
@@ -81,7 +81,7 @@ struct Stored {
 /// A descriptor's content. It is stored as binary parts if possible, because base64 text takes one
 /// third more space.
 #[derive(Debug)]
-enum Kept {
+enum StoredContent {
     /// Certificate, signature and encrypted part, concatenated, and the certificate's length in
     /// bytes.
     Parts(Box<[u8]>, u16),
@@ -89,30 +89,36 @@ enum Kept {
     Text(Box<str>),
 }
 
-impl Stored {
-    fn new(text: &str, outer: &HsDescOuter, ends: u64) -> Stored {
+impl StoredDescriptor {
+    fn new(text: &str, outer: &HsDescOuter, ends: u64) -> StoredDescriptor {
         let kept = match u16::try_from(outer.cert.len()) {
             Ok(length) if outer.text() == text => {
                 let parts = [&outer.cert[..], &outer.signature, &outer.encrypted].concat();
-                Kept::Parts(parts.into(), length)
+                StoredContent::Parts(parts.into(), length)
             }
-            _ => Kept::Text(text.into()),
+            _ => StoredContent::Text(text.into()),
         };
-        Stored { revision: outer.revision, ends, kept, lifetime: outer.lifetime, fetched: 0 }
+        StoredDescriptor {
+            revision: outer.revision,
+            ends,
+            kept,
+            lifetime: outer.lifetime,
+            fetched: 0,
+        }
     }
 
     fn bytes(&self) -> usize {
         BESIDE
             + match &self.kept {
-                Kept::Parts(parts, _) => parts.len(),
-                Kept::Text(text) => text.len(),
+                StoredContent::Parts(parts, _) => parts.len(),
+                StoredContent::Text(text) => text.len(),
             }
     }
 
     fn text(&self, blinded_key: [u8; 32]) -> String {
         let (parts, length) = match &self.kept {
-            Kept::Text(text) => return text.to_string(),
-            Kept::Parts(parts, length) => (parts, usize::from(*length)),
+            StoredContent::Text(text) => return text.to_string(),
+            StoredContent::Parts(parts, length) => (parts, usize::from(*length)),
         };
         let (cert, rest) = parts.split_at(length);
         let (signature, encrypted) = rest.split_at(SIGNATURE);
@@ -179,7 +185,7 @@ impl HsDir {
             return Err(NotStored::Old(old.revision));
         }
         let ends = unix_now + 60 * u64::from(outer.lifetime);
-        let stored = Stored::new(text, &outer, ends);
+        let stored = StoredDescriptor::new(text, &outer, ends);
         self.bytes += stored.bytes();
         let before = self.stored.insert(outer.blinded_key, stored);
         self.bytes -= before.map_or(0, |before| before.bytes());
@@ -221,7 +227,7 @@ impl HsDir {
         }
         self.swept = unix_now;
         self.stored.retain(|_, stored| stored.ends > unix_now);
-        self.bytes = self.stored.values().map(Stored::bytes).sum();
+        self.bytes = self.stored.values().map(StoredDescriptor::bytes).sum();
     }
 
     /// Frees space if the limit is exceeded. Removes the descriptors with the fewest fetches
@@ -320,7 +326,7 @@ mod tests {
         // The service has signed the descriptor, although it contains an unknown line.
         let outer = descriptor(3, 1, 100);
         let text = outer.text().replace("hs-descriptor 3\n", "hs-descriptor 3\nnews\n");
-        let stored = Stored::new(&text, &outer, NOW);
+        let stored = StoredDescriptor::new(&text, &outer, NOW);
         assert_eq!(
             (stored.text(outer.blinded_key), stored.bytes()),
             (text.clone(), BESIDE + text.len())
@@ -340,7 +346,7 @@ mod tests {
             assert!(dir.bytes() <= most, "{} bytes", dir.bytes());
             assert!(dir.find(&one.blinded_key, NOW + u64::from(service)).is_some());
         }
-        let sum: usize = dir.stored.values().map(Stored::bytes).sum();
+        let sum: usize = dir.stored.values().map(StoredDescriptor::bytes).sum();
         assert_eq!(sum, dir.bytes());
         assert!(dir.len() > 20 && dir.find(&wanted.blinded_key, NOW + 200).is_some());
     }

@@ -103,7 +103,7 @@ pub type Damage = (KeptDocument, DocumentError);
 
 /// A server descriptor that the mirror has fetched.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct MirroredDescriptor {
     relay: [u8; 20],
     extra: Option<ExtraDigests>,
     bytes: usize,
@@ -114,7 +114,7 @@ struct Held {
 pub struct Mirror {
     authorities: Vec<[u8; 20]>,
     list: ServerList,
-    servers: BTreeMap<[u8; 20], Held>,
+    servers: BTreeMap<[u8; 20], MirroredDescriptor>,
     /// The size in bytes of each fetched extra-info document, by SHA-1.
     extras: BTreeMap<[u8; 20], usize>,
     /// Documents that were requested but not received, by digest: the number of requests, and the
@@ -323,7 +323,8 @@ impl Mirror {
             if is_named && !self.servers.contains_key(&digest) {
                 // A document cannot be verified without a digest of its whole text.
                 let extra = extra.filter(|extra| extra.sha256.is_some());
-                self.servers.insert(digest, Held { relay: id, extra, bytes: text.len() });
+                self.servers
+                    .insert(digest, MirroredDescriptor { relay: id, extra, bytes: text.len() });
                 documents.push(Document::Server(id, digest, text.to_owned()));
             }
         }

@@ -258,7 +258,7 @@ impl Network {
             && self.known.iter().zip(&self.listing.weight).all(enough)
     }
 
-    /// Chooses a random relay for `position`, by bandwidth weight. `beside` contains the other
+    /// Chooses a random relay for `position`, by bandwidth weight. `chosen` contains the other
     /// relays of the path: the chosen relay has no family or subnet in common with them.
     ///
     /// # Errors
@@ -266,11 +266,11 @@ impl Network {
     pub fn choose(
         &self,
         position: Position,
-        beside: &[[u8; 20]],
+        chosen: &[[u8; 20]],
         restrictions: &RelayRestrictions,
         rng: &mut impl Rng,
     ) -> Result<Relay<'_>, NoRelay> {
-        let others: Vec<Relay<'_>> = beside.iter().filter_map(|id| self.relay(id)).collect();
+        let others: Vec<Relay<'_>> = chosen.iter().filter_map(|id| self.relay(id)).collect();
         let suits = |relay: &Relay<'_>| {
             !restrictions.exclude.contains(&relay.status.rsa_identity)
                 && others.iter().all(|other| self.go_together(relay, other))

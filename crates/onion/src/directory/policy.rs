@@ -74,8 +74,8 @@ impl ExitPolicy {
         let mut read = Vec::new();
         for rule in rules {
             let text = rule.as_ref().trim();
-            let told = |what| PolicyError { rule: text.to_owned(), what };
-            read.extend(parse_rule(text).map_err(told)?);
+            let to_error = |what| PolicyError { rule: text.to_owned(), what };
+            read.extend(parse_rule(text).map_err(to_error)?);
         }
         Ok(ExitPolicy { rules: read })
     }

@@ -158,7 +158,7 @@ impl Reply {
     /// share its body.
     #[must_use]
     pub fn into_stream(self) -> ResponseStream {
-        ResponseStream { head: self.head(), body: self.body, said: 0 }
+        ResponseStream { head: self.head(), body: self.body, sent: 0 }
     }
 
     fn head(&self) -> String {
@@ -176,22 +176,22 @@ impl Reply {
 pub struct ResponseStream {
     head: String,
     body: Arc<[u8]>,
-    said: usize,
+    sent: usize,
 }
 
 impl ResponseStream {
     /// Returns the bytes that are not sent yet. They are empty at the end.
     #[must_use]
     pub fn next(&self) -> &[u8] {
-        match self.said.checked_sub(self.head.len()) {
-            None => &self.head.as_bytes()[self.said..],
-            Some(said) => &self.body[said..],
+        match self.sent.checked_sub(self.head.len()) {
+            None => &self.head.as_bytes()[self.sent..],
+            Some(sent) => &self.body[sent..],
         }
     }
 
     /// Records that the next `bytes` bytes were sent.
     pub fn advance(&mut self, bytes: usize) {
-        self.said += bytes;
+        self.sent += bytes;
     }
 }
 
@@ -240,13 +240,13 @@ mod tests {
 
     #[test]
     fn private_addresses_are_told_to_nobody() {
-        let told = |peer: &str| {
+        let text_of = |peer: &str| {
             let reply = Reply::new(200, "OK")
                 .with_common_headers(1_800_000_000, Some(peer.parse().unwrap()));
             String::from_utf8(reply.bytes()).unwrap()
         };
-        assert!(told("9.9.9.9").contains("X-Your-Address-Is: 9.9.9.9\r\n"));
-        assert!(told("9.9.9.9").contains("Date: Fri, 15 Jan 2027 08:00:00 GMT\r\n"));
-        assert!(!told("10.1.1.1").contains("X-Your"));
+        assert!(text_of("9.9.9.9").contains("X-Your-Address-Is: 9.9.9.9\r\n"));
+        assert!(text_of("9.9.9.9").contains("Date: Fri, 15 Jan 2027 08:00:00 GMT\r\n"));
+        assert!(!text_of("10.1.1.1").contains("X-Your"));
     }
 }

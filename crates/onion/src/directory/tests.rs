@@ -5,12 +5,14 @@ use std::sync::OnceLock;
 
 use anabranch_multipath::Time;
 use anabranch_multipath::seed::{Stream, stream};
-use anabranch_testkit::authority::{Authority, Listed, microdescriptor, unsigned_consensus};
+use anabranch_testkit::authority::{Authority, TestRelay, microdescriptor, unsigned_consensus};
 
 use super::bridges::BridgeIdentity;
 use super::cache::Cache;
 use super::descriptor::Description;
-use super::fetch::{AuthorityIdentity, Directory, Event, Failure, KeptDocument, Source, Want};
+use super::fetch::{
+    AuthorityIdentity, Directory, Event, Failure, JobDocument, KeptDocument, Source,
+};
 use super::http::{RequestReader, ResponseReader, get};
 use super::network::{Network, NoRelay, Path, Position, RelayRestrictions, Target};
 use crate::moment::Moment;
@@ -78,10 +80,10 @@ fn world_at_for(sketches: &[Sketch<'_>], now: u64, certified: u64) -> World {
         AUTHORITY.get_or_init(|| [Authority::generate("auth0", &mut stream(1, 0, "network"))]);
     // The TAP key is required, but not used.
     let tap = relay_keys(2, "tap").tap_public();
-    let listed: Vec<Listed> = sketches
+    let listed: Vec<TestRelay> = sketches
         .iter()
         .enumerate()
-        .map(|(place, &(flags, bandwidth, net, rest))| Listed {
+        .map(|(place, &(flags, bandwidth, net, rest))| TestRelay {
             nickname: format!("relay{place}"),
             rsa_identity: id(place),
             microdesc: {
@@ -467,7 +469,11 @@ fn a_client_comes_to_a_network_that_it_can_use_and_keeps_it() {
     let mut expired = client(&world);
     expired.restore(&kept[0], &kept[1], &kept[2], late, &mut rng);
     assert!(!expired.is_ready(late), "what has expired is not taken up");
-    assert_eq!(again.poll(at(0, NOW + 110), &mut rng).unwrap().want, Want::Consensus, "it renews");
+    assert_eq!(
+        again.poll(at(0, NOW + 110), &mut rng).unwrap().want,
+        JobDocument::Consensus,
+        "it renews"
+    );
 }
 
 #[test]
@@ -496,17 +502,15 @@ fn who_enters_by_bridges_asks_nobody_else_and_first_who_they_are() {
     let events = bootstrap_at(&mut directory, &cache, 500, NOW);
     let stranger = Failure::Document(DocumentError::Stranger);
     assert!(events.iter().any(|event| matches!(event, Event::Bridge(1, _))));
-    assert!(
-        events.iter().any(
-            |event| matches!(event, Event::Failed(Want::Bridge(0), _, why) if *why == stranger)
-        )
-    );
+    assert!(events.iter().any(
+        |event| matches!(event, Event::Failed(JobDocument::Bridge(0), _, why) if *why == stranger)
+    ));
     assert!(directory.is_ready(NOW), "and all else comes by the one that is known: {events:?}");
     let next = directory.poll(at(600, NOW + 110), &mut rng).unwrap();
-    assert_eq!((next.want, next.source), (Want::Consensus, Source::Cache));
+    assert_eq!((next.want, next.source), (JobDocument::Consensus, Source::Cache));
     directory.restart_with(vec![AuthorityIdentity { v3: [7; 20], by_circuit: true }], false);
     let next = directory.poll(at(600, NOW + 110), &mut rng).unwrap();
-    assert_eq!((next.want, next.source), (Want::Consensus, Source::Cache));
+    assert_eq!((next.want, next.source), (JobDocument::Consensus, Source::Cache));
 }
 
 #[test]
@@ -588,11 +592,11 @@ fn an_authority_that_is_reached_and_silent_is_not_asked_by_its_port() {
         };
         assert_eq!(job.source, Source::Authority(0));
         let events = directory.done(job.number, Err(Failure::Silent), at(now, NOW), &mut rng);
-        let told = events.iter().find_map(|event| match event {
+        let report = events.iter().find_map(|event| match event {
             Event::Failed(_, _, failure) => Some(failure.to_string()),
             _ => None,
         });
-        assert!(told.is_some_and(|told| told.contains("before its first consensus")));
+        assert!(report.is_some_and(|report| report.contains("before its first consensus")));
     }
 }
 
@@ -667,10 +671,10 @@ fn late(events: &[Event]) -> Option<(u64, bool)> {
 #[test]
 fn a_kept_consensus_serves_for_a_day_after_its_end_and_that_is_told() {
     let world = long_certified();
-    for (seconds, told) in [(0, None), (1, Some((1, true))), (86_400, Some((86_400, true)))] {
+    for (seconds, report) in [(0, None), (1, Some((1, true))), (86_400, Some((86_400, true)))] {
         let (directory, events, now) = restored(&world, seconds);
         assert!(directory.is_ready(now) && is_ready(&events), "{seconds}");
-        assert_eq!(late(&events), told);
+        assert_eq!(late(&events), report);
     }
     let (directory, events, now) = restored(&world, 86_401);
     assert!(!directory.is_ready(now) && !is_ready(&events));
@@ -697,7 +701,7 @@ fn the_same_late_consensus_again_is_no_success_and_asking_goes_on_with_pauses() 
     let mut millis = 0;
     for _ in 0..8 {
         let job = directory.poll(at(millis, now), &mut rng).unwrap();
-        assert_eq!(job.want, Want::Consensus);
+        assert_eq!(job.want, JobDocument::Consensus);
         let (asked, cache) = (get(&job.path), filled(&world));
         let mut reader = ResponseReader::new(job.limit);
         reader.push(&cache.answer(&RequestReader::new(0).push(&asked).unwrap().unwrap())).unwrap();

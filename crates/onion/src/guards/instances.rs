@@ -2,7 +2,7 @@
 //! others (guard-spec 2). The guards chosen under a restriction must not affect the guards used
 //! without it, and vice versa.
 
-use super::{GuardParams, Guards, Listing, Name, Sampled};
+use super::{GuardParams, Guards, Listing, Name, SampledGuard};
 
 /// The name of a sample of guards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,9 +32,9 @@ impl<I: Name> Instances<I> {
     /// Restores the samples of guards that an earlier process stored.
     #[must_use]
     pub fn restore(
-        default: Vec<Sampled<I>>,
-        restricted: Vec<Sampled<I>>,
-        bridges: Vec<Sampled<I>>,
+        default: Vec<SampledGuard<I>>,
+        restricted: Vec<SampledGuard<I>>,
+        bridges: Vec<SampledGuard<I>>,
     ) -> Instances<I> {
         let [default, restricted, bridges] = [default, restricted, bridges].map(Guards::restore);
         Instances { default, restricted, bridges, current: None, warned: false }

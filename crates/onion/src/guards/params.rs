@@ -24,8 +24,8 @@ pub struct GuardParams {
     pub max_sample_percent: usize,
     /// `guard-lifetime-days`: the time after which a guard is removed from the sample.
     pub lifetime: u64,
-    /// `guard-confirmed-min-lifetime-days`: the minimum time that a guard stays in the sample after
-    /// it was confirmed.
+    /// `guard-confirmed-min-lifetime-days`: the minimum time that a guard stays in the sample
+    /// after it was confirmed.
     pub confirmed_lifetime: u64,
     /// `guard-remove-unlisted-guards-after-days`: the time after which a guard that is no longer
     /// listed in consensuses is removed from the sample.
@@ -132,8 +132,8 @@ mod tests {
 
     #[test]
     fn what_a_consensus_says_counts_within_bounds() {
-        let said = [("guard-n-primary-guards-to-use", 2), ("guard-lifetime-days", 99_999)];
-        let values = said.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
+        let message = [("guard-n-primary-guards-to-use", 2), ("guard-lifetime-days", 99_999)];
+        let values = message.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
         let params = GuardParams::new(&values);
         assert_eq!((params.primary_to_use, params.primary), (2, 3));
         assert_eq!(params.lifetime, 3650 * DAY);

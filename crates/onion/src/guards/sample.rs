@@ -8,7 +8,7 @@ use super::{GuardParams, before};
 
 /// The state of a guard that is stored on disk (guard-spec 4.1). Times are seconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sampled<I> {
+pub struct SampledGuard<I> {
     /// The relay that is the guard.
     pub id: I,
     /// The time at which the guard was added to the sample, randomly shifted into the past.
@@ -33,10 +33,10 @@ pub struct Confirmed {
     pub place: u32,
 }
 
-impl<I> Sampled<I> {
+impl<I> SampledGuard<I> {
     /// Creates the state of a guard that was just added to the sample.
-    pub(super) fn new(id: I, added: u64) -> Sampled<I> {
-        Sampled { id, added, listed: true, unlisted_since: None, confirmed: None }
+    pub(super) fn new(id: I, added: u64) -> SampledGuard<I> {
+        SampledGuard { id, added, listed: true, unlisted_since: None, confirmed: None }
     }
 
     /// Returns whether the guard's lifetime is over.
@@ -59,8 +59,8 @@ impl<I> Sampled<I> {
 /// A guard of the sample, with additional state that is not stored on disk.
 #[derive(Clone, Debug)]
 pub(super) struct Guard<I> {
-    pub(super) kept: Sampled<I>,
-    pub(super) reach: Reach,
+    pub(super) kept: SampledGuard<I>,
+    pub(super) reach: GuardReachability,
     pub(super) tried: Option<u64>,
     pub(super) failing_since: Option<u64>,
     /// True while a circuit is under construction that will show whether the guard is reachable.
@@ -71,7 +71,7 @@ pub(super) struct Guard<I> {
 
 /// Present knowledge of a guard's reachability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum GuardReachability {
     /// The guard is reachable: the last circuit through it was built.
     Yes,
     /// The guard is not reachable: the last circuit through it was not built.
@@ -85,12 +85,12 @@ pub enum Reach {
 /// first.
 pub(super) type Rank = (u32, Reverse<bool>, u64);
 
-impl<I> From<Sampled<I>> for Guard<I> {
-    fn from(kept: Sampled<I>) -> Guard<I> {
+impl<I> From<SampledGuard<I>> for Guard<I> {
+    fn from(kept: SampledGuard<I>) -> Guard<I> {
         Guard {
             filtered: kept.listed,
             kept,
-            reach: Reach::Maybe,
+            reach: GuardReachability::Maybe,
             tried: None,
             failing_since: None,
             pending: false,
@@ -101,7 +101,7 @@ impl<I> From<Sampled<I>> for Guard<I> {
 impl<I> Guard<I> {
     /// Returns whether a circuit through the guard may be tried now.
     pub(super) fn is_usable(&self) -> bool {
-        self.filtered && self.reach != Reach::No
+        self.filtered && self.reach != GuardReachability::No
     }
 
     /// Returns the guard's place in the order of confirmed guards; `None` if it is not confirmed.

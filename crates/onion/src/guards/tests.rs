@@ -8,13 +8,13 @@ const NOW: u64 = 1_800_000_000;
 /// Relays numbered from 0 to below `count`, with equal weights. Some are not listed (`gone`) or
 /// not allowed.
 #[derive(Clone)]
-struct Town {
+struct RelayNetwork {
     count: u32,
     gone: Vec<u32>,
     forbidden: Vec<u32>,
 }
 
-impl Listing<u32> for Town {
+impl Listing<u32> for RelayNetwork {
     fn count(&self) -> usize {
         self.count as usize - self.gone.len()
     }
@@ -36,7 +36,7 @@ impl Listing<u32> for Town {
 
 /// A client and the relays that it knows.
 struct World {
-    town: Town,
+    town: RelayNetwork,
     guards: Guards<u32>,
     rng: Stream,
     now: u64,
@@ -44,7 +44,7 @@ struct World {
 }
 
 fn world(count: u32) -> World {
-    let town = Town { count, gone: Vec::new(), forbidden: Vec::new() };
+    let town = RelayNetwork { count, gone: Vec::new(), forbidden: Vec::new() };
     let (guards, rng) = (Guards::restore(Vec::new()), stream(1, 0, "guards"));
     let mut world = World { town, guards, rng, now: NOW, keys: 0 };
     world.renew();
@@ -312,7 +312,7 @@ fn guards_leave_when_their_time_is_over_or_they_are_long_gone() {
     let mut world = world(1000);
     let (key, choice) = world.begin();
     world.succeed(key);
-    let kept: Vec<Sampled<u32>> = world.guards.kept().cloned().collect();
+    let kept: Vec<SampledGuard<u32>> = world.guards.kept().cloned().collect();
     assert!(kept.iter().all(|kept| kept.added <= NOW && kept.added + 12 * DAY >= NOW));
     world.town.gone = vec![kept[5].id];
     world.renew();
@@ -371,7 +371,7 @@ fn what_is_kept_comes_back_in_its_order() {
 
 #[test]
 fn samples_apart_change_only_well_beyond_the_bound() {
-    let town = Town { count: 1000, gone: Vec::new(), forbidden: Vec::new() };
+    let town = RelayNetwork { count: 1000, gone: Vec::new(), forbidden: Vec::new() };
     let params = GuardParams::default();
     let mut instances: Instances<u32> = Instances::restore(Vec::new(), Vec::new(), Vec::new());
     let mut at = |allowed| {

@@ -1,6 +1,6 @@
 //! The extensions that client and relay exchange in ntor-v3 messages (proposal 324, section 10.3).
 
-use super::Refused;
+use super::HandshakeError;
 use crate::wire::extend::{self, Extension};
 use crate::wire::message::Format;
 
@@ -26,7 +26,7 @@ pub enum HopRequest {
 
 /// Features of a relay that its configuration or the consensus can switch off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Offered {
+pub struct SupportedFeatures {
     /// The consensus parameter `sendme_inc`; `None` if congestion control is switched off.
     pub sendme_inc: Option<u8>,
     /// True if the relay accepts circuits with lossy cells (sent in datagrams).
@@ -35,7 +35,7 @@ pub struct Offered {
 
 /// Result of the negotiation between the two ends of a circuit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Agreed {
+pub struct AgreedFeatures {
     /// Number of cells that one SENDME acknowledges, with congestion control (proposal 324).
     /// `None` if the circuit has fixed windows.
     pub sendme_inc: Option<u8>,
@@ -45,7 +45,7 @@ pub struct Agreed {
     pub lossy: bool,
 }
 
-impl Agreed {
+impl AgreedFeatures {
     /// Returns the format of relay messages in the circuit's cells.
     #[must_use]
     pub fn format(self) -> Format {
@@ -72,11 +72,14 @@ pub fn request(wish: HopRequest) -> Vec<u8> {
 /// relay's message and the negotiated features.
 ///
 /// # Errors
-/// [`Refused::Malformed`] if `message` cannot be parsed. [`Refused::Unsupported`] if the client
-/// requests a subprotocol other than Counter Galois Onion, or requests Counter Galois Onion while
-/// congestion control is not requested or not offered.
-pub fn answer(message: &[u8], offered: Offered) -> Result<(Vec<u8>, Agreed), Refused> {
-    let asked = extend::read_requests(message).ok_or(Refused::Malformed)?;
+/// [`HandshakeError::Malformed`] if `message` cannot be parsed. [`HandshakeError::Unsupported`] if
+/// the client requests a subprotocol other than Counter Galois Onion, or requests Counter Galois
+/// Onion while congestion control is not requested or not offered.
+pub fn answer(
+    message: &[u8],
+    offered: SupportedFeatures,
+) -> Result<(Vec<u8>, AgreedFeatures), HandshakeError> {
+    let asked = extend::read_requests(message).ok_or(HandshakeError::Malformed)?;
     let wanted = asked.contains(&Extension::CongestionRequest);
     let sendme_inc = offered.sendme_inc.filter(|_| wanted);
     let lossy = offered.lossy && asked.contains(&Extension::Lossy);
@@ -87,12 +90,12 @@ pub fn answer(message: &[u8], offered: Offered) -> Result<(Vec<u8>, Agreed), Ref
     let cgo = match subprotocols {
         None | Some([]) => false,
         Some([CGO]) if sendme_inc.is_some() => true,
-        Some(_) => return Err(Refused::Unsupported),
+        Some(_) => return Err(HandshakeError::Unsupported),
     };
     let control = sendme_inc.map(Extension::CongestionAnswer);
-    let said: Vec<Extension> =
+    let output: Vec<Extension> =
         control.into_iter().chain(lossy.then_some(Extension::Lossy)).collect();
-    Ok((extend::put_extensions(&said), Agreed { sendme_inc, cgo, lossy }))
+    Ok((extend::put_extensions(&output), AgreedFeatures { sendme_inc, cgo, lossy }))
 }
 
 /// Parses a relay's answer to the request `wish`. `sendme_inc` is the consensus parameter. The
@@ -101,37 +104,41 @@ pub fn answer(message: &[u8], offered: Offered) -> Result<(Vec<u8>, Agreed), Ref
 /// (sent in datagrams) only by an extension in its answer.
 ///
 /// # Errors
-/// [`Refused::Malformed`] if the answer cannot be parsed, grants a feature that was not requested,
-/// or does not grant congestion control although the request needs it.
-pub fn read_answer(message: &[u8], wish: HopRequest, sendme_inc: u8) -> Result<Agreed, Refused> {
-    let said = extend::read_answers(message).ok_or(Refused::Malformed)?;
-    let granted = said.iter().find_map(|extension| match extension {
+/// [`HandshakeError::Malformed`] if the answer cannot be parsed, grants a feature that was not
+/// requested, or does not grant congestion control although the request needs it.
+pub fn read_answer(
+    message: &[u8],
+    wish: HopRequest,
+    sendme_inc: u8,
+) -> Result<AgreedFeatures, HandshakeError> {
+    let reply = extend::read_answers(message).ok_or(HandshakeError::Malformed)?;
+    let granted = reply.iter().find_map(|extension| match extension {
         Extension::CongestionAnswer(sendme_inc) => Some(*sendme_inc),
         _ => None,
     });
-    let (cgo, lossy) = (wish == HopRequest::Cgo, said.contains(&Extension::Lossy));
+    let (cgo, lossy) = (wish == HopRequest::Cgo, reply.contains(&Extension::Lossy));
     if lossy && wish != HopRequest::Lossy {
-        return Err(Refused::Malformed);
+        return Err(HandshakeError::Malformed);
     }
     let Some(granted) = granted else {
-        let agreed = Agreed { lossy, ..Agreed::default() };
-        return if cgo { Err(Refused::Malformed) } else { Ok(agreed) };
+        let agreed = AgreedFeatures { lossy, ..AgreedFeatures::default() };
+        return if cgo { Err(HandshakeError::Malformed) } else { Ok(agreed) };
     };
     let (low, high) = (sendme_inc.div_ceil(2).max(1), sendme_inc.saturating_mul(2));
     if !matches!(wish, HopRequest::CongestionControl | HopRequest::Cgo)
         || !(low..=high).contains(&granted)
     {
-        return Err(Refused::Malformed);
+        return Err(HandshakeError::Malformed);
     }
-    Ok(Agreed { sendme_inc: Some(granted), cgo, lossy })
+    Ok(AgreedFeatures { sendme_inc: Some(granted), cgo, lossy })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn offered(sendme_inc: Option<u8>) -> Offered {
-        Offered { sendme_inc, lossy: true }
+    fn offered(sendme_inc: Option<u8>) -> SupportedFeatures {
+        SupportedFeatures { sendme_inc, lossy: true }
     }
 
     #[test]
@@ -139,34 +146,39 @@ mod tests {
         for wish in
             [HopRequest::Plain, HopRequest::CongestionControl, HopRequest::Cgo, HopRequest::Lossy]
         {
-            let (said, agreed) = answer(&request(wish), offered(Some(31))).unwrap();
+            let (message, agreed) = answer(&request(wish), offered(Some(31))).unwrap();
             let controlled = matches!(wish, HopRequest::CongestionControl | HopRequest::Cgo);
             assert_eq!(agreed.sendme_inc.is_some(), controlled);
             assert_eq!(
                 (agreed.cgo, agreed.lossy),
                 (wish == HopRequest::Cgo, wish == HopRequest::Lossy)
             );
-            assert_eq!(read_answer(&said, wish, 31), Ok(agreed));
+            assert_eq!(read_answer(&message, wish, 31), Ok(agreed));
         }
-        let (said, agreed) =
+        let (message, agreed) =
             answer(&request(HopRequest::CongestionControl), offered(None)).unwrap();
-        assert_eq!(agreed, Agreed::default());
-        assert_eq!(read_answer(&said, HopRequest::CongestionControl, 31), Ok(agreed));
+        assert_eq!(agreed, AgreedFeatures::default());
+        assert_eq!(read_answer(&message, HopRequest::CongestionControl, 31), Ok(agreed));
     }
 
     #[test]
     fn lossy_cells_need_the_word_of_both() {
         assert_eq!(request(HopRequest::Lossy), [1, 208, 0]);
-        let (said, agreed) = answer(&request(HopRequest::Lossy), Offered::default()).unwrap();
-        assert_eq!((&said[..], agreed), (&[0][..], Agreed::default()), "as a stock relay answers");
-        assert_eq!(read_answer(&said, HopRequest::Lossy, 31), Ok(Agreed::default()));
-        let (said, _) = answer(&request(HopRequest::Lossy), offered(Some(31))).unwrap();
+        let (message, agreed) =
+            answer(&request(HopRequest::Lossy), SupportedFeatures::default()).unwrap();
+        assert_eq!(
+            (&message[..], agreed),
+            (&[0][..], AgreedFeatures::default()),
+            "as a stock relay answers"
+        );
+        assert_eq!(read_answer(&message, HopRequest::Lossy, 31), Ok(AgreedFeatures::default()));
+        let (message, _) = answer(&request(HopRequest::Lossy), offered(Some(31))).unwrap();
         for wish in [HopRequest::Plain, HopRequest::CongestionControl, HopRequest::Cgo] {
-            assert_eq!(read_answer(&said, wish, 31), Err(Refused::Malformed), "{wish:?}");
+            assert_eq!(read_answer(&message, wish, 31), Err(HandshakeError::Malformed), "{wish:?}");
         }
         let (control, _) =
             answer(&request(HopRequest::CongestionControl), offered(Some(31))).unwrap();
-        assert_eq!(read_answer(&control, HopRequest::Lossy, 31), Err(Refused::Malformed));
+        assert_eq!(read_answer(&control, HopRequest::Lossy, 31), Err(HandshakeError::Malformed));
         // The extension of a later version may have a body.
         let more = [1, 208, 2, 7, 7];
         assert!(answer(&more, offered(None)).unwrap().1.lossy);
@@ -175,25 +187,25 @@ mod tests {
     #[test]
     fn an_answer_that_was_not_asked_for_or_is_far_off_is_refused() {
         let wish = HopRequest::CongestionControl;
-        let (said, _) = answer(&request(wish), offered(Some(31))).unwrap();
-        assert_eq!(read_answer(&said, HopRequest::Plain, 31), Err(Refused::Malformed));
-        let (said, _) = answer(&request(wish), offered(Some(63))).unwrap();
-        assert_eq!(read_answer(&said, wish, 31), Err(Refused::Malformed));
-        let (said, _) = answer(&request(wish), offered(Some(15))).unwrap();
-        assert_eq!(read_answer(&said, wish, 31), Err(Refused::Malformed));
+        let (message, _) = answer(&request(wish), offered(Some(31))).unwrap();
+        assert_eq!(read_answer(&message, HopRequest::Plain, 31), Err(HandshakeError::Malformed));
+        let (message, _) = answer(&request(wish), offered(Some(63))).unwrap();
+        assert_eq!(read_answer(&message, wish, 31), Err(HandshakeError::Malformed));
+        let (message, _) = answer(&request(wish), offered(Some(15))).unwrap();
+        assert_eq!(read_answer(&message, wish, 31), Err(HandshakeError::Malformed));
     }
 
     #[test]
     fn cgo_is_never_without_congestion_control_nor_with_what_we_do_not_know() {
         assert_eq!(
             answer(&request(HopRequest::Cgo), offered(None)).err(),
-            Some(Refused::Unsupported)
+            Some(HandshakeError::Unsupported)
         );
         let alone = [1, 3, 2, 2, 6];
-        assert_eq!(answer(&alone, offered(Some(31))).err(), Some(Refused::Unsupported));
+        assert_eq!(answer(&alone, offered(Some(31))).err(), Some(HandshakeError::Unsupported));
         let unknown = [2, 1, 0, 3, 4, 2, 6, 2, 9];
-        assert_eq!(answer(&unknown, offered(Some(31))).err(), Some(Refused::Unsupported));
+        assert_eq!(answer(&unknown, offered(Some(31))).err(), Some(HandshakeError::Unsupported));
         let (silent, _) = answer(&request(HopRequest::Plain), offered(Some(31))).unwrap();
-        assert_eq!(read_answer(&silent, HopRequest::Cgo, 31), Err(Refused::Malformed));
+        assert_eq!(read_answer(&silent, HopRequest::Cgo, 31), Err(HandshakeError::Malformed));
     }
 }

@@ -5,7 +5,7 @@ use digest::Digest;
 use rand_core::CryptoRng;
 use subtle::ConstantTimeEq;
 
-use super::{Accepted, Refused};
+use super::{Accepted, HandshakeError};
 use crate::crypto::{KEY_BYTES, KeyMaterial};
 use crate::wire::crypto::{Sha1, random};
 
@@ -27,22 +27,23 @@ impl Client {
     /// Handles the body of CREATED_FAST.
     ///
     /// # Errors
-    /// [`Refused`] if `created` is truncated, or does not prove that its sender knows our random
-    /// value.
-    pub fn finish(self, created: &[u8]) -> Result<KeyMaterial, Refused> {
-        let (theirs, rest) = created.split_first_chunk::<HALF>().ok_or(Refused::Malformed)?;
+    /// [`HandshakeError`] if `created` is truncated, or does not prove that its sender knows our
+    /// random value.
+    pub fn finish(self, created: &[u8]) -> Result<KeyMaterial, HandshakeError> {
+        let (theirs, rest) =
+            created.split_first_chunk::<HALF>().ok_or(HandshakeError::Malformed)?;
         let (proof, keys) = derive(&self.ours, theirs);
-        let claimed = rest.get(..HALF).ok_or(Refused::Malformed)?;
-        if bool::from(claimed.ct_eq(&proof)) { Ok(keys) } else { Err(Refused::NotAuthentic) }
+        let claimed = rest.get(..HALF).ok_or(HandshakeError::Malformed)?;
+        if bool::from(claimed.ct_eq(&proof)) { Ok(keys) } else { Err(HandshakeError::NotAuthentic) }
     }
 }
 
 /// Performs the relay's side of the handshake.
 ///
 /// # Errors
-/// [`Refused::Malformed`] if the client's random value is truncated.
-pub fn accept(rng: &mut dyn CryptoRng, create: &[u8]) -> Result<Accepted, Refused> {
-    let theirs = create.first_chunk::<HALF>().ok_or(Refused::Malformed)?;
+/// [`HandshakeError::Malformed`] if the client's random value is truncated.
+pub fn accept(rng: &mut dyn CryptoRng, create: &[u8]) -> Result<Accepted, HandshakeError> {
+    let theirs = create.first_chunk::<HALF>().ok_or(HandshakeError::Malformed)?;
     let ours: [u8; HALF] = random(rng);
     let (proof, keys) = derive(theirs, &ours);
     Ok(Accepted { reply: [ours, proof].concat(), keys, nonce: proof })
@@ -80,6 +81,6 @@ mod tests {
         let (client, create) = Client::start(&mut rng);
         let mut reply = accept(&mut rng, &create).unwrap().reply;
         reply[30] ^= 1;
-        assert!(client.finish(&reply).is_err_and(|e| e == Refused::NotAuthentic));
+        assert!(client.finish(&reply).is_err_and(|e| e == HandshakeError::NotAuthentic));
     }
 }

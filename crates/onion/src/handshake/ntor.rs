@@ -5,7 +5,7 @@ use hmac::{Hmac, Mac};
 use rand_core::CryptoRng;
 use subtle::ConstantTimeEq;
 
-use super::{Accepted, Refused, take};
+use super::{Accepted, HandshakeError, take};
 use crate::crypto::{KEY_BYTES, KeyMaterial};
 use crate::wire::crypto::{CurveKeys, Sha256, new_curve_keys};
 use crate::wire::rend::NONCE;
@@ -47,16 +47,20 @@ impl Client {
     /// Handles the handshake data of CREATED2.
     ///
     /// # Errors
-    /// [`Refused`] if the data does not prove that its sender has the onion key.
-    pub fn finish(self, created: &[u8]) -> Result<KeyMaterial, Refused> {
+    /// [`HandshakeError`] if the data does not prove that its sender has the onion key.
+    pub fn finish(self, created: &[u8]) -> Result<KeyMaterial, HandshakeError> {
         let mut rest = created;
         let theirs: [u8; 32] = take(&mut rest)?;
         let proof: [u8; 32] = take(&mut rest)?;
-        let ephemeral = self.ours.agree(&theirs).ok_or(Refused::NotAuthentic)?;
-        let lasting = self.ours.agree(&self.onion_key).ok_or(Refused::NotAuthentic)?;
+        let ephemeral = self.ours.agree(&theirs).ok_or(HandshakeError::NotAuthentic)?;
+        let lasting = self.ours.agree(&self.onion_key).ok_or(HandshakeError::NotAuthentic)?;
         let keys = [&self.onion_key, self.ours.public(), &theirs];
         let (expected, (material, _)) = derive(&ephemeral, &lasting, &self.relay, keys);
-        if bool::from(expected.ct_eq(&proof)) { Ok(material) } else { Err(Refused::NotAuthentic) }
+        if bool::from(expected.ct_eq(&proof)) {
+            Ok(material)
+        } else {
+            Err(HandshakeError::NotAuthentic)
+        }
     }
 }
 
@@ -64,14 +68,14 @@ impl Client {
 /// older keys that are still accepted.
 ///
 /// # Errors
-/// [`Refused`] if the client's message is truncated, is for another relay or onion key, or
+/// [`HandshakeError`] if the client's message is truncated, is for another relay or onion key, or
 /// contains a degenerate key.
 pub fn accept(
     rng: &mut dyn CryptoRng,
     relay: &[u8; 20],
     onion_keys: &[CurveKeys],
     create: &[u8],
-) -> Result<Accepted, Refused> {
+) -> Result<Accepted, HandshakeError> {
     accept_with(new_curve_keys(rng), relay, onion_keys, create)
 }
 
@@ -80,15 +84,15 @@ fn accept_with(
     relay: &[u8; 20],
     onion_keys: &[CurveKeys],
     create: &[u8],
-) -> Result<Accepted, Refused> {
+) -> Result<Accepted, HandshakeError> {
     let mut rest = create;
     let for_whom: [u8; 20] = take(&mut rest)?;
     let for_key: [u8; 32] = take(&mut rest)?;
     let theirs: [u8; 32] = take(&mut rest)?;
     let onion = onion_keys.iter().find(|keys| *keys.public() == for_key);
-    let onion = onion.filter(|_| for_whom == *relay).ok_or(Refused::WrongRelay)?;
-    let ephemeral = ours.agree(&theirs).ok_or(Refused::NotAuthentic)?;
-    let lasting = onion.agree(&theirs).ok_or(Refused::NotAuthentic)?;
+    let onion = onion.filter(|_| for_whom == *relay).ok_or(HandshakeError::WrongRelay)?;
+    let ephemeral = ours.agree(&theirs).ok_or(HandshakeError::NotAuthentic)?;
+    let lasting = onion.agree(&theirs).ok_or(HandshakeError::NotAuthentic)?;
     let publics = [onion.public(), &theirs, ours.public()];
     let (proof, (keys, nonce)) = derive(&ephemeral, &lasting, relay, publics);
     Ok(Accepted { reply: [*ours.public(), proof].concat(), keys, nonce })
@@ -188,8 +192,8 @@ mod tests {
             let (_, create) = Client::start(rng, relay, *key.public());
             accept(rng, &[7; 20], std::slice::from_ref(&ours), &create).err()
         };
-        assert_eq!(refusal(&mut rng, [8; 20], &ours), Some(Refused::WrongRelay));
-        assert_eq!(refusal(&mut rng, [7; 20], &theirs), Some(Refused::WrongRelay));
+        assert_eq!(refusal(&mut rng, [8; 20], &ours), Some(HandshakeError::WrongRelay));
+        assert_eq!(refusal(&mut rng, [7; 20], &theirs), Some(HandshakeError::WrongRelay));
     }
 
     #[test]
@@ -199,7 +203,7 @@ mod tests {
         let (client, create) = Client::start(&mut rng, [7; 20], *real.public());
         forged.public = *real.public();
         let reply = accept(&mut rng, &[7; 20], &[forged], &create).unwrap().reply;
-        assert!(client.finish(&reply).is_err_and(|e| e == Refused::NotAuthentic));
+        assert!(client.finish(&reply).is_err_and(|e| e == HandshakeError::NotAuthentic));
     }
 
     #[test]
@@ -208,6 +212,6 @@ mod tests {
         let ours = new_curve_keys(&mut rng);
         let create = [&[7; 20][..], ours.public(), &[0; 32]].concat();
         let refused = accept(&mut rng, &[7; 20], &[ours], &create).err();
-        assert_eq!(refused, Some(Refused::NotAuthentic));
+        assert_eq!(refused, Some(HandshakeError::NotAuthentic));
     }
 }

@@ -6,8 +6,8 @@ use digest::{Digest, ExtendableOutput, Update, XofReader};
 use rand_core::CryptoRng;
 use subtle::ConstantTimeEq;
 
-use super::extension::Agreed;
-use super::{Refused, take};
+use super::extension::AgreedFeatures;
+use super::{HandshakeError, take};
 use crate::crypto::lossy::{self, LossyKeys};
 use crate::crypto::{KEY_BYTES, KeyMaterial, Keys, cgo};
 use crate::wire::crypto::{
@@ -62,13 +62,13 @@ impl Client {
     /// Handles the handshake data of CREATED2. Returns the key stream and the relay's message.
     ///
     /// # Errors
-    /// [`Refused`] if the data does not prove that its sender has the onion key.
-    pub fn finish(self, created: &[u8]) -> Result<(KeyStream, Vec<u8>), Refused> {
+    /// [`HandshakeError`] if the data does not prove that its sender has the onion key.
+    pub fn finish(self, created: &[u8]) -> Result<(KeyStream, Vec<u8>), HandshakeError> {
         let mut rest = created;
         let theirs: [u8; 32] = take(&mut rest)?;
         let proof: [u8; 32] = take(&mut rest)?;
-        let ephemeral = self.ours.agree(&theirs).ok_or(Refused::NotAuthentic)?;
-        let second = Second {
+        let ephemeral = self.ours.agree(&theirs).ok_or(HandshakeError::NotAuthentic)?;
+        let second = KeyInput {
             ephemeral: &ephemeral,
             lasting: &self.lasting,
             relay: &self.relay,
@@ -78,7 +78,7 @@ impl Client {
         };
         let (expected, mut stream) = second.prove(&self.mac, rest, self.verification);
         if !bool::from(expected.ct_eq(&proof)) {
-            return Err(Refused::NotAuthentic);
+            return Err(HandshakeError::NotAuthentic);
         }
         let mut message = rest.to_vec();
         stream.decrypt(&mut message);
@@ -102,24 +102,24 @@ pub struct Request<'a> {
 /// that are still accepted.
 ///
 /// # Errors
-/// [`Refused`] if the handshake is truncated, is for another relay or onion key, or is not
+/// [`HandshakeError`] if the handshake is truncated, is for another relay or onion key, or is not
 /// authentic.
 pub fn read<'a>(
     relay: &'a [u8; 32],
     onion_keys: &'a [CurveKeys],
     verification: &'a [u8],
     create: &[u8],
-) -> Result<Request<'a>, Refused> {
+) -> Result<Request<'a>, HandshakeError> {
     let mut rest = create;
     let for_whom: [u8; 32] = take(&mut rest)?;
     let for_key: [u8; 32] = take(&mut rest)?;
     let client: [u8; 32] = take(&mut rest)?;
-    let (encrypted, mac) = rest.split_last_chunk::<32>().ok_or(Refused::Malformed)?;
+    let (encrypted, mac) = rest.split_last_chunk::<32>().ok_or(HandshakeError::Malformed)?;
     let onion = onion_keys.iter().find(|keys| *keys.public() == for_key);
-    let onion = onion.filter(|_| for_whom == *relay).ok_or(Refused::WrongRelay)?;
-    let lasting = onion.agree(&client).ok_or(Refused::NotAuthentic)?;
+    let onion = onion.filter(|_| for_whom == *relay).ok_or(HandshakeError::WrongRelay)?;
+    let lasting = onion.agree(&client).ok_or(HandshakeError::NotAuthentic)?;
     let first = First { lasting: &lasting, relay, client: &client, onion: onion.public() };
-    let message = first.open(encrypted, mac, verification).ok_or(Refused::NotAuthentic)?;
+    let message = first.open(encrypted, mac, verification).ok_or(HandshakeError::NotAuthentic)?;
     Ok(Request { message, lasting, client, onion, relay, mac: *mac, verification })
 }
 
@@ -128,18 +128,22 @@ impl Request<'_> {
     /// stream.
     ///
     /// # Errors
-    /// [`Refused::NotAuthentic`] if the client's key is degenerate.
+    /// [`HandshakeError::NotAuthentic`] if the client's key is degenerate.
     pub fn answer(
         self,
         rng: &mut dyn CryptoRng,
         message: &[u8],
-    ) -> Result<(Vec<u8>, KeyStream), Refused> {
+    ) -> Result<(Vec<u8>, KeyStream), HandshakeError> {
         self.reply(&new_curve_keys(rng), message)
     }
 
-    fn reply(self, ours: &CurveKeys, message: &[u8]) -> Result<(Vec<u8>, KeyStream), Refused> {
-        let ephemeral = ours.agree(&self.client).ok_or(Refused::NotAuthentic)?;
-        let second = Second {
+    fn reply(
+        self,
+        ours: &CurveKeys,
+        message: &[u8],
+    ) -> Result<(Vec<u8>, KeyStream), HandshakeError> {
+        let ephemeral = ours.agree(&self.client).ok_or(HandshakeError::NotAuthentic)?;
+        let second = KeyInput {
             ephemeral: &ephemeral,
             lasting: &self.lasting,
             relay: self.relay,
@@ -209,7 +213,7 @@ impl First<'_> {
 }
 
 /// Input from which all other keys are derived.
-struct Second<'a> {
+struct KeyInput<'a> {
     ephemeral: &'a [u8; 32],
     lasting: &'a [u8; 32],
     relay: &'a [u8; 32],
@@ -218,7 +222,7 @@ struct Second<'a> {
     server: &'a [u8; 32],
 }
 
-impl Second<'_> {
+impl KeyInput<'_> {
     fn prove(
         &self,
         mac: &[u8; 32],
@@ -287,7 +291,7 @@ impl KeyStream {
 
     /// Returns the circuit's keys, for the negotiated relay encryption.
     #[must_use]
-    pub fn of(&mut self, agreed: Agreed) -> Keys {
+    pub fn of(&mut self, agreed: AgreedFeatures) -> Keys {
         if agreed.cgo {
             let mut seed = Box::new([0; cgo::KEY_BYTES]);
             self.reader.read(&mut *seed);
@@ -394,9 +398,9 @@ mod tests {
         );
         let expected = KeyMaterial::from(expected.first_chunk::<KEY_BYTES>().unwrap());
         let expected = Keys::Tor1(expected);
-        assert!(stream.of(Agreed::default()) == expected);
+        assert!(stream.of(AgreedFeatures::default()) == expected);
         let (mut keys, message) = client.finish(&reply).unwrap();
-        assert!(keys.of(Agreed::default()) == expected);
+        assert!(keys.of(AgreedFeatures::default()) == expected);
         assert_eq!(message, b"Hola Mundo");
         assert_eq!(keys.nonce(), stream.nonce());
         assert!(keys.lossy() == stream.lossy());

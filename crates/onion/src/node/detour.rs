@@ -12,7 +12,7 @@ use crate::event::{CarrierFault, LinkFault};
 use crate::io::LinkOutput;
 use crate::wire::cell::{CELL, Cell, Command, HEADER, Width, head};
 use crate::wire::crypto::random;
-use crate::wire::link::{Identity, put_beside, read_beside, read_counts, read_move};
+use crate::wire::link::{Identity, put_pairing, read_counts, read_move, read_pairing};
 
 /// Maximum time until received cells on a QUIC link are acknowledged.
 const SAY: Duration = Duration::from_secs(1);
@@ -37,8 +37,8 @@ impl<R: NodeRole> Node<R> {
         let initiated = self.channels.link(id).is_some_and(|link| link.channel.is_initiator());
         if let Some(identity) = identity.filter(|_| initiated) {
             let (number, token) = self.channels.pair_with_tls(id, &identity);
-            let body = put_beside(number, &token);
-            self.channels.say(Lane { link: id, id: 0 }, Command::BESIDE, &body);
+            let body = put_pairing(number, &token);
+            self.channels.send_control_cell(Lane { link: id, id: 0 }, Command::BESIDE, &body);
         }
     }
 
@@ -46,7 +46,7 @@ impl<R: NodeRole> Node<R> {
     ///
     /// # Errors
     /// Returns the neighbour's violation of the protocol. The link must then be closed.
-    pub(super) fn take_beside(
+    pub(super) fn take_pairing(
         &mut self,
         now: Time,
         id: LinkId,
@@ -73,13 +73,13 @@ impl<R: NodeRole> Node<R> {
         if link.is_joined {
             return Err(out_of_place(cell));
         }
-        let place = read_beside(cell.body).ok_or_else(|| malformed(cell))?;
+        let place = read_pairing(cell.body).ok_or_else(|| malformed(cell))?;
         if link.channel.is_initiator() {
             self.channels.pairing_answered(id, place.0).map_err(|_| malformed(cell))?;
         } else {
             let number = self.channels.paired_by_token(id, place).map_err(|_| malformed(cell))?;
-            let body = put_beside(number, &[0; 16]);
-            self.channels.say(Lane { link: id, id: 0 }, Command::BESIDE, &body);
+            let body = put_pairing(number, &[0; 16]);
+            self.channels.send_control_cell(Lane { link: id, id: 0 }, Command::BESIDE, &body);
         }
         self.joined(now, id);
         Ok(())
@@ -205,8 +205,8 @@ impl<R: NodeRole> Node<R> {
                 false => self.channels.renounce(quic),
             }
         }
-        if let Some((beside, number)) = self.channels.moved_to(id) {
-            self.channels.send_move_over(beside, number);
+        if let Some((quic_offer, number)) = self.channels.moved_to(id) {
+            self.channels.send_move_over(quic_offer, number);
         }
     }
 }

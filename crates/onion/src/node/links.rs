@@ -2,7 +2,7 @@
 
 use anabranch_multipath::Time;
 
-use super::{Node, NodeRole, Timer, Why, dedicated};
+use super::{CloseCause, Node, NodeRole, Timer, dedicated};
 use crate::channel::{CellOutcome, Channel, Start};
 use crate::channels::{Lane, LinkId, is};
 use crate::event::{Event, LinkFault};
@@ -197,7 +197,7 @@ impl<R: NodeRole> Node<R> {
             }
             CellOutcome::Opened => self.opened(now, id)?,
             CellOutcome::Offered(port, token) => self.offered(id, port, token),
-            CellOutcome::Beside => self.take_beside(now, id, &mut cell)?,
+            CellOutcome::Pairing => self.take_pairing(now, id, &mut cell)?,
             CellOutcome::Export(context) => {
                 link.waits = true;
                 self.put(LinkOutput::Export { link: id, context });
@@ -282,7 +282,7 @@ impl<R: NodeRole> Node<R> {
         let link = self.channels.link(id).filter(|link| !link.channel.has_lanes());
         let wanted = link.and_then(|link| link.wanted.clone());
         if let (Some(target), LinkFault::WrongIdentity) = (wanted, fault) {
-            self.unreachable(&target, Why::WrongIdentity);
+            self.unreachable(&target, CloseCause::WrongIdentity);
         }
         self.closed(now, id);
         self.put(LinkOutput::Close { link: id });
@@ -306,12 +306,12 @@ impl<R: NodeRole> Node<R> {
         // No circuits wait for this link if it is a QUIC link.
         let wanted = wanted.filter(|_| !was_open && !has_lanes);
         if let Some(target) = wanted {
-            self.unreachable(&target, Why::Unreached);
+            self.unreachable(&target, CloseCause::Unreached);
         }
     }
 
     /// Closes the circuits that wait for the relay `target`, because it cannot be reached.
-    pub(super) fn unreachable(&mut self, target: &Target, why: Why) {
+    pub(super) fn unreachable(&mut self, target: &Target, why: CloseCause) {
         let waiting = self.dialling.take(target);
         waiting.into_iter().for_each(|circuit| R::give_up(self, circuit, why));
     }

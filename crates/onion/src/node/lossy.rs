@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-use super::{Node, NodeRole, Timer, Why};
+use super::{CloseCause, Node, NodeRole, Timer};
 use crate::channel::Fault;
 use crate::channels::{Lane, LinkId, Owner, is};
 use crate::crypto::lossy::Refusal;
@@ -163,7 +163,7 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Closes all circuits of the set `id`. This also ends all streams of the set.
-    pub(super) fn end_lossy_set(&mut self, id: SetId, why: Why) {
+    pub(super) fn end_lossy_set(&mut self, id: SetId, why: CloseCause) {
         while let Some(&Set { route: Route::One(circuit), .. }) = self.sets.get(id) {
             R::give_up(self, circuit, why);
             if self.circuits.get(circuit).is_some() {
@@ -202,7 +202,7 @@ impl<R: NodeRole> Node<R> {
                     let outward = R::Circuit::OUTWARD;
                     R::sent_cell(self, now, Owner { circuit, outward });
                 }
-                _ => return R::give_up(self, circuit, Why::Exhausted),
+                _ => return R::give_up(self, circuit, CloseCause::Exhausted),
             }
         }
         let lossy = self.sets.get_mut(id).and_then(|set| set.lossy.as_mut());
@@ -257,7 +257,7 @@ impl<R: NodeRole> Node<R> {
     pub(super) fn lossy_legs_due(&mut self, now: Time, id: SetId) {
         let legs = self.sets.get_mut(id).and_then(|set| set.lossy_legs.as_ref());
         let late = legs.map(|legs| legs.late(now)).unwrap_or_default();
-        late.into_iter().for_each(|circuit| R::give_up(self, circuit, Why::Unlinked));
+        late.into_iter().for_each(|circuit| R::give_up(self, circuit, CloseCause::Unlinked));
     }
 
     /// Removes the circuit `circuit` from the set `id`. Returns false if the set has no other leg
@@ -290,13 +290,13 @@ impl<R: NodeRole> Node<R> {
         let (mut has_quic, mut offered) = (false, None);
         for (id, link) in self.channels.reaching(&target.rsa) {
             has_quic |= link.channel.has_lanes();
-            if link.leads_to(&target) && link.beside.is_some() {
+            if link.leads_to(&target) && link.quic_offer.is_some() {
                 offered = offered.or(Some(id));
             }
         }
         if has_quic {
             // The caller has looked for a link with lossy cells and found none.
-            return R::give_up(self, circuit, Why::NoLossyLink);
+            return R::give_up(self, circuit, CloseCause::NoLossyLink);
         }
         let is_requested =
             self.dialling.awaits_lossy(&target) || self.channels.has_dialled(&target);
@@ -320,7 +320,7 @@ impl<R: NodeRole> Node<R> {
         for circuit in self.dialling.take_lossy(|target| is(&identity, target)) {
             match takes_lossy {
                 true => R::reached(self, now, circuit, id),
-                false => R::give_up(self, circuit, Why::NoLossyLink),
+                false => R::give_up(self, circuit, CloseCause::NoLossyLink),
             }
         }
     }
@@ -331,7 +331,7 @@ impl<R: NodeRole> Node<R> {
         let identity = self.channels.link(id).and_then(|link| link.channel.identity());
         let Some(identity) = identity else { return };
         for circuit in self.dialling.take_lossy(|target| is(&identity, target)) {
-            R::give_up(self, circuit, Why::NoLossyLink);
+            R::give_up(self, circuit, CloseCause::NoLossyLink);
         }
     }
 
@@ -339,7 +339,7 @@ impl<R: NodeRole> Node<R> {
     /// datagrams).
     pub(super) fn lossy_links_due(&mut self, now: Time) {
         for circuit in self.dialling.late_lossy(now) {
-            R::give_up(self, circuit, Why::NoLossyLink);
+            R::give_up(self, circuit, CloseCause::NoLossyLink);
         }
     }
 
@@ -349,7 +349,7 @@ impl<R: NodeRole> Node<R> {
     pub(super) fn close_lossy(&mut self, id: LinkId) {
         for owner in self.channels.owners(id) {
             if self.circuits.get(owner.circuit).is_some_and(R::Circuit::is_lossy) {
-                R::give_up(self, owner.circuit, Why::NoLossyLink);
+                R::give_up(self, owner.circuit, CloseCause::NoLossyLink);
             }
         }
     }

@@ -96,9 +96,9 @@ impl<R: NodeRole> Node<R> {
         let Some(link) = self.channels.link(id) else { return };
         let watched = link.quiet.watched.take().map(|time| (time, Timer::Padding(id)));
         let resting = link.quiet.resting.take().map(|time| (time, Timer::Rest(id)));
-        let beside = link.beside.take().and_then(|beside| beside.again);
-        let beside = beside.map(|time| (time, Timer::Beside(id)));
-        for timer in watched.into_iter().chain(resting).chain(beside) {
+        let quic_offer = link.quic_offer.take().and_then(|quic_offer| quic_offer.again);
+        let quic_offer = quic_offer.map(|time| (time, Timer::QuicRetry(id)));
+        for timer in watched.into_iter().chain(resting).chain(quic_offer) {
             self.timers.remove(&timer);
         }
     }

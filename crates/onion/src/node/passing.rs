@@ -9,7 +9,7 @@
 use anabranch_multipath::{PathId, Time};
 
 use super::several::Port;
-use super::{Node, NodeRole, Timer, Why};
+use super::{CloseCause, Node, NodeRole, Timer};
 use crate::conflux::{Acknowledged, Arrival, Closes, ConfluxFault};
 use crate::ending::{Carrier, Ending};
 use crate::event::CircuitFault;
@@ -94,7 +94,7 @@ impl<R: NodeRole> Node<R> {
     /// circuit set `id`, and the number sent.
     pub(super) fn carried_over(&self, id: SetId) -> [u64; 2] {
         let of = self.streams_set_over(id).unwrap_or(id);
-        self.sets.get(of).map_or([0; 2], |set| set.streams.carried)
+        self.sets.get(of).map_or([0; 2], |set| set.streams.transferred)
     }
 
     /// Notes that the trunk of the set `id` (the circuit that continues where its legs join) is
@@ -114,8 +114,10 @@ impl<R: NodeRole> Node<R> {
         let circuits: Vec<u32> = several.circuits().collect();
         let reason = several.passing.as_mut().and_then(|passing| passing.take_cut_reason());
         if let Some(reason) = reason {
-            let say = |at| self.say(now, at, Command::RELAY, RelayCommand::TRUNCATED, &[reason.0]);
-            circuits.iter().copied().for_each(say);
+            let send = |at| {
+                self.send_relay_cell(now, at, Command::RELAY, RelayCommand::TRUNCATED, &[reason.0])
+            };
+            circuits.iter().copied().for_each(send);
         }
     }
 
@@ -131,7 +133,7 @@ impl<R: NodeRole> Node<R> {
             self.sets.several(id).and_then(|several| several.choose_cells(now))
         {
             if self.send_cells(now, id, leg, cells).is_err() {
-                return self.end_set(id, Why::Set);
+                return self.end_set(id, CloseCause::Set);
             }
         }
         self.recount(id);
@@ -162,7 +164,7 @@ impl<R: NodeRole> Node<R> {
 
     /// Handles an acknowledgement of cells that were sent on the leg `index` (a parallel circuit).
     /// The cells belong to the trunk, the circuit that continues where the set's legs join.
-    pub(super) fn cells_acknowledged(&mut self, id: SetId, index: u32, told: Acknowledged) {
+    pub(super) fn cells_acknowledged(&mut self, id: SetId, index: u32, report: Acknowledged) {
         let Some(set) = self.sets.get_mut(id).filter(|set| set.is_merged()) else { return };
         let wanting = set.several().is_some_and(|several| several.held() > 0);
         let parts = self.circuits.get_mut(index).and_then(R::Circuit::parts);
@@ -170,7 +172,7 @@ impl<R: NodeRole> Node<R> {
         let queued = self.channels.waiting(lane);
         let blocked = queued >= QUEUE_HIGH;
         let outlet = crate::congestion::Outlet { queued: queued as u64, blocked, wanting };
-        leg.settled(told.messages, told.rtt, outlet);
+        leg.settled(report.messages, report.rtt, outlet);
     }
 
     /// Handles a cell of the trunk (the circuit that continues where the set's legs join) that was

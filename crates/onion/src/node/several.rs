@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use anabranch_multipath::{PathId, Time};
 use rand_core::CryptoRng;
 
-use super::{Node, NodeRole, Timer, Why};
+use super::{CloseCause, Node, NodeRole, Timer};
 use crate::channels::{Channels, Lane};
 use crate::conflux::{
     Arrival, Closes, ConfluxFault, Fate, LegAction, Mark, Retransmitter, SentMessage, is_counted,
@@ -15,8 +15,8 @@ use crate::ending::{Carrier, Ending, Seal};
 use crate::event::CircuitFault;
 use crate::leg::Leg;
 use crate::set::numbers::{LegNumbers, SetNumbers};
-use crate::set::{Route, Set, Several};
-use crate::streams::{Filled, Next, OutLeg, write_pieces};
+use crate::set::{Route, Set, SetLegs};
+use crate::streams::{FilledMessage, Next, OutLeg, write_pieces};
 use crate::table::{SetId, Slab};
 use crate::wire::cell::{BODY, Body, Command};
 use crate::wire::message::{self, Format, Message, RelayCommand};
@@ -110,7 +110,7 @@ impl<R: NodeRole> Node<R> {
             };
             match sent {
                 Ok(sent) => waiting = waiting.saturating_sub(sent),
-                Err(_) => return self.end_set(id, Why::Set),
+                Err(_) => return self.end_set(id, CloseCause::Set),
             }
         }
         self.recount(id);
@@ -147,7 +147,7 @@ impl<R: NodeRole> Node<R> {
             if counted {
                 several.keep(now, leg, &mark, message::read(port.format, &body));
             }
-            port.push(now, body, filled == Filled::Data);
+            port.push(now, body, filled == FilledMessage::Data);
             sent += 1;
         }
         self.look_again(now, id, leg, index);
@@ -264,10 +264,10 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// Updates the number of bytes buffered in the circuit set `id` ([`Several::held`]), and the
+    /// Updates the number of bytes buffered in the circuit set `id` ([`SetLegs::held`]), and the
     /// sum over all sets.
     pub(super) fn recount(&mut self, id: SetId) {
-        if let Some(counts) = self.sets.several(id).map(Several::recount) {
+        if let Some(counts) = self.sets.several(id).map(SetLegs::recount) {
             self.memory.recount_set(counts);
         }
     }
@@ -284,8 +284,8 @@ impl<R: NodeRole> Node<R> {
 
     fn set_numbers(&self, id: SetId) -> Option<SetNumbers> {
         let Route::Several(several) = &self.sets.get(id)?.route else { return None };
-        let (streams, carried) = (self.streams_over(id), self.carried_over(id));
-        Some(SetNumbers { streams, carried, ..several.numbers(&self.circuits, &self.channels) })
+        let (streams, transferred) = (self.streams_over(id), self.carried_over(id));
+        Some(SetNumbers { streams, transferred, ..several.numbers(&self.circuits, &self.channels) })
     }
 
     /// Iterates over statistics of all legs in all circuit sets.
@@ -341,13 +341,13 @@ impl<R: NodeRole> Node<R> {
         };
         several.leg(circuit).into_iter().for_each(|leg| streams.lost(leg));
         match several.lose(circuit, unacknowledged) {
-            Fate::Dies => self.end_set(id, Why::Set),
+            Fate::Dies => self.end_set(id, CloseCause::Set),
             Fate::Lives => self.await_leg_actions(id),
         }
     }
 
     /// Ends a set of several legs, its streams and all its circuits.
-    pub(crate) fn end_set(&mut self, id: SetId, why: Why) {
+    pub(crate) fn end_set(&mut self, id: SetId, why: CloseCause) {
         let circuits = self.forget_set(id);
         circuits.into_iter().for_each(|circuit| R::give_up(self, circuit, why));
     }
@@ -355,7 +355,7 @@ impl<R: NodeRole> Node<R> {
     /// Ends a set of several legs and its streams. Returns the circuits of the set, which the
     /// caller must close.
     pub(crate) fn forget_set(&mut self, id: SetId) -> Vec<u32> {
-        self.sets.several(id).into_iter().for_each(Several::die);
+        self.sets.several(id).into_iter().for_each(SetLegs::die);
         self.recount(id);
         let Some(several) = self.sets.several(id) else { return Vec::new() };
         let (nonce, circuits) = (*several.end.nonce(), several.circuits().collect::<Vec<_>>());
@@ -370,7 +370,7 @@ impl<R: NodeRole> Node<R> {
         let Some(several) = self.sets.several(id) else { return };
         let late: Vec<PathId> = several.end.late(now).collect();
         let circuits: Vec<u32> = late.iter().filter_map(|leg| several.circuit(*leg)).collect();
-        circuits.into_iter().for_each(|circuit| R::give_up(self, circuit, Why::Unlinked));
+        circuits.into_iter().for_each(|circuit| R::give_up(self, circuit, CloseCause::Unlinked));
         self.await_links(id);
     }
 
@@ -391,7 +391,7 @@ impl<R: NodeRole> Node<R> {
         let Some(retransmitter) = several.end.retransmitter_mut() else { return };
         for action in retransmitter.actions(now, streams) {
             match action {
-                LegAction::Tell(leg) => self.send_received(now, id, leg, false),
+                LegAction::SendReceived(leg) => self.send_received(now, id, leg, false),
                 LegAction::Probe(leg) => {
                     self.send_control_by(now, id, Some(leg), RelayCommand::RESILIENT_PROBE, &[]);
                 }
@@ -410,7 +410,7 @@ impl<R: NodeRole> Node<R> {
                     circuit.into_iter().for_each(|circuit| R::fell_silent(self, circuit));
                 }
                 LegAction::GiveUp(leg) => self.give_up_leg(id, leg),
-                LegAction::Over => return self.end_set(id, Why::Set),
+                LegAction::Over => return self.end_set(id, CloseCause::Set),
             }
         }
         self.pump(now, id);
@@ -418,7 +418,7 @@ impl<R: NodeRole> Node<R> {
 
     fn give_up_leg(&mut self, id: SetId, leg: PathId) {
         let circuit = self.sets.several(id).and_then(|several| several.circuit(leg));
-        circuit.into_iter().for_each(|circuit| R::give_up(self, circuit, Why::Silent));
+        circuit.into_iter().for_each(|circuit| R::give_up(self, circuit, CloseCause::Silent));
     }
 
     /// Sends RECEIVED, which acknowledges the messages that arrived on `leg` (a parallel circuit).
@@ -449,7 +449,9 @@ impl<R: NodeRole> Node<R> {
         data: &[u8],
     ) {
         let circuit = self.sets.several(id).and_then(|several| several.circuit(leg?));
-        circuit.into_iter().for_each(|at| self.say(now, at, Command::RELAY, command, data));
+        circuit
+            .into_iter()
+            .for_each(|at| self.send_relay_cell(now, at, Command::RELAY, command, data));
     }
 
     /// Sets the timer for the next actions on the legs of the circuit set `id`.
@@ -479,8 +481,8 @@ impl<R: NodeRole> Node<R> {
         match message.command {
             RelayCommand::RESILIENT_RECEIVED => {
                 let received = Received::read(message.data).ok_or(ConfluxFault::Unreadable)?;
-                let told = retransmitter.acknowledged(now, leg, received)?;
-                self.cells_acknowledged(id, index, told);
+                let report = retransmitter.acknowledged(now, leg, received)?;
+                self.cells_acknowledged(id, index, report);
                 self.recount(id);
             }
             RelayCommand::RESILIENT_GONE => {

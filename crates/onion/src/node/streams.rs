@@ -11,9 +11,9 @@ use crate::crypto::Tag;
 use crate::ending::{Carrier, Ending};
 use crate::event::CircuitFault;
 use crate::io::StreamOutput;
-use crate::set::{QUEUE_HIGH, Route, Several};
+use crate::set::{QUEUE_HIGH, Route, SetLegs};
 use crate::stream::StreamKey;
-use crate::streams::{Filled, ONLY, OutLeg, StreamEvent};
+use crate::streams::{FilledMessage, ONLY, OutLeg, StreamEvent};
 use crate::table::SetId;
 use crate::wire::cell::{BODY, Command};
 use crate::wire::message::{EndReason, Message, RelayCommand, put_sendme, read_sendme};
@@ -27,7 +27,7 @@ impl<R: NodeRole> Node<R> {
             self.sets
                 .get_mut(set)
                 .into_iter()
-                .for_each(|set| set.streams.carried[1] += taken as u64);
+                .for_each(|set| set.streams.transferred[1] += taken as u64);
             self.pump_lossy(now, set);
             return taken;
         }
@@ -67,7 +67,7 @@ impl<R: NodeRole> Node<R> {
             self.sets
                 .get_mut(key)
                 .into_iter()
-                .for_each(|set| set.streams.carried[0] += bytes as u64);
+                .for_each(|set| set.streams.transferred[0] += bytes as u64);
             return self.pump_lossy(now, key);
         }
         if let Some(set) = self.sets.get_mut(key) {
@@ -84,7 +84,7 @@ impl<R: NodeRole> Node<R> {
             let failed = lossy.end(id, reason);
             self.streams.remove(key);
             if let (Some(reason), Some(set)) = (failed, self.sets.get_mut(set)) {
-                set.streams.say(RelayCommand::END, id, vec![reason.0]);
+                set.streams.queue_control(RelayCommand::END, id, vec![reason.0]);
             }
             return self.pump(now, set);
         }
@@ -128,7 +128,7 @@ impl<R: NodeRole> Node<R> {
         }
         let wake_at = self.sets.get_mut(id).and_then(|set| set.streams.wake_at(now));
         self.timers.extend(wake_at.map(|time| (time, Timer::Streams(id))));
-        self.tell(id);
+        self.report_room(id);
         self.pump_lossy(now, id);
     }
 
@@ -148,7 +148,7 @@ impl<R: NodeRole> Node<R> {
             let filled = set.streams.fill(now, onto, &mut body, &mut *self.rng);
             let Some(filled) = filled else { break };
             let tag = layers.seal(Command::RELAY, &mut body);
-            if let (Filled::Data, Some(tag)) = (filled, tag) {
+            if let (FilledMessage::Data, Some(tag)) = (filled, tag) {
                 leg.sent(now, tag);
             }
             match carrier {
@@ -168,7 +168,7 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Outputs the events of the streams of the circuit set `id`.
-    fn tell(&mut self, id: SetId) {
+    fn report_room(&mut self, id: SetId) {
         while let Some(happened) = self.sets.get_mut(id).and_then(|set| set.streams.happened()) {
             self.report(happened);
         }
@@ -176,7 +176,7 @@ impl<R: NodeRole> Node<R> {
 
     /// Outputs the event `happened` of a stream, and removes the stream if it has ended.
     pub(super) fn report(&mut self, happened: StreamEvent) {
-        let told = match happened {
+        let message = match happened {
             StreamEvent::Readable(stream) => Some(StreamOutput::Readable { stream }),
             StreamEvent::Room(stream) => Some(StreamOutput::Room { stream }),
             StreamEvent::Ended(stream, reason, refused, bytes) => {
@@ -188,7 +188,7 @@ impl<R: NodeRole> Node<R> {
                 None
             }
         };
-        self.outputs.extend(told.map(R::Output::from));
+        self.outputs.extend(message.map(R::Output::from));
     }
 
     /// Removes the circuit set `id`, whose only leg is closed, and its streams.
@@ -229,7 +229,7 @@ impl<R: NodeRole> Node<R> {
             let outlet = set.outlet(queued);
             let sendme = read_sendme(message.data).ok_or(CircuitFault::SendmeVersion)?;
             leg.acknowledged(now, sendme, outlet)?;
-            set.several().into_iter().for_each(Several::opened);
+            set.several().into_iter().for_each(SetLegs::opened);
             self.pump(now, id);
             return Ok(());
         }
@@ -240,7 +240,13 @@ impl<R: NodeRole> Node<R> {
             Route::Several(_) => self.take_by_leg(now, id, index, message),
         };
         if let Some(tag) = due {
-            self.say(now, index, Command::RELAY, RelayCommand::SENDME, &put_sendme(&tag));
+            self.send_relay_cell(
+                now,
+                index,
+                Command::RELAY,
+                RelayCommand::SENDME,
+                &put_sendme(&tag),
+            );
         }
         self.pump(now, id);
         taken

@@ -9,8 +9,8 @@ use crate::crypto::lossy::{LossyKeys, LossyRelay};
 use crate::crypto::{Keys, RelayLayer};
 use crate::ending::{Carrier, Ending, Seal, SealLossy};
 use crate::event::{CircuitFault, LinkFault};
-use crate::handshake::extension::{self, Agreed, Offered};
-use crate::handshake::{Accepted, Kind, Refused, fast, ntor, ntor_v3};
+use crate::handshake::extension::{self, AgreedFeatures, SupportedFeatures};
+use crate::handshake::{Accepted, HandshakeError, Kind, fast, ntor, ntor_v3};
 use crate::leg::Leg;
 use crate::padding::Usage;
 use crate::points::Point;
@@ -40,7 +40,7 @@ pub struct Circuit {
     /// this end, and the circuit only continues on a link of this shard.
     own: Option<Own>,
     /// True if a cell that may belong to a stream was forwarded on this circuit.
-    carried: bool,
+    has_forwarded: bool,
     /// True if the circuit's lossy cells (sent in datagrams) are forwarded to another parallel
     /// core (shard) of this relay, which has taken over this relay's end of the circuit.
     passes_lossy: bool,
@@ -133,9 +133,9 @@ pub(super) enum Next {
 impl Circuit {
     pub(super) fn new(lane: Lane, own: Option<Own>) -> Circuit {
         let next = Next::Nothing;
-        let (introduced, carried, passes_lossy) = (false, false, false);
+        let (introduced, has_forwarded, passes_lossy) = (false, false, false);
         let (ticket, trunk_of) = (None, None);
-        Circuit { lane, trunk_of, next, introduced, own, carried, passes_lossy, ticket }
+        Circuit { lane, trunk_of, next, introduced, own, has_forwarded, passes_lossy, ticket }
     }
 
     /// Returns the encryption layers for lossy cells (sent in datagrams); `None` if the circuit
@@ -210,7 +210,7 @@ struct Handshake {
     answer: (Command, Vec<u8>),
     keys: Keys,
     lossy: Option<LossyKeys>,
-    agreed: Agreed,
+    agreed: AgreedFeatures,
     nonce: [u8; NONCE],
 }
 
@@ -313,36 +313,36 @@ impl Relay {
         self.head_for(now, circuit, wish);
     }
 
-    fn agree(&mut self, command: Command, body: &Body) -> Result<Handshake, Refused> {
+    fn agree(&mut self, command: Command, body: &Body) -> Result<Handshake, HandshakeError> {
         let (keys, rng) = (&self.role.config.onion_keys, &mut *self.rng);
         if command == Command::CREATE_FAST {
             let Accepted { reply, keys, nonce } = fast::accept(rng, body)?;
-            let (answer, agreed) = ((Command::CREATED_FAST, reply), Agreed::default());
+            let (answer, agreed) = ((Command::CREATED_FAST, reply), AgreedFeatures::default());
             return Ok(Handshake { answer, keys: keys.into(), lossy: None, agreed, nonce });
         }
         if command != Command::CREATE2 {
-            return Err(Refused::Unsupported);
+            return Err(HandshakeError::Unsupported);
         }
-        let (kind, handshake) = extend::read_create2(body).ok_or(Refused::Malformed)?;
+        let (kind, handshake) = extend::read_create2(body).ok_or(HandshakeError::Malformed)?;
         let (reply, keys, lossy, agreed, nonce) = match kind {
             Kind::NTOR => {
                 let rsa = &self.role.config.identity.rsa;
                 let Accepted { reply, keys, nonce } = ntor::accept(rng, rsa, keys, handshake)?;
-                (reply, keys.into(), None, Agreed::default(), nonce)
+                (reply, keys.into(), None, AgreedFeatures::default(), nonce)
             }
             Kind::NTOR_V3 => {
                 let identity = &self.role.config.identity.ed25519;
                 let request = ntor_v3::read(identity, keys, ntor_v3::CIRCUIT, handshake)?;
                 let params = &self.role.config.params;
                 let sendme_inc = params.enabled.then_some(params.sendme_inc);
-                let offered = Offered { sendme_inc, lossy: self.role.config.lossy };
+                let offered = SupportedFeatures { sendme_inc, lossy: self.role.config.lossy };
                 let (answer, agreed) = extension::answer(&request.message, offered)?;
                 let (reply, mut stream) = request.answer(rng, &answer)?;
                 let (keys, nonce) = (stream.of(agreed), stream.nonce());
                 let lossy = agreed.lossy.then(|| stream.lossy());
                 (reply, keys, lossy, agreed, nonce)
             }
-            _ => return Err(Refused::Unsupported),
+            _ => return Err(HandshakeError::Unsupported),
         };
         let answer = (Command::CREATED2, extend::put_created2(&reply));
         Ok(Handshake { answer, keys, lossy, agreed, nonce })
@@ -391,7 +391,8 @@ impl Relay {
                 }
             }
             Next::Open(next) => {
-                if command == Command::RELAY && !std::mem::replace(&mut circuit.carried, true) {
+                if command == Command::RELAY && !std::mem::replace(&mut circuit.has_forwarded, true)
+                {
                     self.mark_circuit(index, Usage::Streams);
                 }
                 if self.channels.push(now, next, command, body) > self.role.config.max_queue {
@@ -432,7 +433,7 @@ impl Relay {
 
     /// Sends a message of this relay to the client.
     pub(super) fn originate(&mut self, now: Time, index: u32, command: RelayCommand, data: &[u8]) {
-        self.say(now, index, Command::RELAY, command, data);
+        self.send_relay_cell(now, index, Command::RELAY, command, data);
     }
 
     fn destroyed(&mut self, now: Time, lane: Lane, reason: DestroyReason) {
@@ -495,7 +496,11 @@ impl Relay {
         self.violated(lane.link, fault);
         match self.channels.owner(lane) {
             Some(owner) => self.tear_down(owner.circuit, DestroyReason::PROTOCOL),
-            None => self.channels.say(lane, Command::DESTROY, &[DestroyReason::PROTOCOL.0]),
+            None => self.channels.send_control_cell(
+                lane,
+                Command::DESTROY,
+                &[DestroyReason::PROTOCOL.0],
+            ),
         }
     }
 }

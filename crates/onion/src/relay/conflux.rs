@@ -9,11 +9,11 @@ use anabranch_multipath::Time;
 use super::Relay;
 use super::circuit::{Circuit, Next, Own};
 use crate::channels::{Lane, Owner};
-use crate::conflux::{Closes, ConfluxFault, Dealing, Design, Limits};
+use crate::conflux::{Closes, ConfluxFault, Design, LegScheduler, Limits};
 use crate::ending::Ending;
 use crate::event::CircuitFault;
-use crate::node::Why;
-use crate::set::{Route, Set, Several};
+use crate::node::CloseCause;
+use crate::set::{Route, Set, SetLegs};
 use crate::set_table::SetLocation;
 use crate::table::SetId;
 use crate::wire::ancestors::AncestorLink;
@@ -38,18 +38,18 @@ struct HandedLeg {
 
 /// A client's link request for a leg (parallel circuit) that is handed over.
 pub(super) enum Request {
-    Several(Linking),
+    Several(LegRequest),
     /// The request for a leg that is a lossy circuit (whose cells travel in datagrams).
     Lossy(LossyLink),
 }
 
 /// A client's request to make a circuit a leg (parallel circuit) of a set.
-pub(super) struct Linking {
+pub(super) struct LegRequest {
     design: Design,
     link: ConfluxLink,
     /// Scheduler that the client requests for messages from this relay; `None` if it requests
     /// none.
-    dealing: Option<Dealing>,
+    dealing: Option<LegScheduler>,
     /// The serial number of the leg (parallel circuit) in its set, in designs with serial numbers.
     serial: u32,
     /// True if the circuit set must already exist at this relay; false if the request may create
@@ -57,7 +57,7 @@ pub(super) struct Linking {
     resumes: bool,
 }
 
-impl Linking {
+impl LegRequest {
     /// Parses a LINK message of any design, for a circuit set of at most `legs` legs (parallel
     /// circuits).
     ///
@@ -67,42 +67,42 @@ impl Linking {
         message: Message<'_>,
         congestion_control: bool,
         legs: usize,
-    ) -> Result<Linking, ConfluxFault> {
+    ) -> Result<LegRequest, ConfluxFault> {
         if message.command == RelayCommand::CONFLUX_LINK {
             let link = ConfluxLink::read(message.data).ok_or(ConfluxFault::Unreadable)?;
             let design = Design::Conflux;
-            return Ok(Linking { design, link, dealing: None, serial: 0, resumes: false });
+            return Ok(LegRequest { design, link, dealing: None, serial: 0, resumes: false });
         }
         if matches!(message.data.first(), Some(&(resilient::VERSION | resilient::MERGED))) {
-            let said = ResilientLink::read(message.data).ok_or(ConfluxFault::Unreadable)?;
-            let ResilientLink { merged, resumes, nonce, serial, dealing } = said;
+            let reply = ResilientLink::read(message.data).ok_or(ConfluxFault::Unreadable)?;
+            let ResilientLink { merged, resumes, nonce, serial, dealing } = reply;
             let link = ConfluxLink { nonce, sent: 0, received: 0, ux: UX };
             let design = if merged { Design::Merged } else { Design::Resilient };
             let dealing = read_dealing(&dealing, legs)?;
-            return Ok(Linking { design, link, dealing, serial, resumes });
+            return Ok(LegRequest { design, link, dealing, serial, resumes });
         }
-        let said = AncestorLink::read(message.data).ok_or(ConfluxFault::Unreadable)?;
-        let AncestorLink { design, nonce, dealing } = said;
+        let reply = AncestorLink::read(message.data).ok_or(ConfluxFault::Unreadable)?;
+        let AncestorLink { design, nonce, dealing } = reply;
         let design = Design::ancestor_over(design, congestion_control);
         let link = ConfluxLink { nonce, sent: 0, received: 0, ux: DesiredUx::default() };
         let dealing = read_dealing(&dealing, legs)?;
-        Ok(Linking { design, link, dealing, serial: 0, resumes: false })
+        Ok(LegRequest { design, link, dealing, serial: 0, resumes: false })
     }
 
     /// Returns the data of the LINKED message that answers this request with `linked`, in the
     /// format of the design that the circuit set uses, such as proposal 329.
     fn answer(&self, linked: &ConfluxLink) -> Vec<u8> {
         let (nonce, dealing) = (linked.nonce, String::new());
-        let said = match (self.design, self.design.ancestor()) {
+        let message = match (self.design, self.design.ancestor()) {
             (Design::Resilient | Design::Merged, _) => {
-                let Linking { serial, resumes, .. } = *self;
+                let LegRequest { serial, resumes, .. } = *self;
                 let merged = self.design.is_merged();
                 ResilientLink { merged, resumes, nonce, serial, dealing }.write()
             }
             (_, Some(design)) => AncestorLink { design, nonce, dealing }.write(),
             (_, None) => Some(linked.write().to_vec()),
         };
-        said.expect("the message is short, because it requests no scheduler")
+        message.expect("the message is short, because it requests no scheduler")
     }
 }
 
@@ -112,11 +112,11 @@ impl Linking {
 /// # Errors
 /// No scheduler of this name supports `legs` legs, or the number of consecutive cells on one leg
 /// is invalid.
-fn read_dealing(text: &str, legs: usize) -> Result<Option<Dealing>, ConfluxFault> {
+fn read_dealing(text: &str, legs: usize) -> Result<Option<LegScheduler>, ConfluxFault> {
     if text.is_empty() {
         return Ok(None);
     }
-    Dealing::read(text, legs).map(Some).ok_or(ConfluxFault::Unreadable)
+    LegScheduler::read(text, legs).map(Some).ok_or(ConfluxFault::Unreadable)
 }
 
 impl Relay {
@@ -157,7 +157,7 @@ impl Relay {
         let set = set.ok_or(ConfluxFault::Gone)?;
         let (conflux, controlled) =
             (self.role.config.conflux, set.streams.have_congestion_control());
-        let linking = Linking::read(message, controlled, conflux.max_legs)?;
+        let linking = LegRequest::read(message, controlled, conflux.max_legs)?;
         if set.several().is_some() {
             return Err(ConfluxFault::Twice.into());
         }
@@ -176,7 +176,7 @@ impl Relay {
     /// Makes the circuit `index` a leg of the set that the client identifies by a nonce. Creates
     /// the set if it does not exist. If the set belongs to another parallel core (shard) of this
     /// relay, hands the circuit over to that shard.
-    fn join(&mut self, now: Time, index: u32, linking: Linking) -> Result<(), CircuitFault> {
+    fn join(&mut self, now: Time, index: u32, linking: LegRequest) -> Result<(), CircuitFault> {
         let own = self.set_of(index).ok_or(ConfluxFault::Gone)?;
         let here = SetLocation { shard: self.role.shard, set: own.0 };
         if linking.resumes && self.role.sets.find(&linking.link.nonce).is_none() {
@@ -210,7 +210,7 @@ impl Relay {
         let linked = several.end.link(now, &linking.link, true, UX);
         let (leg, linked) = linked.inspect_err(|fault| {
             if id == own || fault.closes() == Closes::Set {
-                self.end_set(id, Why::Set);
+                self.end_set(id, CloseCause::Set);
             }
         })?;
         self.sets.several(id).into_iter().for_each(|several| {
@@ -234,14 +234,14 @@ impl Relay {
     }
 
     /// Converts the set `id`, which has one circuit so far, so that other circuits can join it.
-    fn found_set(&mut self, id: SetId, linking: &Linking) {
+    fn found_set(&mut self, id: SetId, linking: &LegRequest) {
         let (design, seed) = (linking.design, self.rng.next_u64());
         let dealing = self.role.config.dealing.clone().or_else(|| linking.dealing.clone());
         let limits = Limits { legs: self.role.config.conflux.max_legs, ..Limits::default() };
         let end = design.exit_end(linking.link.nonce, limits);
         if let Some(set) = self.sets.get_mut(id) {
             set.streams.adopt(design);
-            set.route = Route::Several(Box::new(Several::new(end, design, dealing, seed)));
+            set.route = Route::Several(Box::new(SetLegs::new(end, design, dealing, seed)));
         }
     }
 

@@ -174,7 +174,7 @@ impl Relay {
             !stream.incoming.is_empty()
         });
         let Some(has_more) = opened else { return };
-        set.streams.say(RelayCommand::CONNECTED, id, put_connected(reached));
+        set.streams.queue_control(RelayCommand::CONNECTED, id, put_connected(reached));
         if has_more {
             self.put(StreamOutput::Readable { stream: key });
         }
@@ -198,7 +198,7 @@ impl Relay {
         let Some((set_id, id)) = place else { return };
         let Some(set) = self.sets.get_mut(set_id) else { return };
         set.streams.remove(id);
-        set.streams.say(command, id, data);
+        set.streams.queue_control(command, id, data);
         self.pump(now, set_id);
     }
 }

@@ -10,7 +10,7 @@ use super::circuit::Next;
 use super::conflux::Request;
 use super::{Output, Relay};
 use crate::channels::{Lane, Owner};
-use crate::conflux::{ConfluxFault, Dealing};
+use crate::conflux::{ConfluxFault, LegScheduler};
 use crate::crypto::lossy::Outward;
 use crate::event::CircuitFault;
 use crate::padding::Usage;
@@ -132,7 +132,7 @@ impl Relay {
         match self.role.sets.enter(&link.nonce, place) {
             None => {
                 let (seed, dealing) =
-                    (self.rng.next_u64(), Dealing::read(&link.dealing, MOST_LEGS));
+                    (self.rng.next_u64(), LegScheduler::read(&link.dealing, MOST_LEGS));
                 let legs = dealing.and_then(|dealing| LossyLegs::new(link.nonce, &dealing, seed));
                 let Some(legs) = legs else {
                     self.role.sets.leave(&link.nonce, place);

@@ -109,7 +109,7 @@ impl Relay {
         }
         let Some(link) = self.channels.sibling(before.shard) else { return };
         let body = [&before.circuit.to_be_bytes()[..], auth_key].concat();
-        self.channels.say(Lane { link, id: 0 }, Command::REPLACED, &body);
+        self.channels.send_control_cell(Lane { link, id: 0 }, Command::REPLACED, &body);
     }
 
     /// Handles a report by another parallel core (shard) of this relay that a service has a new
@@ -292,7 +292,7 @@ impl Relay {
             Some((circuit, auth_key)) => self.introduce2(now, circuit, auth_key, data),
             None => IntroStatus::Unknown,
         };
-        self.channels.say(lane, Command::DESTROY, &[status.code()]);
+        self.channels.send_control_cell(lane, Command::DESTROY, &[status.code()]);
     }
 
     /// Handles the request of another parallel core (shard) to join a service's circuit to a
@@ -304,10 +304,10 @@ impl Relay {
             (place.shard == self.role.shard).then_some((place.circuit, *cookie, rest))
         });
         let Some((circuit, cookie, rest)) = place else {
-            return self.channels.say(lane, Command::DESTROY, &refused);
+            return self.channels.send_control_cell(lane, Command::DESTROY, &refused);
         };
         if !self.channels.accept(lane, Owner { circuit, outward: true }) {
-            return self.channels.say(lane, Command::DESTROY, &refused);
+            return self.channels.send_control_cell(lane, Command::DESTROY, &refused);
         }
         if !self.meet(now, circuit, cookie, rest, Next::Across(lane)) {
             self.channels.destroy(lane, DestroyReason::PROTOCOL);

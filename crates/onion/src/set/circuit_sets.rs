@@ -1,7 +1,7 @@
 //! The table of one core's circuit sets.
 
 use super::lossy::LossyStreams;
-use super::{Route, Set, Several};
+use super::{Route, Set, SetLegs};
 use crate::stream::StreamKey;
 use crate::table::{SetId, Slab};
 
@@ -42,12 +42,12 @@ impl CircuitSets {
 
     /// Returns the state of the set `id` for several legs (parallel circuits); `None` if the set
     /// can have only one leg.
-    pub(crate) fn several(&mut self, id: SetId) -> Option<&mut Several> {
+    pub(crate) fn several(&mut self, id: SetId) -> Option<&mut SetLegs> {
         self.get_mut(id).and_then(Set::several)
     }
 
     /// Iterates over all sets that may have several legs (parallel circuits).
-    pub(crate) fn all_several(&self) -> impl Iterator<Item = (SetId, &Several)> {
+    pub(crate) fn all_several(&self) -> impl Iterator<Item = (SetId, &SetLegs)> {
         self.sets.numbered().filter_map(|(id, set)| match &set.route {
             Route::One(_) => None,
             Route::Several(several) => Some((SetId(id), &**several)),
@@ -75,7 +75,7 @@ impl CircuitSets {
         lossy.filter(|lossy| lossy.has(stream, key))
     }
 
-    /// Returns the circuit set with the most buffered bytes ([`Several::held`]); `None` if no set
+    /// Returns the circuit set with the most buffered bytes ([`SetLegs::held`]); `None` if no set
     /// can have several circuits.
     pub(crate) fn fullest(&self) -> Option<SetId> {
         let held = self.all_several().map(|(id, several)| (several.held(), id));

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anabranch_multipath::{Assignment, PathView, Splitter, Time, seed};
 
-use crate::conflux::Dealing;
+use crate::conflux::LegScheduler;
 use crate::wire::conflux::SetNonce;
 
 /// Maximum number of legs of a circuit set.
@@ -44,9 +44,9 @@ pub(crate) struct LossyLegs {
 impl LossyLegs {
     /// Returns a circuit set without legs. `dealing` configures the scheduler that distributes
     /// cells. Returns `None` if this scheduler does not support [`MOST_LEGS`] legs.
-    pub(crate) fn new(nonce: SetNonce, dealing: &Dealing, seed: u64) -> Option<LossyLegs> {
+    pub(crate) fn new(nonce: SetNonce, dealing: &LegScheduler, seed: u64) -> Option<LossyLegs> {
         let dice = move |purpose: &str| seed::stream(seed, 0, purpose);
-        let Dealing { schedule, every, redraw } = dealing;
+        let LegScheduler { schedule, every, redraw } = dealing;
         let splitter = Splitter::drawn(schedule, MOST_LEGS, *every, *redraw, dice).ok()?;
         let has_windows = schedule.family().needs_windows;
         Some(LossyLegs { nonce, legs: [None; MOST_LEGS], splitter, has_windows, run: None })
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     fn legs(dealing: &str) -> Option<LossyLegs> {
-        let dealing = Dealing::read(dealing, MOST_LEGS)?;
+        let dealing = LegScheduler::read(dealing, MOST_LEGS)?;
         LossyLegs::new(SetNonce::from([7; 32]), &dealing, 1)
     }
 

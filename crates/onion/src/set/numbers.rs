@@ -14,13 +14,13 @@ pub struct SetNumbers {
     /// Number of streams in the circuit set.
     pub streams: usize,
     /// Number of stream bytes received, and number sent.
-    pub carried: [u64; 2],
+    pub transferred: [u64; 2],
     /// Bytes of messages that wait for earlier messages on other legs (parallel circuits).
     pub reordered: usize,
     /// Largest value of `reordered` so far.
     pub most_reordered: usize,
-    /// Bytes of sent messages that are stored until they are acknowledged; 0 if the design does not
-    /// retransmit.
+    /// Bytes of sent messages that are stored until they are acknowledged; 0 if the design does
+    /// not retransmit.
     pub kept: usize,
     /// Present limit on the bytes that may wait for earlier messages.
     pub budget: usize,

@@ -12,7 +12,7 @@ use super::passing::Passing;
 use crate::channels::Channels;
 use crate::conflux::legs::Legs;
 use crate::conflux::{
-    ConfluxEnd, ConfluxFault, Dealing, Design, Fate, Mark, Retransmitter, SentMessage,
+    ConfluxEnd, ConfluxFault, Design, Fate, LegScheduler, Mark, Retransmitter, SentMessage,
 };
 use crate::ending::Ending;
 use crate::leg::Leg;
@@ -30,7 +30,7 @@ const FIRST: u64 = 124;
 const UNMEASURED: Duration = Duration::from_millis(200);
 
 /// The legs of a circuit set, and the scheduler that distributes messages among them.
-pub(crate) struct Several {
+pub(crate) struct SetLegs {
     pub(crate) end: ConfluxEnd,
     pub(crate) design: Design,
     /// The trunk (the circuit that continues from the relay at which the legs join) and its
@@ -41,7 +41,7 @@ pub(crate) struct Several {
     /// Cells that arrived recently on any leg (parallel circuit).
     arrivals: Arrivals,
     /// Scheduler that distributes messages; `None` if the other end requests the scheduler.
-    dealing: Option<Dealing>,
+    dealing: Option<LegScheduler>,
     splitter: Option<(DesiredUx, Splitter)>,
     seed: u64,
     views: Vec<PathView>,
@@ -55,7 +55,7 @@ pub(crate) struct Several {
     /// The leg (parallel circuit) on which the most recent numbered message arrived; `None` before
     /// the first.
     lively: Option<PathId>,
-    /// Number of buffered bytes ([`Several::held`]) at the last count.
+    /// Number of buffered bytes ([`SetLegs::held`]) at the last count.
     counted: usize,
     /// Format of messages in the cells of the legs (parallel circuits). All legs have the same
     /// format, so that a message that was sent on one leg can be sent again on any other. `None`
@@ -84,18 +84,18 @@ struct Arrivals {
     cells: u64,
 }
 
-impl Several {
+impl SetLegs {
     /// Returns a state without legs (parallel circuits). `seed` is the scheduler's only source of
     /// randomness. `dealing` is the scheduler that the user or the other end requests; if it is
     /// `None`, the design determines the scheduler.
     pub(crate) fn new(
         end: ConfluxEnd,
         design: Design,
-        dealing: Option<Dealing>,
+        dealing: Option<LegScheduler>,
         seed: u64,
-    ) -> Several {
+    ) -> SetLegs {
         let dealing = dealing.or_else(|| design.dealing());
-        Several {
+        SetLegs {
             end,
             design,
             passing: design.is_merged().then(Passing::default),
@@ -136,7 +136,7 @@ impl Several {
         self.tends_at = None;
     }
 
-    /// Counts the buffered bytes again ([`Several::held`]). Returns the previous number and the
+    /// Counts the buffered bytes again ([`SetLegs::held`]). Returns the previous number and the
     /// new number.
     pub(crate) fn recount(&mut self) -> [usize; 2] {
         let now = self.held();
@@ -342,12 +342,12 @@ impl Several {
         if self.opened || !is_stock || self.end.measured_legs() < 2 {
             return u64::MAX;
         }
-        match self.end.behind(leg) {
+        match self.end.backlog(leg) {
             0 => match FIRST.saturating_sub(self.end.last_sent()) {
                 0 => u64::MAX,
                 left => left,
             },
-            behind if behind <= FIRST => u64::MAX,
+            backlog if backlog <= FIRST => u64::MAX,
             _ => 0,
         }
     }
@@ -439,18 +439,18 @@ impl Several {
 
     /// Returns the scheduler and its settings. This end's configuration has priority over the
     /// other end's request.
-    fn dealing(&self, desired: DesiredUx) -> Dealing {
-        self.dealing.clone().unwrap_or_else(|| Dealing::as_desired(desired))
+    fn dealing(&self, desired: DesiredUx) -> LegScheduler {
+        self.dealing.clone().unwrap_or_else(|| LegScheduler::as_desired(desired))
     }
 
     fn make_splitter(&self, desired: DesiredUx) -> Splitter {
-        let Dealing { schedule, every, redraw } = self.dealing(desired);
+        let LegScheduler { schedule, every, redraw } = self.dealing(desired);
         let (seed, most) = (self.seed, self.end.most_legs());
         let splitter = |schedule: &Spec| {
             let dice = move |purpose: &str| seed::stream(seed, 0, purpose);
             Splitter::drawn(schedule, most, every, redraw, dice)
         };
-        let drawn = splitter(&schedule).or_else(|_| splitter(&Dealing::usual()));
+        let drawn = splitter(&schedule).or_else(|_| splitter(&LegScheduler::usual()));
         drawn.expect("the default scheduler fits any number of circuits")
     }
 
@@ -500,13 +500,13 @@ impl Several {
 
     /// Returns statistics of the circuit set for display, without the values about its streams.
     pub(crate) fn numbers<C: Ending>(&self, circuits: &Slab<C>, channels: &Channels) -> SetNumbers {
-        let Dealing { schedule, every, .. } = self.dealing(self.end.desired());
+        let LegScheduler { schedule, every, .. } = self.dealing(self.end.desired());
         let waiting = self.end.waiting();
         SetNumbers {
             design: self.end.design(),
             schedule: format!("{schedule} --every {every}"),
             streams: 0,
-            carried: [0; 2],
+            transferred: [0; 2],
             reordered: waiting.bytes(),
             kept: self.end.retransmitter().map_or(0, Retransmitter::bytes),
             most_reordered: waiting.most(),

@@ -4,7 +4,7 @@
 use anabranch_multipath::{PathId, Time};
 
 use super::windows::Windows;
-use super::{Arrived, Broken, Flow, Replies};
+use super::{ArrivedCell, Broken, Flow, Replies};
 use crate::conflux::legs::Legs;
 
 /// A separate window for each leg (parallel circuit). Each cell is acknowledged on its leg on
@@ -35,7 +35,7 @@ impl LegWindows {
 
     /// Returns the windows of the leg (parallel circuit) on which a cell arrived. Returns `None`
     /// if this leg is closed and has no windows any more.
-    fn of(&mut self, arrived: &Arrived) -> Result<Option<(PathId, &mut OnLeg)>, Broken> {
+    fn of(&mut self, arrived: &ArrivedCell) -> Result<Option<(PathId, &mut OnLeg)>, Broken> {
         let Some(leg) = arrived.by else { return Ok(None) };
         Ok(Some((leg, self.on(leg).ok_or(Broken::OutOfPlace)?)))
     }
@@ -57,7 +57,7 @@ impl Flow for LegWindows {
     fn received(
         &mut self,
         now: Time,
-        arrived: Arrived,
+        arrived: ArrivedCell,
         replies: &mut Replies<'_>,
     ) -> Result<(), Broken> {
         let Some((leg, on)) = self.of(&arrived)? else { return Ok(()) };
@@ -71,7 +71,7 @@ impl Flow for LegWindows {
     fn received_early(
         &mut self,
         now: Time,
-        arrived: Arrived,
+        arrived: ArrivedCell,
         replies: &mut Replies<'_>,
     ) -> Result<(), Broken> {
         let Some((leg, on)) = self.of(&arrived)? else { return Ok(()) };
@@ -115,10 +115,10 @@ mod tests {
     fn receive(
         windows: &mut LegWindows,
         by: PathId,
-        say: &mut VecDeque<ControlMessage>,
+        control: &mut VecDeque<ControlMessage>,
     ) -> Result<(), Broken> {
-        let arrived = Arrived { bytes: 498, waiting: 0, burst: 0, by: Some(by) };
-        windows.received(Time::ZERO, arrived, &mut Replies { stream: 7, by: None, say })
+        let arrived = ArrivedCell { bytes: 498, waiting: 0, burst: 0, by: Some(by) };
+        windows.received(Time::ZERO, arrived, &mut Replies { stream: 7, by: None, control })
     }
 
     #[test]
@@ -138,18 +138,21 @@ mod tests {
 
     #[test]
     fn what_came_by_a_leg_is_acknowledged_there_and_a_flood_is_told_by_leg() {
-        let (mut windows, mut say) = (LegWindows::default(), VecDeque::new());
+        let (mut windows, mut control) = (LegWindows::default(), VecDeque::new());
         let [one, two] = LEGS;
         for _ in 0..49 {
-            LEGS.iter().for_each(|leg| receive(&mut windows, *leg, &mut say).unwrap());
+            LEGS.iter().for_each(|leg| receive(&mut windows, *leg, &mut control).unwrap());
         }
-        assert!(say.is_empty());
-        receive(&mut windows, two, &mut say).unwrap();
-        let said: Vec<_> = say.drain(..).map(|say| (say.command, say.stream, say.by)).collect();
-        assert_eq!(said, [(RelayCommand::SENDME, 7, Some(two))]);
-        let arrived = |by| Arrived { bytes: 498, waiting: 1 << 20, burst: 0, by: Some(by) };
+        assert!(control.is_empty());
+        receive(&mut windows, two, &mut control).unwrap();
+        let message: Vec<_> = control
+            .drain(..)
+            .map(|control| (control.command, control.stream, control.by))
+            .collect();
+        assert_eq!(message, [(RelayCommand::SENDME, 7, Some(two))]);
+        let arrived = |by| ArrivedCell { bytes: 498, waiting: 1 << 20, burst: 0, by: Some(by) };
         let mut unread = |by| {
-            let mut replies = Replies { stream: 7, by: None, say: &mut say };
+            let mut replies = Replies { stream: 7, by: None, control: &mut control };
             windows.received(Time::ZERO, arrived(by), &mut replies)
         };
         (0..451).for_each(|_| unread(one).unwrap());
@@ -160,20 +163,20 @@ mod tests {
     fn what_comes_early_is_counted_once_and_acknowledged_at_once_unless_much_waits() {
         let mut windows = LegWindows::default();
         let mut early = |waiting, cells| {
-            let mut say = VecDeque::new();
-            let arrived = Arrived { bytes: 498, waiting, burst: 0, by: Some(LEGS[0]) };
+            let mut control = VecDeque::new();
+            let arrived = ArrivedCell { bytes: 498, waiting, burst: 0, by: Some(LEGS[0]) };
             for _ in 0..cells {
-                let mut replies = Replies { stream: 7, by: None, say: &mut say };
+                let mut replies = Replies { stream: 7, by: None, control: &mut control };
                 windows.received_early(Time::ZERO, arrived, &mut replies).unwrap();
             }
-            say.len()
+            control.len()
         };
         assert_eq!([early(0, 50), early(usize::MAX, 100), early(usize::MAX, 350)], [1, 0, 0]);
-        let mut say = VecDeque::new();
-        (0..500).for_each(|_| receive(&mut windows, LEGS[0], &mut say).unwrap());
-        assert!(say.is_empty(), "in their turn they count no more");
-        let mut replies = Replies { stream: 7, by: None, say: &mut say };
+        let mut control = VecDeque::new();
+        (0..500).for_each(|_| receive(&mut windows, LEGS[0], &mut control).unwrap());
+        assert!(control.is_empty(), "in their turn they count no more");
+        let mut replies = Replies { stream: 7, by: None, control: &mut control };
         windows.consumed(Time::ZERO, 498, 0, &mut replies);
-        assert_eq!(say.len(), 9);
+        assert_eq!(control.len(), 9);
     }
 }

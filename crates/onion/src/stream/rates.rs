@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anabranch_multipath::{PathId, Time};
 
-use super::{Arrived, Broken, Flow, Replies, Side};
+use super::{ArrivedCell, Broken, Flow, Replies, Side};
 use crate::bucket::Bucket;
 use crate::congestion::Params;
 use crate::wire::message::{DATA, RelayCommand, put_xon};
@@ -17,11 +17,11 @@ pub(super) struct Rates {
     limit: usize,
     /// Number of bytes waiting for the peer's program above which the peer sends XOFF.
     peers_limit: u64,
-    said_xoff: bool,
+    sent_xoff: bool,
     /// True while the peer must pause because all streams of the circuit set are paused.
     resting: bool,
     /// Total number of bytes received.
-    came: u64,
+    received: u64,
     /// Number of XOFF messages sent to the peer.
     stopped_peer: u64,
     drain: Drain,
@@ -43,7 +43,7 @@ struct Drain {
     /// Average rate at which our program reads, in kilobytes a second; 0 if unknown.
     average: u64,
     /// Reading rate that was last sent to the peer, in kilobytes a second; 0 if unknown.
-    told: u64,
+    advertised: u64,
 }
 
 impl Rates {
@@ -56,9 +56,9 @@ impl Rates {
             params: Arc::clone(params),
             limit: ours as usize * DATA,
             peers_limit: peers * DATA as u64,
-            said_xoff: false,
+            sent_xoff: false,
             resting: false,
-            came: 0,
+            received: 0,
             stopped_peer: 0,
             drain: Drain::default(),
             stopped: false,
@@ -78,7 +78,7 @@ impl Rates {
     /// Notes that `waiting` received bytes wait for our program. Returns true if an XOFF message
     /// must be sent.
     fn filled(&mut self, now: Time, waiting: usize) -> bool {
-        if self.said_xoff {
+        if self.sent_xoff {
             // The pause would distort the measured reading rate.
             return false;
         }
@@ -91,7 +91,7 @@ impl Rates {
     }
 
     fn stop(&mut self) {
-        self.said_xoff = true;
+        self.sent_xoff = true;
         self.stopped_peer += 1;
         self.drain = Drain::default();
     }
@@ -104,14 +104,14 @@ impl Rates {
             self.drain.since = None;
             self.raise();
         }
-        let due = if self.said_xoff { waiting == 0 && !self.resting } else { self.rate_changed() };
+        let due = if self.sent_xoff { waiting == 0 && !self.resting } else { self.rate_changed() };
         due.then(|| self.release())
     }
 
     /// Ends the pause of the peer. Returns the rate for the XON message.
     fn release(&mut self) -> u32 {
-        self.said_xoff = false;
-        self.drain.told = self.drain.average;
+        self.sent_xoff = false;
+        self.drain.advertised = self.drain.average;
         u32::try_from(self.drain.average).unwrap_or(u32::MAX)
     }
 
@@ -137,15 +137,17 @@ impl Rates {
     /// than the rate that was sent to the peer.
     fn raise(&mut self) {
         let drain = &mut self.drain;
-        if drain.told > 0 && drain.bytes >= self.params.xon_rate * DATA as u64 {
-            drain.average = drain.average.max(drain.told) * 2;
+        if drain.advertised > 0 && drain.bytes >= self.params.xon_rate * DATA as u64 {
+            drain.average = drain.average.max(drain.advertised) * 2;
             drain.bytes = 0;
         }
     }
 
     fn rate_changed(&self) -> bool {
-        let (now, told, pct) = (self.drain.average, self.drain.told, self.params.xon_change_pct);
-        told > 0 && (now * 100 > told * (100 + pct) || now * 100 < told * (100 - pct))
+        let (now, advertised, pct) =
+            (self.drain.average, self.drain.advertised, self.params.xon_change_pct);
+        advertised > 0
+            && (now * 100 > advertised * (100 + pct) || now * 100 < advertised * (100 - pct))
     }
 }
 
@@ -172,15 +174,15 @@ impl Flow for Rates {
     fn received(
         &mut self,
         now: Time,
-        Arrived { bytes, waiting, burst, .. }: Arrived,
+        ArrivedCell { bytes, waiting, burst, .. }: ArrivedCell,
         replies: &mut Replies<'_>,
     ) -> Result<(), Broken> {
-        self.came += bytes as u64;
+        self.received += bytes as u64;
         if self.is_flooded(waiting, burst) {
             return Err(Broken::Flood);
         }
         if self.filled(now, waiting) {
-            replies.say(RelayCommand::XOFF, vec![0]);
+            replies.push(RelayCommand::XOFF, vec![0]);
         }
         Ok(())
     }
@@ -189,21 +191,21 @@ impl Flow for Rates {
     /// one XOFF for each `limit` bytes that it has sent. A stream that has carried less data is
     /// therefore not paused.
     fn rest(&mut self, _now: Time, rest: bool, waiting: usize, replies: &mut Replies<'_>) {
-        let may_stop = self.came >= self.limit as u64 * (self.stopped_peer + 1);
-        if rest && !self.said_xoff && may_stop {
+        let may_stop = self.received >= self.limit as u64 * (self.stopped_peer + 1);
+        if rest && !self.sent_xoff && may_stop {
             self.stop();
-            replies.say(RelayCommand::XOFF, vec![0]);
+            replies.push(RelayCommand::XOFF, vec![0]);
         }
-        if !rest && self.resting && self.said_xoff && waiting == 0 {
+        if !rest && self.resting && self.sent_xoff && waiting == 0 {
             let rate = self.release();
-            replies.say(RelayCommand::XON, put_xon(rate).to_vec());
+            replies.push(RelayCommand::XON, put_xon(rate).to_vec());
         }
         self.resting = rest;
     }
 
     fn consumed(&mut self, now: Time, bytes: usize, waiting: usize, replies: &mut Replies<'_>) {
         if let Some(rate) = self.drained(now, bytes, waiting) {
-            replies.say(RelayCommand::XON, put_xon(rate).to_vec());
+            replies.push(RelayCommand::XON, put_xon(rate).to_vec());
         }
     }
 
@@ -249,8 +251,8 @@ mod tests {
         assert!(!ours.filled(Time::ZERO, 502 * DATA));
         assert_eq!(ours.drained(Time::from_secs(100), 2 * DATA, 500 * DATA), None);
         assert_eq!(ours.drained(Time::from_secs(101), 400 * DATA, 100 * DATA), None);
-        let told = ours.drained(Time::from_secs(102), 100 * DATA, 0).unwrap();
-        assert!((100..=200).contains(&told), "{told} kB/s: 250 kB in two seconds");
+        let advertised = ours.drained(Time::from_secs(102), 100 * DATA, 0).unwrap();
+        assert!((100..=200).contains(&advertised), "{advertised} kB/s: 250 kB in two seconds");
     }
 
     #[test]
@@ -259,13 +261,13 @@ mod tests {
         assert!(ours.filled(Time::ZERO, 501 * DATA));
         ours.drained(Time::from_secs(1), DATA, 500 * DATA);
         let first = ours.drained(Time::from_secs(21), 500 * DATA, 0).unwrap();
-        let mut told = first;
+        let mut advertised = first;
         for second in 22..200u64 {
             let now = Time::from_secs(second);
             ours.filled(now, 30 * DATA);
-            told = ours.drained(now, 30 * DATA, 0).unwrap_or(told);
+            advertised = ours.drained(now, 30 * DATA, 0).unwrap_or(advertised);
         }
-        assert!(told >= 4 * first, "{first} and then {told} kB/s");
+        assert!(advertised >= 4 * first, "{first} and then {advertised} kB/s");
     }
 
     #[test]
@@ -306,15 +308,15 @@ mod tests {
     #[test]
     fn a_stream_that_has_brought_enough_rests_and_goes_on_when_it_may() {
         let mut ours = rates(Side::Client);
-        let mut say = VecDeque::new();
+        let mut control = VecDeque::new();
         let mut rest = |ours: &mut Rates, rest| {
-            let mut replies = Replies { stream: 7, by: None, say: &mut say };
+            let mut replies = Replies { stream: 7, by: None, control: &mut control };
             ours.rest(Time::ZERO, rest, 0, &mut replies);
-            say.drain(..).map(|said| said.command).collect::<Vec<_>>()
+            control.drain(..).map(|message| message.command).collect::<Vec<_>>()
         };
         assert_eq!(rest(&mut ours, true), [], "a stock peer would take it for a flood");
         rest(&mut ours, false);
-        ours.came = 500 * DATA as u64;
+        ours.received = 500 * DATA as u64;
         assert_eq!(rest(&mut ours, true), [RelayCommand::XOFF]);
         assert_eq!(rest(&mut ours, true), []);
         assert_eq!(ours.drained(Time::ZERO, DATA, 0), None, "its program does not end the rest");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anabranch_multipath::{PathId, Time};
 
-use super::{Arrived, Broken, Flow, Replies};
+use super::{ArrivedCell, Broken, Flow, Replies};
 use crate::congestion::{Control, Fixed, Outlet};
 use crate::wire::message::{DATA, RelayCommand};
 
@@ -31,7 +31,7 @@ impl Windows {
         let (step, whole) = (self.send.sendme_inc(), self.send.window());
         while self.left + step <= whole && waiting <= READ_SLOWLY {
             self.left += step;
-            replies.say(RelayCommand::SENDME, Vec::new());
+            replies.push(RelayCommand::SENDME, Vec::new());
         }
     }
 }
@@ -52,7 +52,7 @@ impl Flow for Windows {
     fn received(
         &mut self,
         _now: Time,
-        Arrived { waiting, .. }: Arrived,
+        ArrivedCell { waiting, .. }: ArrivedCell,
         replies: &mut Replies<'_>,
     ) -> Result<(), Broken> {
         self.left = self.left.checked_sub(1).ok_or(Broken::Flood)?;

@@ -148,8 +148,8 @@ pub enum Width {
     Four,
 }
 
-/// Parses the beginning of a cell. Returns the circuit ID, the command, and the length of the whole
-/// cell; `None` if there are too few bytes.
+/// Parses the beginning of a cell. Returns the circuit ID, the command, and the length of the
+/// whole cell; `None` if there are too few bytes.
 #[must_use]
 pub fn head(bytes: &[u8], width: Width) -> Option<(u32, Command, usize)> {
     let id = if width == Width::Two { 2 } else { 4 };
@@ -271,7 +271,8 @@ impl<'a> Cells<'a> {
         Some((u32::from_be_bytes([a, b, c, d]), body))
     }
 
-    /// Returns the lengths of the next cell's header and body; `None` if too few bytes are present.
+    /// Returns the lengths of the next cell's header and body; `None` if too few bytes are
+    /// present.
     fn measure(&self) -> Result<Option<(usize, usize)>, TooLong> {
         if self.numbered {
             return Ok(Some((HEADER + NUMBER, BODY)));

@@ -247,11 +247,11 @@ fn signature(
 }
 
 fn sign(key: &KeyPair, digest: &[u8]) -> Result<Vec<u8>, SignatureError> {
-    key.sign(digest).map_err(told)
+    key.sign(digest).map_err(to_error)
 }
 
 fn key(rng: &mut impl CryptoRng, bits: usize) -> Result<KeyPair, SignatureError> {
-    rsa::RsaPrivateKey::new(&mut RngCompat::new(rng), bits).map(KeyPair::from).map_err(told)
+    rsa::RsaPrivateKey::new(&mut RngCompat::new(rng), bits).map(KeyPair::from).map_err(to_error)
 }
 
 fn from_pem(text: &str) -> Result<KeyPair, BadKeys> {
@@ -260,9 +260,9 @@ fn from_pem(text: &str) -> Result<KeyPair, BadKeys> {
 }
 
 fn to_pem(key: &KeyPair) -> Result<String, SignatureError> {
-    key.as_key().to_pkcs1_pem(LineEnding::LF).map(|text| text.to_string()).map_err(told)
+    key.as_key().to_pkcs1_pem(LineEnding::LF).map(|text| text.to_string()).map_err(to_error)
 }
 
-fn told(error: impl fmt::Display) -> SignatureError {
+fn to_error(error: impl fmt::Display) -> SignatureError {
     SignatureError::Library(error.to_string())
 }

@@ -94,7 +94,8 @@ pub struct Credentials {
     pub identity: Identity,
     /// SHA-256 of the relay's RSA identity key.
     pub rsa_sha256: [u8; 32],
-    /// The relay's RSA identity key, as in [`Certified::rsa`](super::link::Certified::rsa).
+    /// The relay's RSA identity key, as in
+    /// [`VerifiedCerts::rsa`](super::link::VerifiedCerts::rsa).
     pub rsa: RsaKey,
     /// Certificates of the types 2, 4, 5 and 7 with their types, for links on which we are the
     /// responder.
@@ -283,8 +284,8 @@ impl RelayKeys {
         x509::certificate(rng, &draft, self.identity.as_key())
     }
 
-    /// Returns the key files to store, in C tor's formats. Both [`RelayKeys::from_files`] and C tor
-    /// can read them.
+    /// Returns the key files to store, in C tor's formats. Both [`RelayKeys::from_files`] and C
+    /// tor can read them.
     ///
     /// # Errors
     /// Returns [`KeyError::Making`] if a key cannot be encoded.
@@ -302,8 +303,8 @@ impl RelayKeys {
         ])
     }
 
-    /// Loads the keys from their files. `read` returns a file's content, or `None` if the file does
-    /// not exist.
+    /// Loads the keys from their files. `read` returns a file's content, or `None` if the file
+    /// does not exist.
     ///
     /// # Errors
     /// Returns an error with the name of the file that is missing or invalid. Keys that do not

@@ -49,7 +49,7 @@ pub struct Extensions {
     /// out of order (`docs/spec/unordered-links.md`).
     pub early: bool,
     /// The responder may announce its port for QUIC links (`docs/spec/quic-links.md`).
-    pub beside: bool,
+    pub parallel_quic: bool,
     /// On a QUIC link: datagrams carry the cells of lossy circuits, which may be lost
     /// (`docs/spec/lossy-circuits.md`).
     pub lossy: bool,
@@ -58,7 +58,7 @@ pub struct Extensions {
 impl Extensions {
     /// Bit for the extension `early` in the first capability byte of a CAPABILITIES cell.
     const EARLY: u8 = 1;
-    /// Bit for the extension `beside` in the first capability byte of a CAPABILITIES cell.
+    /// Bit for the extension `parallel_quic` in the first capability byte of a CAPABILITIES cell.
     const BESIDE: u8 = 2;
     /// Bit for the extension `lossy` (cells in datagrams) in the first capability byte of a
     /// CAPABILITIES cell.
@@ -66,7 +66,7 @@ impl Extensions {
 
     /// Returns whether any extension is set.
     pub fn any(self) -> bool {
-        self.early || self.beside || self.lossy
+        self.early || self.parallel_quic || self.lossy
     }
 
     /// Returns the extensions that are set in both `self` and `other`.
@@ -74,7 +74,7 @@ impl Extensions {
     pub fn and(self, other: Extensions) -> Extensions {
         Extensions {
             early: self.early && other.early,
-            beside: self.beside && other.beside,
+            parallel_quic: self.parallel_quic && other.parallel_quic,
             lossy: self.lossy && other.lossy,
         }
     }
@@ -84,9 +84,9 @@ impl Extensions {
 /// bytes.
 pub fn put_capabilities(wanted: Extensions) -> [u8; 2] {
     let early = if wanted.early { Extensions::EARLY } else { 0 };
-    let beside = if wanted.beside { Extensions::BESIDE } else { 0 };
+    let parallel_quic = if wanted.parallel_quic { Extensions::BESIDE } else { 0 };
     let lossy = if wanted.lossy { Extensions::LOSSY } else { 0 };
-    [1, early | beside | lossy]
+    [1, early | parallel_quic | lossy]
 }
 
 /// Parses a CAPABILITIES cell. Ignores unknown bits and bytes. Returns `None` if the cell has no
@@ -97,7 +97,7 @@ pub fn read_capabilities(body: &[u8]) -> Option<Extensions> {
     let has = |bit| bits & bit != 0;
     Some(Extensions {
         early: has(Extensions::EARLY),
-        beside: has(Extensions::BESIDE),
+        parallel_quic: has(Extensions::BESIDE),
         lossy: has(Extensions::LOSSY),
     })
 }
@@ -105,8 +105,8 @@ pub fn read_capabilities(body: &[u8]) -> Option<Extensions> {
 /// A token with which a QUIC link identifies the TLS link parallel to it.
 pub type TlsLinkToken = [u8; 16];
 
-/// Returns the body of a QUIC cell: the UDP port for QUIC links, and the token of the TLS link that
-/// carries the cell. A token of zeros means that circuits cannot move to this TLS link.
+/// Returns the body of a QUIC cell: the UDP port for QUIC links, and the token of the TLS link
+/// that carries the cell. A token of zeros means that circuits cannot move to this TLS link.
 pub fn put_quic(port: u16, token: &TlsLinkToken) -> [u8; 18] {
     let mut body = [0; 18];
     body[..2].copy_from_slice(&port.to_be_bytes());
@@ -125,7 +125,7 @@ pub fn read_quic(body: &[u8]) -> Option<(u16, TlsLinkToken)> {
 /// Returns the body of a BESIDE cell: the number of the QUIC link, and the token of the TLS link
 /// parallel to it. The QUIC links that are parallel to this TLS link are numbered in sequence. A
 /// token of zeros means that there is no TLS link. The answer repeats the number, or contains 0.
-pub fn put_beside(number: u32, token: &TlsLinkToken) -> [u8; 20] {
+pub fn put_pairing(number: u32, token: &TlsLinkToken) -> [u8; 20] {
     let mut body = [0; 20];
     body[..4].copy_from_slice(&number.to_be_bytes());
     body[4..].copy_from_slice(token);
@@ -133,7 +133,7 @@ pub fn put_beside(number: u32, token: &TlsLinkToken) -> [u8; 20] {
 }
 
 /// Parses the number and the token of a BESIDE cell; `None` if the cell is truncated.
-pub fn read_beside(body: &[u8]) -> Option<(u32, TlsLinkToken)> {
+pub fn read_pairing(body: &[u8]) -> Option<(u32, TlsLinkToken)> {
     let (number, rest) = body.split_first_chunk()?;
     Some((u32::from_be_bytes(*number), *rest.first_chunk()?))
 }
@@ -198,7 +198,7 @@ pub type RsaKey = [u8; 140];
 
 /// The contents of a CERTS cell, after verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Certified {
+pub struct VerifiedCerts {
     /// The identity that the certificates prove.
     pub identity: Identity,
     /// SHA-256 of the RSA identity key.
@@ -251,7 +251,7 @@ pub fn put_certs(certs: &[(u8, Vec<u8>)]) -> Vec<u8> {
 ///
 /// # Errors
 /// Returns [`BadCerts`] if any part is invalid. Nothing in the cell can be trusted then.
-pub fn read_certs(body: &[u8], unix_now: u64) -> Result<Certified, BadCerts> {
+pub fn read_certs(body: &[u8], unix_now: u64) -> Result<VerifiedCerts, BadCerts> {
     let certs = distinct(body)?;
     let signing = edwards(&certs, CertType::IDENTITY_V_SIGNING, None, unix_now)?;
     let (identity, signing) = signing.ok_or(BadCerts::Missing(4))?;
@@ -260,7 +260,7 @@ pub fn read_certs(body: &[u8], unix_now: u64) -> Result<Certified, BadCerts> {
     let auth = by_signing(CertType::SIGNING_V_LINK_AUTH)?;
     let key = rsa_identity(&certs, &identity, unix_now)?;
     let der = key.to_der();
-    Ok(Certified {
+    Ok(VerifiedCerts {
         identity: Identity { rsa: Sha1::digest(&der).into(), ed25519: identity },
         rsa_sha256: Sha256::digest(&der).into(),
         rsa: der.try_into().map_err(|_| BadCerts::Bad(2))?,
@@ -487,8 +487,8 @@ mod tests {
     #[test]
     fn capabilities_are_read_as_far_as_they_are_known() {
         for bits in 0..8 {
-            let [early, beside, lossy] = [0, 1, 2].map(|bit| bits >> bit & 1 == 1);
-            let wanted = Extensions { early, beside, lossy };
+            let [early, parallel_quic, lossy] = [0, 1, 2].map(|bit| bits >> bit & 1 == 1);
+            let wanted = Extensions { early, parallel_quic, lossy };
             let body = put_capabilities(wanted);
             assert_eq!(body, [1, bits]);
             assert_eq!(read_capabilities(&body), Some(wanted));

@@ -72,7 +72,7 @@ pub struct RelayStatus {
     /// The relay's bandwidth weight: the number after `Bandwidth=` in the consensus.
     pub bandwidth: u32,
     /// The optional subprotocols that the relay supports.
-    pub speaks: Speaks,
+    pub subprotocols: Subprotocols,
 }
 
 /// The flags from a relay's consensus entry, as far as this software uses them.
@@ -102,7 +102,7 @@ pub struct Flags {
 
 /// The subprotocols of a relay that decide which features may be used with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Speaks {
+pub struct Subprotocols {
     /// The relay supports ntor-v3 handshakes (`Relay=4`).
     pub ntor_v3: bool,
     /// The relay supports the congestion control of proposal 324 (`FlowCtrl=2`).
@@ -326,8 +326,8 @@ impl Unproven {
     /// `authorities` must have signed it with keys that `certs` certify.
     ///
     /// # Errors
-    /// Returns a [`DocumentError`] if the consensus is not valid yet, expired too long ago, wrongly
-    /// signed, or signed by too few authorities.
+    /// Returns a [`DocumentError`] if the consensus is not valid yet, expired too long ago,
+    /// wrongly signed, or signed by too few authorities.
     pub fn prove(
         self,
         authorities: &[[u8; 20]],
@@ -520,7 +520,9 @@ pub fn check_bridge(text: &str, unix_now: u64) -> Result<Bridge, DocumentError> 
         addresses: descriptor.or_ports().collect(),
         flags: Flags::default(),
         bandwidth: 0,
-        speaks: speaks(|kind, version| descriptor.protocols().supports_subver(kind, version)),
+        subprotocols: subprotocols_of(|kind, version| {
+            descriptor.protocols().supports_subver(kind, version)
+        }),
     };
     let microdesc = Microdesc {
         digest: [0; 32],
@@ -582,20 +584,22 @@ fn status(relay: &MdRouterStatus) -> RelayStatus {
             v2dir: has(RelayFlag::V2Dir),
         },
         bandwidth,
-        speaks: speaks(|kind, version| relay.protovers().supports_subver(kind, version)),
+        subprotocols: subprotocols_of(|kind, version| {
+            relay.protovers().supports_subver(kind, version)
+        }),
     }
 }
 
-fn speaks(speaks: impl Fn(&str, u8) -> bool) -> Speaks {
-    Speaks {
-        ntor_v3: speaks("Relay", 4),
-        congestion_control: speaks("FlowCtrl", 2),
-        cgo: speaks("Relay", 5) && speaks("Relay", 6),
-        ancestors: speaks("Anabranch", 1),
-        resilient: speaks("Anabranch", 2),
-        merged: speaks("Anabranch", 3),
-        lossy: speaks("Anabranch", 4),
-        conflux: speaks("Conflux", 1),
+fn subprotocols_of(supports: impl Fn(&str, u8) -> bool) -> Subprotocols {
+    Subprotocols {
+        ntor_v3: supports("Relay", 4),
+        congestion_control: supports("FlowCtrl", 2),
+        cgo: supports("Relay", 5) && supports("Relay", 6),
+        ancestors: supports("Anabranch", 1),
+        resilient: supports("Anabranch", 2),
+        merged: supports("Anabranch", 3),
+        lossy: supports("Anabranch", 4),
+        conflux: supports("Conflux", 1),
     }
 }
 
@@ -618,7 +622,7 @@ mod tests {
 
     use anabranch_multipath::seed::stream;
     use anabranch_testkit::authority::{
-        Authority, Listed, exit_microdescriptor, unsigned_consensus,
+        Authority, TestRelay, exit_microdescriptor, unsigned_consensus,
     };
 
     use super::*;
@@ -647,7 +651,7 @@ mod tests {
         let relay = relay_keys(1, "listed");
         let (tap, ntor, ed) = (relay.tap_public(), relay.ntor().1, relay.ed_identity());
         let microdesc = exit_microdescriptor(&tap, &ntor, &ed);
-        let listed = Listed::exit("one", relay.rsa_identity(), microdesc.clone());
+        let listed = TestRelay::exit("one", relay.rsa_identity(), microdesc.clone());
         let unsigned = unsigned_consensus(authorities, &[listed], TIMES, "circwindow=900");
         World { authorities, certs, unsigned, relay, microdesc }
     }
@@ -692,7 +696,9 @@ mod tests {
             assert!(flags.exit && flags.fast && flags.guard && flags.stable && flags.v2dir);
             assert!(!flags.authority && !flags.bad_exit);
             assert!(
-                relay.speaks.ntor_v3 && relay.speaks.congestion_control && !relay.speaks.conflux
+                relay.subprotocols.ntor_v3
+                    && relay.subprotocols.congestion_control
+                    && !relay.subprotocols.conflux
             );
         }
     }

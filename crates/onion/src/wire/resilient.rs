@@ -99,7 +99,7 @@ impl LegSwitch {
     /// Returns the data of SWITCH.
     #[must_use]
     pub fn write(self) -> [u8; 5] {
-        said(if self.singly { SINGLY } else { RUN }, self.number)
+        with_number(if self.singly { SINGLY } else { RUN }, self.number)
     }
 }
 
@@ -126,7 +126,7 @@ impl Received {
     /// Returns the data of RECEIVED.
     #[must_use]
     pub fn write(self) -> [u8; 5] {
-        said(if self.asked { ASKED } else { UNASKED }, self.count)
+        with_number(if self.asked { ASKED } else { UNASKED }, self.count)
     }
 }
 
@@ -145,7 +145,7 @@ pub const fn put_gone(serial: u32) -> [u8; 4] {
 }
 
 /// Returns the byte `first`, followed by `number` in 4 bytes.
-fn said(first: u8, number: u32) -> [u8; 5] {
+fn with_number(first: u8, number: u32) -> [u8; 5] {
     let [a, b, c, d] = number.to_be_bytes();
     [first, a, b, c, d]
 }

@@ -27,7 +27,7 @@ impl Legs {
         Legs { neighbour, layers, extended: Vec::new(), beyond: None }
     }
 
-    pub(crate) fn say(
+    pub(crate) fn send_message(
         &mut self,
         world: &mut World,
         leg: usize,
@@ -55,26 +55,26 @@ impl Legs {
     pub(crate) fn link(&mut self, world: &mut World, leg: usize, nonce: u8, received: u64) {
         let nonce = SetNonce::from([nonce; 32]);
         let link = ConfluxLink { nonce, sent: 0, received, ux: DesiredUx::HighThroughput };
-        self.say(world, leg, RelayCommand::CONFLUX_LINK, &link.write());
+        self.send_message(world, leg, RelayCommand::CONFLUX_LINK, &link.write());
     }
 
     fn link_older(&mut self, world: &mut World, leg: usize, design: Ancestor, dealing: &str) {
         let (nonce, dealing) = (SetNonce::from([7; 32]), dealing.to_owned());
         let link = AncestorLink { design, nonce, dealing }.write().unwrap();
-        self.say(world, leg, RelayCommand::ANCESTOR_LINK, &link);
+        self.send_message(world, leg, RelayCommand::ANCESTOR_LINK, &link);
     }
 
     pub(crate) fn link_ours(&mut self, world: &mut World, leg: usize, serial: u32, resumes: bool) {
         let (nonce, dealing) = (SetNonce::from([7; 32]), String::new());
         let link = ResilientLink { merged: false, resumes, nonce, serial, dealing };
-        self.say(world, leg, RelayCommand::ANCESTOR_LINK, &link.write().unwrap());
+        self.send_message(world, leg, RelayCommand::ANCESTOR_LINK, &link.write().unwrap());
     }
 
     /// Links a leg to the set `nonce`, whose legs join at the relay.
     pub(crate) fn merge(&mut self, world: &mut World, leg: usize, nonce: u8, serial: u32) {
         let (nonce, dealing) = (SetNonce::from([nonce; 32]), String::new());
         let link = ResilientLink { merged: true, resumes: false, nonce, serial, dealing };
-        self.say(world, leg, RelayCommand::ANCESTOR_LINK, &link.write().unwrap());
+        self.send_message(world, leg, RelayCommand::ANCESTOR_LINK, &link.write().unwrap());
     }
 
     /// Sends a message in a RELAY_EARLY cell.
@@ -130,21 +130,21 @@ impl Legs {
         let (relay, link) = (&mut world.relays[0].core, self.neighbour.link);
         relay.transmit(world.now, link, &mut self.neighbour.inbox, usize::MAX);
         let violations = std::mem::take(&mut world.relays[0].violations);
-        let (said, gone, more) = self.outcome(world);
+        let (message, gone, more) = self.outcome(world);
         world.relays[0].violations = [violations, more].concat();
-        (said, gone)
+        (message, gone)
     }
 
-    /// Returns the received commands with their legs, the legs that were closed, and the violations
-    /// that the relay reported.
+    /// Returns the received commands with their legs, the legs that were closed, and the
+    /// violations that the relay reported.
     pub(crate) fn outcome(
         &mut self,
         world: &mut World,
     ) -> (Vec<(usize, RelayCommand)>, Vec<usize>, Vec<Violation>) {
-        let (came, closed) = collect(world, &mut self.neighbour);
+        let (received, closed) = collect(world, &mut self.neighbour);
         assert!(!closed, "the link stays");
-        let (mut said, mut gone) = (Vec::new(), Vec::new());
-        for (id, command, body) in came {
+        let (mut reply, mut gone) = (Vec::new(), Vec::new());
+        for (id, command, body) in received {
             let leg = (id - ID) as usize;
             if command == Command::DESTROY {
                 gone.push(leg);
@@ -158,16 +158,16 @@ impl Legs {
                 if message.command == RelayCommand::EXTENDED2 {
                     self.extended = message.data.to_vec();
                 }
-                said.push((leg, message.command));
+                reply.push((leg, message.command));
             }
         }
         gone.sort_unstable();
-        (said, gone, std::mem::take(&mut world.relays[0].violations))
+        (reply, gone, std::mem::take(&mut world.relays[0].violations))
     }
 }
 
-/// Checks that the legs `closes` are closed with the faults `expected` after the protocol violation
-/// `act`, and that an honest client's download completes.
+/// Checks that the legs `closes` are closed with the faults `expected` after the protocol
+/// violation `act`, and that an honest client's download completes.
 pub(crate) fn breaks_legs(
     closes: &[usize],
     expected: &[ConfluxFault],
@@ -202,9 +202,9 @@ fn legs_are_linked_and_a_ninth_is_refused_alone() {
     let (mut world, _) = honest_world();
     let mut legs = Legs::new(&mut world, 10);
     (0..9).for_each(|leg| legs.link(&mut world, leg, 7, 0));
-    let (said, gone, violations) = legs.outcome(&mut world);
+    let (message, gone, violations) = legs.outcome(&mut world);
     let linked: Vec<_> = (0..8).map(|leg| (leg, RelayCommand::CONFLUX_LINKED)).collect();
-    assert_eq!((said, gone), (linked, vec![8]));
+    assert_eq!((message, gone), (linked, vec![8]));
     assert_eq!(violations, [CircuitFault::Conflux(ConfluxFault::TooManyLegs).into()]);
     let stats = world.relays[0].core.stats();
     assert_eq!((stats.sets, stats.legs), (1, 8));
@@ -214,14 +214,16 @@ fn legs_are_linked_and_a_ninth_is_refused_alone() {
 fn what_may_not_be_said_of_sets_closes_the_leg_that_says_it() {
     use ConfluxFault as Fault;
     breaks_legs(&[0], &[Fault::Unreadable], |world, legs| {
-        legs.say(world, 0, RelayCommand::CONFLUX_LINK, &[1; 49]);
+        legs.send_message(world, 0, RelayCommand::CONFLUX_LINK, &[1; 49]);
     });
     breaks_legs(&[0], &[Fault::Role], |world, legs| {
-        legs.say(world, 0, RelayCommand::CONFLUX_LINKED, &[1; 50]);
+        legs.send_message(world, 0, RelayCommand::CONFLUX_LINKED, &[1; 50]);
     });
-    breaks_legs(&[0], &[Fault::NotLinked], |world, legs| legs.say(world, 0, LINKED_ACK, &[]));
     breaks_legs(&[0], &[Fault::NotLinked], |world, legs| {
-        legs.say(world, 0, SWITCH, &put_switch(3));
+        legs.send_message(world, 0, LINKED_ACK, &[])
+    });
+    breaks_legs(&[0], &[Fault::NotLinked], |world, legs| {
+        legs.send_message(world, 0, SWITCH, &put_switch(3));
     });
     breaks_legs(&[0], &[Fault::Twice], |world, legs| {
         legs.link(world, 0, 7, 0);
@@ -230,21 +232,21 @@ fn what_may_not_be_said_of_sets_closes_the_leg_that_says_it() {
     for (first, fault) in [(0, Fault::SwitchZero), (1 << 25, Fault::TooFar)] {
         breaks_legs(&[1], &[fault], |world, legs| {
             (0..2).for_each(|leg| legs.link(world, leg, 7, 0));
-            legs.say(world, 1, SWITCH, &put_switch(first));
+            legs.send_message(world, 1, SWITCH, &put_switch(first));
         });
     }
     // By its first SWITCH it leads, so the set goes with it.
     breaks_legs(&[0, 1], &[Fault::SwitchTwice], |world, legs| {
         (0..2).for_each(|leg| legs.link(world, leg, 7, 0));
-        (0..2).for_each(|_| legs.say(world, 1, SWITCH, &put_switch(9)));
+        (0..2).for_each(|_| legs.send_message(world, 1, SWITCH, &put_switch(9)));
     });
     breaks_legs(&[1], &[Fault::Twice], |world, legs| {
         (0..2).for_each(|leg| legs.link(world, leg, 7, 0));
-        (0..2).for_each(|_| legs.say(world, 1, LINKED_ACK, &[]));
+        (0..2).for_each(|_| legs.send_message(world, 1, LINKED_ACK, &[]));
     });
     breaks_legs(&[1], &[Fault::Role], |world, legs| {
         (0..2).for_each(|leg| legs.link(world, leg, 7, 0));
-        legs.say(world, 1, RelayCommand::EXTEND2, &[0; 60]);
+        legs.send_message(world, 1, RelayCommand::EXTEND2, &[0; 60]);
     });
 }
 
@@ -280,8 +282,8 @@ fn a_directory_request_on_a_leg_is_refused_and_the_leg_stays() {
     legs.link(&mut world, 0, 7, 0);
     legs.outcome(&mut world);
     legs.say_on(&mut world, 0, RelayCommand::BEGIN_DIR, 3, &[]);
-    let (said, gone, violations) = legs.outcome(&mut world);
-    assert_eq!((said, gone, violations), (vec![(0, RelayCommand::END)], vec![], vec![]));
+    let (message, gone, violations) = legs.outcome(&mut world);
+    assert_eq!((message, gone, violations), (vec![(0, RelayCommand::END)], vec![], vec![]));
 }
 
 #[test]
@@ -299,7 +301,7 @@ fn messages_far_ahead_fill_a_bounded_queue_and_then_their_leg_closes() {
     let mut legs = Legs::new(&mut world, 3);
     (0..3).for_each(|leg| legs.link(&mut world, leg, 7, 0));
     legs.outcome(&mut world);
-    legs.say(&mut world, 1, SWITCH, &put_switch(9));
+    legs.send_message(&mut world, 1, SWITCH, &put_switch(9));
     let mut most = 0;
     let closed = (0..100_000).find(|_| {
         legs.say_on(&mut world, 1, RelayCommand::DATA, 5, &[0; 498]);
@@ -335,9 +337,9 @@ fn breaks_older_legs(
 ) {
     breaks_legs_asking(&[HopRequest::Plain; 3], closes, expected, |world, legs| {
         (0..2).for_each(|leg| legs.link_older(world, leg, Ancestor::Conflux2013, ""));
-        let (said, gone, _) = legs.outcome(world);
+        let (message, gone, _) = legs.outcome(world);
         let linked = |leg| (leg, RelayCommand::ANCESTOR_LINKED);
-        assert_eq!((said, gone), (vec![linked(0), linked(1)], vec![]));
+        assert_eq!((message, gone), (vec![linked(0), linked(1)], vec![]));
         act(world, legs);
     });
 }
@@ -353,7 +355,7 @@ fn what_may_not_be_said_of_an_older_set_closes_the_leg_that_says_it() {
     const ACK: RelayCommand = RelayCommand::ANCESTOR_LINKED_ACK;
     let plain = [HopRequest::Plain; 2];
     breaks_legs_asking(&plain, &[0], &[Fault::Unreadable], |world, legs| {
-        legs.say(world, 0, RelayCommand::ANCESTOR_LINK, &[1; 34]);
+        legs.send_message(world, 0, RelayCommand::ANCESTOR_LINK, &[1; 34]);
     });
     for dealing in ["fastest 1p", "pull", "weights:1,1 1p"] {
         breaks_legs_asking(&plain, &[0], &[Fault::Unreadable], |world, legs| {
@@ -361,10 +363,10 @@ fn what_may_not_be_said_of_an_older_set_closes_the_leg_that_says_it() {
         });
     }
     breaks_legs_asking(&plain, &[0], &[Fault::Role], |world, legs| {
-        legs.say(world, 0, RelayCommand::ANCESTOR_LINKED, &[1; 50]);
+        legs.send_message(world, 0, RelayCommand::ANCESTOR_LINKED, &[1; 50]);
     });
     breaks_legs_asking(&plain, &[0], &[Fault::NotLinked], |world, legs| {
-        legs.say(world, 0, ACK, &[]);
+        legs.send_message(world, 0, ACK, &[]);
     });
     breaks_legs_asking(&plain, &[0], &[Fault::Streams], |world, legs| {
         legs.say_on(world, 0, RelayCommand::RESOLVE, 1, b"known\0");
@@ -374,13 +376,13 @@ fn what_may_not_be_said_of_an_older_set_closes_the_leg_that_says_it() {
         legs.link_older(world, 1, Ancestor::Conflux2013, "");
     });
     breaks_older_legs(&[1], &[Fault::Twice], |world, legs| {
-        (0..2).for_each(|_| legs.say(world, 1, ACK, &[]));
+        (0..2).for_each(|_| legs.send_message(world, 1, ACK, &[]));
     });
     breaks_older_legs(&[1], &[Fault::Role], |world, legs| {
-        legs.say(world, 1, SWITCH, &put_switch(9));
+        legs.send_message(world, 1, SWITCH, &put_switch(9));
     });
     breaks_older_legs(&[1], &[Fault::Role], |world, legs| {
-        legs.say(world, 1, RelayCommand::EXTEND2, &[0; 60]);
+        legs.send_message(world, 1, RelayCommand::EXTEND2, &[0; 60]);
     });
 }
 
@@ -391,7 +393,9 @@ fn legs_of_another_design_or_with_other_windows_do_not_join() {
         legs.link_older(world, 2, Ancestor::MTor, "");
     });
     breaks_older_legs(&[2], &[Fault::Role], |world, legs| legs.link(world, 2, 7, 0));
-    breaks_older_legs(&[1], &[Fault::Design], |world, legs| legs.say(world, 1, LINKED_ACK, &[]));
+    breaks_older_legs(&[1], &[Fault::Design], |world, legs| {
+        legs.send_message(world, 1, LINKED_ACK, &[])
+    });
     let mixed = [HopRequest::Plain, HopRequest::CongestionControl, HopRequest::CongestionControl];
     breaks_legs_asking(&mixed, &[1, 2], &[Fault::Design; 2], |world, legs| {
         legs.link_older(world, 0, Ancestor::MTor, "");
@@ -400,7 +404,7 @@ fn legs_of_another_design_or_with_other_windows_do_not_join() {
     });
     breaks_legs(&[0], &[Fault::Design], |world, legs| {
         (0..2).for_each(|leg| legs.link(world, leg, 7, 0));
-        legs.say(world, 0, RelayCommand::ANCESTOR_LINKED_ACK, &[]);
+        legs.send_message(world, 0, RelayCommand::ANCESTOR_LINKED_ACK, &[]);
     });
 }
 

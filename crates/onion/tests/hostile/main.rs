@@ -49,7 +49,7 @@ struct Neighbour {
 }
 
 /// A received cell: circuit ID, command and body.
-type Came = (u32, Command, Vec<u8>);
+type ReceivedCell = (u32, Command, Vec<u8>);
 
 fn peer() -> IpAddr {
     "10.66.0.1".parse().unwrap()
@@ -57,7 +57,7 @@ fn peer() -> IpAddr {
 
 /// Processes the outputs of relay 0. Returns the cells for the neighbour, and whether its link was
 /// closed.
-fn collect(world: &mut World, neighbour: &mut Neighbour) -> (Vec<Came>, bool) {
+fn collect(world: &mut World, neighbour: &mut Neighbour) -> (Vec<ReceivedCell>, bool) {
     let (mut closed, link) = (false, neighbour.link);
     let relay = &mut world.relays[0];
     while let Some(output) = relay.core.poll(world.now) {
@@ -97,8 +97,8 @@ impl Neighbour {
         let channel = Channel::speaking(versions, Role::Client, start);
         let mut neighbour = Neighbour { link, channel, inbox: Vec::new(), layer: None, rng };
         for _ in 0..3 {
-            let said = std::mem::take(&mut neighbour.channel.outbox);
-            neighbour.send(world, &said);
+            let message = std::mem::take(&mut neighbour.channel.outbox);
+            neighbour.send(world, &message);
             collect(world, &mut neighbour);
         }
         assert!(neighbour.channel.is_open());
@@ -110,19 +110,19 @@ impl Neighbour {
         world.relays[0].core.handle_link(world.now, input);
     }
 
-    fn take(&mut self) -> Vec<Came> {
+    fn take(&mut self) -> Vec<ReceivedCell> {
         let mut inbox = std::mem::take(&mut self.inbox);
         let mut cells = Cells::new(&mut inbox, self.channel.width(), 10_000);
         self.channel.frame(&mut cells);
-        let mut came = Vec::new();
+        let mut received = Vec::new();
         while let Some(cell) = cells.next_cell().unwrap() {
-            came.push((cell.circuit, cell.command, cell.body.to_vec()));
+            received.push((cell.circuit, cell.command, cell.body.to_vec()));
             self.channel.take(&mut self.rng, &cell).unwrap();
             self.channel.frame(&mut cells);
         }
         let taken = cells.taken();
         self.inbox = inbox.split_off(taken);
-        came
+        received
     }
 
     fn cell(&self, world: &mut World, circuit: u32, command: Command, body: &[u8]) {
@@ -135,14 +135,14 @@ impl Neighbour {
     fn create(&mut self, world: &mut World, id: u32) {
         let (client, create) = fast::Client::start(&mut self.rng);
         self.cell(world, id, Command::CREATE_FAST, &create);
-        let (came, _) = collect(world, self);
-        let created = came.iter().find(|(_, command, _)| *command == Command::CREATED_FAST);
+        let (received, _) = collect(world, self);
+        let created = received.iter().find(|(_, command, _)| *command == Command::CREATED_FAST);
         let keys = client.finish(&created.unwrap().2).unwrap();
         self.layer = Some(Tor1Client::new(&keys));
     }
 
     /// Sends a message to the relay in a cell of this command.
-    fn say(&mut self, world: &mut World, command: Command, message: Message<'_>) {
+    fn send_message(&mut self, world: &mut World, command: Command, message: Message<'_>) {
         let mut body = [0; BODY];
         message::write(Format::V0, &mut body, message, &mut self.rng);
         self.layer.as_mut().unwrap().originate(command, &mut body);
@@ -150,15 +150,15 @@ impl Neighbour {
     }
 
     fn message(&mut self, world: &mut World, command: RelayCommand, stream: u16, data: &[u8]) {
-        self.say(world, Command::RELAY, Message { command, stream, data });
+        self.send_message(world, Command::RELAY, Message { command, stream, data });
     }
 
-    /// Returns whether the circuit was closed, whether the link was closed, and the violations that
-    /// relay 0 reported.
+    /// Returns whether the circuit was closed, whether the link was closed, and the violations
+    /// that relay 0 reported.
     fn outcome(&mut self, world: &mut World) -> (bool, bool, Vec<Violation>) {
-        let (came, closed) = collect(world, self);
+        let (received, closed) = collect(world, self);
         let destroyed =
-            came.iter().any(|(id, command, _)| *id == ID && *command == Command::DESTROY);
+            received.iter().any(|(id, command, _)| *id == ID && *command == Command::DESTROY);
         (destroyed, closed, std::mem::take(&mut world.relays[0].violations))
     }
 }
@@ -168,14 +168,14 @@ impl Neighbour {
 fn bytes_by_a_narrow_link(world: &mut World, neighbour: &mut Neighbour) -> usize {
     neighbour.create(world, ID);
     let begin = Message { command: RelayCommand::BEGIN_DIR, stream: 1, data: &[] };
-    neighbour.say(world, Command::RELAY, begin);
+    neighbour.send_message(world, Command::RELAY, begin);
     let stream = StreamKey(1);
     let core = &mut world.relays[0].core;
     core.handle(world.now, Input::Connected { stream, reached: None });
     core.write(world.now, stream, &[5; 20 * message::DATA]);
-    let (came, _) = collect(world, neighbour);
+    let (received, _) = collect(world, neighbour);
     let mut bytes = 0;
-    for (id, _, body) in came.iter().filter(|(_, command, _)| *command == Command::RELAY) {
+    for (id, _, body) in received.iter().filter(|(_, command, _)| *command == Command::RELAY) {
         assert_eq!(*id, ID & 0xffff);
         let mut body: Body = body.clone().try_into().unwrap();
         neighbour.layer.as_mut().unwrap().inbound(Command::RELAY, &mut body);
@@ -213,8 +213,8 @@ fn cells_of_an_unordered_link_wait_for_the_one_that_makes_their_circuit() {
     neighbour.send(&mut world, &numbered(ID, Command::DESTROY, 1, &[0]));
     assert_eq!(collect(&mut world, &mut neighbour).0, []);
     neighbour.send(&mut world, &numbered(ID, Command::CREATE_FAST, 0, &create));
-    let (came, closed) = collect(&mut world, &mut neighbour);
-    assert_eq!(came.iter().map(|cell| cell.1).collect::<Vec<_>>(), [], "DESTROY leaves none");
+    let (received, closed) = collect(&mut world, &mut neighbour);
+    assert_eq!(received.iter().map(|cell| cell.1).collect::<Vec<_>>(), [], "DESTROY leaves none");
     assert!(!closed);
     assert_eq!(neighbour.outcome(&mut world), (false, false, vec![]));
     assert_eq!(world.relays[0].core.stats().circuits_made, 2);
@@ -306,8 +306,8 @@ fn a_sendme_that_is_not_owed() {
     });
 }
 
-/// Reads more than 100 cells of a directory, and answers with a SENDME whose tag `tag` derives from
-/// the right one. Returns the outcome.
+/// Reads more than 100 cells of a directory, and answers with a SENDME whose tag `tag` derives
+/// from the right one. Returns the outcome.
 fn sendme_with(tag: impl Fn([u8; 20]) -> [u8; 20]) -> (bool, bool, Vec<Violation>) {
     let data = |right| [&[1, 0, 20][..], &tag(right)].concat();
     sendme_of(Setting::default(), data)
@@ -323,10 +323,10 @@ fn sendme_of(setting: Setting, data: impl Fn([u8; 20]) -> Vec<u8>) -> (bool, boo
     let core = &mut world.relays[0].core;
     core.handle(world.now, Input::Connected { stream, reached: None });
     core.write(world.now, stream, &[5; 120 * message::DATA]);
-    let (came, _) = collect(&mut world, &mut neighbour);
+    let (received, _) = collect(&mut world, &mut neighbour);
     let mut data_cells = 0;
     let mut right = [0; 20];
-    for (_, _, body) in came.iter().filter(|(_, command, _)| *command == Command::RELAY) {
+    for (_, _, body) in received.iter().filter(|(_, command, _)| *command == Command::RELAY) {
         let mut body: Body = body.clone().try_into().unwrap();
         let found = neighbour.layer.as_mut().unwrap().inbound(Command::RELAY, &mut body);
         let is_data = message::read(Format::V0, &body).unwrap().command == RelayCommand::DATA;
@@ -345,11 +345,11 @@ fn a_sendme_of_version_0_is_taken_unless_the_consensus_wants_tags() {
     let strict = |least| Params { sendme_accept_min: least, ..Params::default() };
     let closed = |fault: CircuitFault| (true, false, vec![fault.into()]);
     for bare in [&[][..], &[0]] {
-        let said = |least| {
+        let value_of = |least| {
             sendme_of(Setting { params: strict(least), ..Setting::default() }, |_| bare.to_vec())
         };
-        assert_eq!(said(0), (false, false, vec![]));
-        assert_eq!(said(1), closed(CircuitFault::SendmeBare));
+        assert_eq!(value_of(0), (false, false, vec![]));
+        assert_eq!(value_of(1), closed(CircuitFault::SendmeBare));
     }
     let unknown = sendme_of(Setting::default(), |_| vec![2, 0, 0]);
     assert_eq!(unknown, closed(CircuitFault::SendmeVersion));
@@ -369,12 +369,12 @@ fn a_sendme_with_the_wrong_tag_closes_the_circuit_and_one_with_the_right_tag_doe
 fn more_relay_early_cells_than_eight() {
     let drop = Message { command: RelayCommand::DROP, stream: 0, data: &[] };
     breaks_its_circuit_only(CircuitFault::RelayEarly, |world, neighbour| {
-        (0..9).for_each(|_| neighbour.say(world, Command::RELAY_EARLY, drop));
+        (0..9).for_each(|_| neighbour.send_message(world, Command::RELAY_EARLY, drop));
     });
     let mut world = World::new(Setting::default());
     let mut neighbour = Neighbour::new(&mut world);
     neighbour.create(&mut world, ID);
-    (0..8).for_each(|_| neighbour.say(&mut world, Command::RELAY_EARLY, drop));
+    (0..8).for_each(|_| neighbour.send_message(&mut world, Command::RELAY_EARLY, drop));
     assert_eq!(neighbour.outcome(&mut world), (false, false, vec![]));
 }
 
@@ -398,12 +398,12 @@ fn what_lies_beyond_a_relay_ends_the_circuit_with_it() {
     let kind = anabranch_onion::handshake::Kind::NTOR;
     let wish = anabranch_onion::wire::extend::Extend { target, kind, handshake: vec![0; 84] };
     let (command, data) = (RelayCommand::EXTEND2, &wish.write()[..]);
-    neighbour.say(&mut world, Command::RELAY_EARLY, Message { command, stream: 0, data });
+    neighbour.send_message(&mut world, Command::RELAY_EARLY, Message { command, stream: 0, data });
     world.run_for(Duration::from_secs(1));
     let (relay, link) = (&mut world.relays[0].core, neighbour.link);
     relay.transmit(world.now, link, &mut neighbour.inbox, usize::MAX);
-    let came: Vec<_> = neighbour.take().into_iter().filter(|(id, ..)| *id == ID).collect();
-    assert!(matches!(came[..], [(_, Command::DESTROY, _)]), "and no TRUNCATED: {came:?}");
+    let received: Vec<_> = neighbour.take().into_iter().filter(|(id, ..)| *id == ID).collect();
+    assert!(matches!(received[..], [(_, Command::DESTROY, _)]), "and no TRUNCATED: {received:?}");
     assert_eq!(world.relays[0].core.stats().lanes, 0);
 }
 
@@ -628,7 +628,7 @@ fn no_script_of_messages_harms_anybody() {
         neighbour.create(&mut world, ID);
         for _ in 0..40 {
             let (cell, command, stream, data) = odd_message(&mut rng);
-            neighbour.say(&mut world, cell, Message { command, stream, data: &data });
+            neighbour.send_message(&mut world, cell, Message { command, stream, data: &data });
             let (destroyed, closed, _) = neighbour.outcome(&mut world);
             assert!(!closed, "case {case}: a circuit's fault is not the link's");
             if destroyed {
@@ -668,21 +668,21 @@ fn create_asking(
 ) -> Tor1Client {
     let (identity, onion_key) =
         (world.relays[0].target.ed25519.unwrap(), world.relays[0].onion_key);
-    let said = extension::request(wish);
+    let reply = extension::request(wish);
     let rng = &mut neighbour.rng;
     let (client, message) =
-        ntor_v3::Client::start(rng, identity, onion_key, &said, ntor_v3::CIRCUIT).unwrap();
+        ntor_v3::Client::start(rng, identity, onion_key, &reply, ntor_v3::CIRCUIT).unwrap();
     neighbour.cell(world, id, Command::CREATE2, &put_create2(Kind::NTOR_V3, &message));
-    let (came, _) = collect(world, neighbour);
-    let created = came.iter().find(|(_, command, _)| *command == Command::CREATED2).unwrap();
+    let (received, _) = collect(world, neighbour);
+    let created = received.iter().find(|(_, command, _)| *command == Command::CREATED2).unwrap();
     let body: &Body = (&created.2[..]).try_into().unwrap();
     agreed_layer(client, read_created2(body).unwrap(), wish)
 }
 
 /// Returns the layer that a handshake has negotiated.
 fn agreed_layer(client: ntor_v3::Client, reply: &[u8], wish: HopRequest) -> Tor1Client {
-    let (mut keys, said) = client.finish(reply).unwrap();
-    let agreed = extension::read_answer(&said, wish, 31).unwrap();
+    let (mut keys, message) = client.finish(reply).unwrap();
+    let agreed = extension::read_answer(&message, wish, 31).unwrap();
     match keys.of(agreed) {
         Keys::Tor1(keys) => Tor1Client::new(&keys),
         _ => panic!("nobody asked for it"),

@@ -9,8 +9,9 @@ use anabranch_onion::wire::extend::Extend;
 fn beyond(world: &World, seed: u64) -> (ntor_v3::Client, Vec<u8>) {
     let (node, mut rng) = (&world.relays[1], seed::stream(seed, 0, "handshake"));
     let (identity, verification) = (node.target.ed25519.unwrap(), ntor_v3::CIRCUIT);
-    let said = extension::request(HopRequest::Plain);
-    let started = ntor_v3::Client::start(&mut rng, identity, node.onion_key, &said, verification);
+    let message = extension::request(HopRequest::Plain);
+    let started =
+        ntor_v3::Client::start(&mut rng, identity, node.onion_key, &message, verification);
     let (target, (client, handshake)) = (node.target.clone(), started.unwrap());
     (client, Extend { target, kind: Kind::NTOR_V3, handshake }.write())
 }
@@ -19,9 +20,9 @@ fn beyond(world: &World, seed: u64) -> (ntor_v3::Client, Vec<u8>) {
 fn two_legs(world: &mut World) -> Legs {
     let mut legs = Legs::new(world, 10);
     (0..2).for_each(|leg| legs.merge(world, leg, 7, 1 + leg as u32));
-    let (said, gone, _) = legs.outcome(world);
+    let (message, gone, _) = legs.outcome(world);
     let linked = |leg| (leg, RelayCommand::ANCESTOR_LINKED);
-    assert_eq!((said, gone), (vec![linked(0), linked(1)], vec![]));
+    assert_eq!((message, gone), (vec![linked(0), linked(1)], vec![]));
     legs
 }
 
@@ -29,9 +30,9 @@ fn two_legs(world: &mut World) -> Legs {
 fn go_on(world: &mut World, legs: &mut Legs) {
     let (client, data) = beyond(world, 1);
     legs.say_early(world, 0, RelayCommand::EXTEND2, &data);
-    let (said, gone) = legs.wait(world);
-    let answered = said.iter().any(|(_, command)| *command == RelayCommand::EXTENDED2);
-    assert!(answered && gone.is_empty(), "{said:?} {gone:?}");
+    let (message, gone) = legs.wait(world);
+    let answered = message.iter().any(|(_, command)| *command == RelayCommand::EXTENDED2);
+    assert!(answered && gone.is_empty(), "{message:?} {gone:?}");
     legs.beyond = Some(agreed_layer(client, legs.extended(), HopRequest::Plain));
 }
 
@@ -85,21 +86,21 @@ fn what_may_not_be_said_of_merged_legs_closes_the_leg_that_says_it() {
     ] {
         for extended in [false, true] {
             breaks(extended, &[1], &[fault.into()], |world, legs| {
-                legs.say(world, 1, command, &data);
+                legs.send_message(world, 1, command, &data);
             });
         }
     }
     breaks(true, &[1], &[Fault::SwitchTwice.into()], |world, legs| {
         (3..5).for_each(|number| {
-            legs.say(world, 1, Say::RESILIENT_SWITCH, &switch(false, number));
+            legs.send_message(world, 1, Say::RESILIENT_SWITCH, &switch(false, number));
         });
     });
     breaks(true, &[1], &[Fault::Twice.into()], |world, legs| {
-        (0..2).for_each(|_| legs.say(world, 1, Say::ANCESTOR_LINKED_ACK, &[]));
+        (0..2).for_each(|_| legs.send_message(world, 1, Say::ANCESTOR_LINKED_ACK, &[]));
     });
     for command in [Say::EXTENDED2, Say::TRUNCATED] {
         breaks(true, &[1], &[CircuitFault::Message], |world, legs| {
-            legs.say(world, 1, command, &[0; 60]);
+            legs.send_message(world, 1, command, &[0; 60]);
         });
     }
     for command in [Say::BEGIN, Say::BEGIN_DIR, Say::RESOLVE, Say::DATA, Say::END] {
@@ -108,7 +109,7 @@ fn what_may_not_be_said_of_merged_legs_closes_the_leg_that_says_it() {
         });
     }
     breaks(true, &[1], &[Fault::Role.into()], |world, legs| {
-        legs.say(world, 1, Say::SENDME, &[1, 0, 20]);
+        legs.send_message(world, 1, Say::SENDME, &[1, 0, 20]);
     });
 }
 
@@ -120,7 +121,7 @@ fn a_set_goes_on_once_and_only_where_a_circuit_may() {
             let (_, data) = beyond(world, 2);
             match early {
                 true => legs.say_early(world, 1, RelayCommand::EXTEND2, &data),
-                false => legs.say(world, 1, RelayCommand::EXTEND2, &data),
+                false => legs.send_message(world, 1, RelayCommand::EXTEND2, &data),
             }
         });
     }
@@ -149,7 +150,7 @@ fn the_ninth_relay_early_cell_that_passes_ends_the_set() {
         // One of leg 0's eight was EXTEND2.
         (0..5).for_each(|_| legs.pass(world, 0, Command::RELAY_EARLY));
         let switch = LegSwitch { singly: false, number: 6 }.write();
-        legs.say(world, 1, RelayCommand::RESILIENT_SWITCH, &switch);
+        legs.send_message(world, 1, RelayCommand::RESILIENT_SWITCH, &switch);
         (0..4).for_each(|_| legs.pass(world, 1, Command::RELAY_EARLY));
     });
 }
@@ -159,7 +160,7 @@ fn the_ninth_relay_early_cell_that_passes_ends_the_set() {
 fn a_flood_of_cells_with_far_numbers_closes_the_leg_at_the_bound() {
     breaks(true, &[1], &[ConfluxFault::Full.into()], |world, legs| {
         let switch = LegSwitch { singly: false, number: 5 }.write();
-        legs.say(world, 1, RelayCommand::RESILIENT_SWITCH, &switch);
+        legs.send_message(world, 1, RelayCommand::RESILIENT_SWITCH, &switch);
         for _ in 0..1_800 {
             legs.pass(world, 1, Command::RELAY);
         }
@@ -177,7 +178,7 @@ fn what_does_not_begin_a_set_of_merged_legs_closes_its_circuit() {
     let unknown = [&link([3, 0])[..38], &[3], b"off"].concat();
     for odd in [&link([3, 0])[..38], &link([3, 2]), &link([4, 0]), &dealing, &unknown] {
         breaks(false, &[2], &[Fault::Unreadable.into()], |world, legs| {
-            legs.say(world, 2, RelayCommand::ANCESTOR_LINK, odd);
+            legs.send_message(world, 2, RelayCommand::ANCESTOR_LINK, odd);
         });
     }
     breaks_legs_asking(&[HopRequest::Plain], &[0], &[Fault::Role], |world, legs| {
@@ -185,14 +186,14 @@ fn what_does_not_begin_a_set_of_merged_legs_closes_its_circuit() {
     });
     // Who comes back to a set that is gone is late, and nobody is to blame.
     breaks(false, &[2], &[], |world, legs| {
-        legs.say(world, 2, RelayCommand::ANCESTOR_LINK, &link([3, 1]));
+        legs.send_message(world, 2, RelayCommand::ANCESTOR_LINK, &link([3, 1]));
     });
 }
 
 /// Starts a download from relay 1 over two legs.
 fn downloading(world: &mut World) -> Legs {
     let mut legs = two_legs(world);
-    (0..2).for_each(|leg| legs.say(world, leg, RelayCommand::ANCESTOR_LINKED_ACK, &[]));
+    (0..2).for_each(|leg| legs.send_message(world, leg, RelayCommand::ANCESTOR_LINKED_ACK, &[]));
     go_on(world, &mut legs);
     legs.begin_beyond(world, 0, "source-5000000");
     let (_, gone) = legs.wait(world);
@@ -246,8 +247,8 @@ fn sets_of_strangers_are_one_for_each_circuit_and_end_after_twenty_seconds() {
     let (mut world, stream) = honest_world();
     let mut legs = Legs::new(&mut world, 100);
     (0..100).for_each(|leg| legs.merge(&mut world, leg, leg as u8, 1));
-    let (said, gone, violations) = legs.outcome(&mut world);
-    assert_eq!((said.len(), gone, violations), (100, vec![], vec![]));
+    let (message, gone, violations) = legs.outcome(&mut world);
+    assert_eq!((message.len(), gone, violations), (100, vec![], vec![]));
     let count = |world: &World| {
         let stats = world.relays[0].core.stats();
         (stats.sets, stats.legs)

@@ -12,9 +12,9 @@ fn breaks_our_legs(
 ) {
     breaks_legs(closes, expected, |world, legs| {
         (0..2).for_each(|leg| legs.link_ours(world, leg, 1 + leg as u32, false));
-        let (said, gone, _) = legs.outcome(world);
+        let (message, gone, _) = legs.outcome(world);
         let linked = |leg| (leg, RelayCommand::ANCESTOR_LINKED);
-        assert_eq!((said, gone), (vec![linked(0), linked(1)], vec![]));
+        assert_eq!((message, gone), (vec![linked(0), linked(1)], vec![]));
         act(world, legs);
     });
 }
@@ -27,7 +27,7 @@ fn what_may_not_be_said_of_legs_that_may_die_closes_the_leg_that_says_it() {
     let link = |first: [u8; 2]| [&first[..], &[7; 32], &[0, 0, 0, 1, 0]].concat();
     for odd in [&link([2, 0])[..38], &link([2, 2]), &[&link([2, 0])[..38], &[201; 300]].concat()] {
         breaks_legs(&[0], &[Fault::Unreadable], |world, legs| {
-            legs.say(world, 0, Say::ANCESTOR_LINK, odd);
+            legs.send_message(world, 0, Say::ANCESTOR_LINK, odd);
         });
     }
     breaks_legs_asking(&[HopRequest::Plain], &[0], &[Fault::Role], |world, legs| {
@@ -59,14 +59,14 @@ fn what_may_not_be_said_of_legs_that_may_die_closes_the_leg_that_says_it() {
     ] {
         breaks_our_legs(&[1], &[fault], |world, legs| {
             if command == Say::ANCESTOR_LINKED_ACK {
-                legs.say(world, 1, command, &data);
+                legs.send_message(world, 1, command, &data);
             }
-            legs.say(world, 1, command, &data);
+            legs.send_message(world, 1, command, &data);
         });
     }
     breaks_our_legs(&[1], &[Fault::SwitchTwice], |world, legs| {
         (3..5).for_each(|number| {
-            legs.say(world, 1, Say::RESILIENT_SWITCH, &switch(false, number));
+            legs.send_message(world, 1, Say::RESILIENT_SWITCH, &switch(false, number));
         });
     });
 }
@@ -79,12 +79,12 @@ fn what_is_said_of_legs_that_may_die_is_of_no_other_circuit() {
         [Say::RESILIENT_SWITCH, Say::RESILIENT_RECEIVED, Say::RESILIENT_GONE, Say::RESILIENT_PROBE]
     {
         breaks_legs(&[0], &[Fault::NotLinked], |world, legs| {
-            legs.say(world, 0, command, &[0, 0, 0, 0, 1]);
+            legs.send_message(world, 0, command, &[0, 0, 0, 0, 1]);
         });
         let fault = if command == Say::RESILIENT_SWITCH { Fault::Role } else { Fault::Design };
         breaks_legs(&[0], &[fault], |world, legs| {
             (0..2).for_each(|leg| legs.link(world, leg, 7, 0));
-            legs.say(world, 0, command, &[0, 0, 0, 0, 1]);
+            legs.send_message(world, 0, command, &[0, 0, 0, 0, 1]);
         });
     }
     // Who comes back to a set that is gone is late, and nobody is to blame.
@@ -115,11 +115,11 @@ fn with_an_end(world: &mut World) -> (Legs, usize) {
     let mut legs = Legs::new(world, 3);
     (0..2).for_each(|leg| legs.link_ours(world, leg, 1 + leg as u32, false));
     legs.outcome(world);
-    (0..2).for_each(|leg| legs.say(world, leg, RelayCommand::ANCESTOR_LINKED_ACK, &[]));
+    (0..2).for_each(|leg| legs.send_message(world, leg, RelayCommand::ANCESTOR_LINKED_ACK, &[]));
     let begin = Begin { host: "sink".into(), port: 80, flags: 0 }.write().unwrap();
     legs.say_on(world, 0, RelayCommand::BEGIN, 3, &numbered(1, &begin));
-    let (said, ..) = legs.outcome(world);
-    let ends = said.iter().filter(|(_, command)| *command == RelayCommand::END);
+    let (message, ..) = legs.outcome(world);
+    let ends = message.iter().filter(|(_, command)| *command == RelayCommand::END);
     let ends: Vec<usize> = ends.map(|(leg, _)| *leg).collect();
     assert_eq!(ends.len(), 1, "a client of one hop gets no stream");
     assert!(world.relays[0].core.stats().reordered > 0, "it is kept");
@@ -131,19 +131,19 @@ fn what_went_by_a_leg_that_is_said_to_be_gone_comes_by_the_other() {
     let (mut world, _) = honest_world();
     let (mut legs, by) = with_an_end(&mut world);
     let other = 1 - by;
-    legs.say(&mut world, other, RelayCommand::RESILIENT_GONE, &put_gone(1 + by as u32));
-    let (said, gone, violations) = legs.outcome(&mut world);
-    assert!(said.contains(&(other, RelayCommand::END)), "{said:?}");
+    legs.send_message(&mut world, other, RelayCommand::RESILIENT_GONE, &put_gone(1 + by as u32));
+    let (message, gone, violations) = legs.outcome(&mut world);
+    assert!(message.contains(&(other, RelayCommand::END)), "{message:?}");
     assert_eq!((gone, violations), (vec![by], vec![]));
     let received = Received { asked: false, count: 1 }.write();
-    legs.say(&mut world, other, RelayCommand::RESILIENT_RECEIVED, &received);
+    legs.send_message(&mut world, other, RelayCommand::RESILIENT_RECEIVED, &received);
     let (_, gone, violations) = legs.outcome(&mut world);
     assert_eq!((gone, violations), (vec![], vec![]));
     assert_eq!(world.relays[0].core.stats().reordered, 0, "it is kept no longer");
     // A probe is answered at once, however little came.
-    legs.say(&mut world, other, RelayCommand::RESILIENT_PROBE, &[]);
-    let (said, ..) = legs.outcome(&mut world);
-    assert_eq!(said, [(other, RelayCommand::RESILIENT_RECEIVED)]);
+    legs.send_message(&mut world, other, RelayCommand::RESILIENT_PROBE, &[]);
+    let (message, ..) = legs.outcome(&mut world);
+    assert_eq!(message, [(other, RelayCommand::RESILIENT_RECEIVED)]);
 }
 
 #[test]

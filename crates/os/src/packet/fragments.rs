@@ -27,7 +27,7 @@ pub struct Fragments {
 
 /// A reassembled datagram.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Whole {
+pub struct ReassembledDatagram {
     /// Address of the datagram's sender.
     pub from: SocketAddr,
     /// Address of the datagram's recipient.
@@ -39,7 +39,7 @@ pub struct Whole {
     bytes: Vec<u8>,
 }
 
-impl Whole {
+impl ReassembledDatagram {
     /// Returns the UDP payload.
     pub fn payload(&self) -> &[u8] {
         &self.bytes[HEADER..]
@@ -49,7 +49,7 @@ impl Whole {
 impl Fragments {
     /// Adds a fragment that arrived at `now`. Returns the datagram if this fragment completes it,
     /// else `None`. A fragment that contradicts earlier ones causes its datagram to be dropped.
-    pub fn take(&mut self, now: Time, part: &Fragment<'_>) -> Option<Whole> {
+    pub fn take(&mut self, now: Time, part: &Fragment<'_>) -> Option<ReassembledDatagram> {
         self.make_room(now, part.id);
         let fresh = || (now, part.ecn, IpDefragBuf::new(IpNumber::UDP, Vec::new(), Vec::new()));
         let (_, ecn, buffer) = self.incomplete.entry(part.id).or_insert_with(fresh);
@@ -76,7 +76,7 @@ impl Fragments {
     }
 }
 
-fn whole(id: FragmentId, ecn: u8, mut bytes: Vec<u8>) -> Option<Whole> {
+fn whole(id: FragmentId, ecn: u8, mut bytes: Vec<u8>) -> Option<ReassembledDatagram> {
     let at = |index: usize| Some(u16::from_be_bytes([*bytes.get(index)?, *bytes.get(index + 1)?]));
     let (from, to, length) = (at(0)?, at(2)?, usize::from(at(4)?));
     if length < HEADER || length > bytes.len() {
@@ -84,7 +84,7 @@ fn whole(id: FragmentId, ecn: u8, mut bytes: Vec<u8>) -> Option<Whole> {
     }
     bytes.truncate(length);
     let (from, to) = (SocketAddr::new(id.from, from), SocketAddr::new(id.to, to));
-    Some(Whole { from, to, ecn, bytes })
+    Some(ReassembledDatagram { from, to, ecn, bytes })
 }
 
 #[cfg(test)]

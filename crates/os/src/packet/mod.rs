@@ -17,7 +17,7 @@ mod write;
 use std::io;
 
 pub use complaint::{Complaint, complain, quote};
-pub use fragments::{Fragments, Whole};
+pub use fragments::{Fragments, ReassembledDatagram};
 pub use read::{
     Content, Datagram, Fragment, FragmentId, describe, ends, is_for_link, is_housekeeping, read,
 };

@@ -268,8 +268,8 @@ mod tests {
                 let Err(error) = super::super::read::<All>(&text, "f.toml", &section) else {
                     continue;
                 };
-                let told = error.message.replace(&format!("`{key}`"), "");
-                let found = words.iter().find(|word| told.contains(**word));
+                let report = error.message.replace(&format!("`{key}`"), "");
+                let found = words.iter().find(|word| report.contains(**word));
                 assert_eq!(found, None, "{key} = {value}: {error}");
                 refused += 1;
             }
@@ -279,16 +279,16 @@ mod tests {
 
     #[test]
     fn a_place_in_json_stays_behind_plain_words() {
-        let told = |text: &str| {
+        let text_of = |text: &str| {
             let error = serde_json::from_str::<Inner>(text).unwrap_err();
             in_plain_words(&error.to_string())
         };
-        assert_eq!(told("[]"), "a list of 0: write a table, at line 1 column 2");
-        assert_eq!(told("7"), "7: write a table, at line 1 column 1");
-        assert_eq!(told("{}"), "`name` is missing, at line 1 column 2");
-        assert_eq!(told("{\"name\": 7}"), "7: write text in quotes, at line 1 column 10");
-        assert_eq!(told("{"), "it ends inside an object, at line 1 column 1");
-        assert_eq!(told("?"), "it is not JSON, at line 1 column 1");
+        assert_eq!(text_of("[]"), "a list of 0: write a table, at line 1 column 2");
+        assert_eq!(text_of("7"), "7: write a table, at line 1 column 1");
+        assert_eq!(text_of("{}"), "`name` is missing, at line 1 column 2");
+        assert_eq!(text_of("{\"name\": 7}"), "7: write text in quotes, at line 1 column 10");
+        assert_eq!(text_of("{"), "it ends inside an object, at line 1 column 1");
+        assert_eq!(text_of("?"), "it is not JSON, at line 1 column 1");
         let own = "it came at line 7 column x";
         assert_eq!(in_plain_words(own), own);
     }

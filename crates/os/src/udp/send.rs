@@ -76,8 +76,8 @@ impl SendReport<'_> {
     pub fn gone(&self, within: Range<usize>) -> impl Iterator<Item = Range<usize>> {
         let Range { start, end } = within;
         let refused = self.failures.iter().map(move |failure| {
-            let behind = failure.first + failure.datagrams;
-            failure.first.clamp(start, end)..behind.clamp(start, end)
+            let tail = failure.first + failure.datagrams;
+            failure.first.clamp(start, end)..tail.clamp(start, end)
         });
         let mut next = start;
         let fence = std::iter::once(end..end);
@@ -146,9 +146,9 @@ impl<'q, 'a> SendBatch<'q, 'a> {
         let stride = if datagrams.stride == 0 { rest.len() } else { datagrams.stride };
         loop {
             let room = self.room(&datagrams, rest.len(), stride);
-            let (run, behind) = rest.split_at(rest.len().min(room.saturating_mul(stride)));
+            let (run, tail) = rest.split_at(rest.len().min(room.saturating_mul(stride)));
             self.append(run);
-            rest = behind;
+            rest = tail;
             if rest.is_empty() {
                 return;
             }
@@ -242,10 +242,10 @@ impl<'s> Sender<'s> {
         while let Some(first) = rest.first() {
             match sys::send(self.socket.as_fd(), self.socket.is_v6(), rest, pieces) {
                 Ok(taken) => {
-                    let (done, behind) = rest.split_at(taken);
+                    let (done, tail) = rest.split_at(taken);
                     done.iter().for_each(|message| self.succeed(message));
                     self.earlier = first_error.take().or(self.earlier);
-                    rest = behind;
+                    rest = tail;
                 }
                 Err(error) => match (errno(&error), first_error) {
                     // The buffer is full for all remaining messages, too.

@@ -33,11 +33,11 @@ fn plain() -> UdpOptions {
 
 /// Waits until `socket` is readable or has an error.
 fn wait(socket: &UdpSocket) {
-    assert!(tells(socket), "nothing within 5 s");
+    assert!(is_readable(socket), "nothing within 5 s");
 }
 
 /// Returns whether `socket` is readable or has an error within 5 s.
-fn tells(socket: &UdpSocket) -> bool {
+fn is_readable(socket: &UdpSocket) -> bool {
     let mut polled = [PollFd::new(socket, PollFlags::IN)];
     let limit = Timespec { tv_sec: 5, tv_nsec: 0 };
     poll(&mut polled, Some(&limit)).unwrap() == 1
@@ -63,7 +63,7 @@ fn collect(socket: &UdpSocket, datagrams: usize) -> Vec<Run> {
 fn collect_most(socket: &UdpSocket, datagrams: usize) -> Vec<Run> {
     let mut buffers = RecvBatch::new(8);
     let (mut runs, mut count) = (Vec::new(), 0);
-    while count < datagrams && tells(socket) {
+    while count < datagrams && is_readable(socket) {
         for run in buffers.recv(socket).unwrap() {
             count += run.count();
             assert_eq!(run.datagrams().count(), run.count());
@@ -324,8 +324,8 @@ fn a_closed_port_surfaces_in_reception_and_is_over_once_told() {
     for ip in [V4, V6] {
         let socket = closed_port(ip, &UdpOptions { error_queue: false, ..UdpOptions::default() });
         let mut buffers = RecvBatch::new(1);
-        let told = buffers.recv(&socket).unwrap_err();
-        assert_eq!(Fault::from_io(&told), Fault::Refused);
+        let report = buffers.recv(&socket).unwrap_err();
+        assert_eq!(Fault::from_io(&report), Fault::Refused);
         assert_eq!(buffers.recv(&socket).unwrap_err().kind(), ErrorKind::WouldBlock);
     }
 }

@@ -33,7 +33,7 @@ fn bar(part: &Part<'_>, way: Direction) -> Markup {
         pieces.push((path.path, from, share));
         from += share;
     }
-    let told: Vec<_> = pieces
+    let parts: Vec<_> = pieces
         .iter()
         .map(|(path, _, share)| format!("{} {}", part.name(*path), percent(*share)))
         .collect();
@@ -41,7 +41,7 @@ fn bar(part: &Part<'_>, way: Direction) -> Markup {
         div.way data-way=(way.name()) {
             h4 { (way.name()) " " span.muted { (way.about()) } }
             svg.bar role="img" preserveAspectRatio="none" viewBox="0 0 100 10" {
-                title { (way.name()) ": " (told.join(", ")) }
+                title { (way.name()) ": " (parts.join(", ")) }
                 @for (path, from, share) in &pieces {
                     @if *share > 0.0 {
                         rect.(colour(*path)) x=(number(from * 100.0)) y="0" width=(number(share * 100.0)) height="10" {

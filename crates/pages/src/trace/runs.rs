@@ -79,13 +79,13 @@ fn block(part: &Part<'_>, run: &Run, lasts: f64) -> String {
     let at = |time: f64| ((time - part.course.begins) / lasts * WIDTH).clamp(0.0, WIDTH);
     let width = (at(run.last) - at(run.first)).max(1.5);
     let from = span(run.first - part.course.begins);
-    let told = html! { title { (part.units.many(run.packets)) " in " (span(run.last - run.first)) ", from " (from) } };
+    let report = html! { title { (part.units.many(run.packets)) " in " (span(run.last - run.first)) ", from " (from) } };
     format!(
         r#"<rect class="{}" x="{}" y="8" width="{}" height="92">{}</rect>"#,
         figures::colour(run.path),
         number(at(run.first)),
         number(width),
-        told.into_string()
+        report.into_string()
     )
 }
 
@@ -110,7 +110,7 @@ fn close_numbers(part: &Part<'_>, lasts: f64) -> Markup {
 /// the intervals of the schedule.
 pub(super) fn lengths(part: &Part<'_>) -> Markup {
     let measure = words::measure(part.facts);
-    let Some(shown) = Shown::of(part, measure) else { return html! {} };
+    let Some(shown) = LengthClasses::of(part, measure) else { return html! {} };
     html! {
         figure.lengths {
             figcaption {
@@ -144,7 +144,7 @@ fn weights(lane: &LaneTraffic, measure: Measure) -> &[u64] {
 
 /// The range of classes (histogram bins) of run lengths that a figure displays with one bar each.
 #[derive(Clone, Copy)]
-struct Shown {
+struct LengthClasses {
     /// First class with its own bar. Its lower bound is a power of ten. One more bar before it
     /// stands for all shorter runs.
     first: usize,
@@ -152,13 +152,13 @@ struct Shown {
     measure: Measure,
 }
 
-impl Shown {
+impl LengthClasses {
     /// Selects the classes (histogram bins) of run lengths to display. They begin at the largest
     /// power of ten for which all shorter runs contain at most the share [`NEXT_TO_NOTHING`] of
     /// the packets. Class 0, the runs of a single packet, is not counted in that share. The
     /// displayed classes end at the first power of ten above the longest run. Returns `None` if
     /// there are no runs.
-    fn of(part: &Part<'_>, measure: Measure) -> Option<Shown> {
+    fn of(part: &Part<'_>, measure: Measure) -> Option<LengthClasses> {
         let mut sums = [0; Histogram::LEN];
         for (_, _, lane) in Direction::BOTH.iter().flat_map(|&way| part.lanes(way)) {
             sums.iter_mut().zip(weights(lane, measure)).for_each(|(sum, weight)| *sum += weight);
@@ -172,7 +172,7 @@ impl Shown {
         };
         let first = (1..=last.max(1)).step_by(per).take_while(little).last().unwrap_or(1);
         let last = (last.max(first) - 1) / per * per + per;
-        Some(Shown { first, last, measure })
+        Some(LengthClasses { first, last, measure })
     }
 
     /// Returns the numbers of packets in the bars for the path `lane`: first all packets in
@@ -188,7 +188,7 @@ impl Shown {
     }
 
     /// Describes the run lengths in a class (histogram bin), such as "10 to 17".
-    fn told(self, class: usize) -> String {
+    fn label(self, class: usize) -> String {
         let edge = |class| edge(class, self.measure);
         match self.measure {
             _ if class < self.first => format!("less than {}", edge(self.first)),
@@ -203,7 +203,7 @@ impl Shown {
     }
 }
 
-fn length_direction(part: &Part<'_>, way: Direction, shown: Shown) -> Markup {
+fn length_direction(part: &Part<'_>, way: Direction, shown: LengthClasses) -> Markup {
     let lanes: Vec<_> =
         part.lanes(way).map(|(path, flow, lane)| (path, flow, shown.of_lane(lane))).collect();
     let most = lanes.iter().flat_map(|(_, _, weights)| weights).copied().max().unwrap_or(0);
@@ -227,13 +227,13 @@ fn length_direction(part: &Part<'_>, way: Direction, shown: Shown) -> Markup {
     }
 }
 
-fn bars(path: i16, weights: &[u64], shown: Shown, most: u64, part: &Part<'_>) -> String {
+fn bars(path: i16, weights: &[u64], shown: LengthClasses, most: u64, part: &Part<'_>) -> String {
     let used =
         weights.iter().zip(shown.classes()).enumerate().filter(|(_, (weight, _))| **weight > 0);
     let shape = |(at, (&weight, class)): (usize, (&u64, usize))| {
         let height = (94.0 * weight as f64 / most.max(1) as f64).max(2.0);
-        let told = format!("{} in runs of {}", part.units.many(weight), shown.told(class));
-        figures::bar(path, (at as f64 + 0.06, 0.88), height, Some(&told))
+        let message = format!("{} in runs of {}", part.units.many(weight), shown.label(class));
+        figures::bar(path, (at as f64 + 0.06, 0.88), height, Some(&message))
     };
     used.map(shape).collect()
 }
@@ -246,7 +246,7 @@ fn edge(class: usize, measure: Measure) -> String {
     }
 }
 
-fn length_numbers(part: &Part<'_>, shown: Shown) -> Markup {
+fn length_numbers(part: &Part<'_>, shown: LengthClasses) -> Markup {
     let mut head = vec![match shown.measure {
         Measure::Time => "in runs on one path that lasted".to_owned(),
         Measure::Packets => format!("{} in the run", part.units.plural()),
@@ -260,7 +260,7 @@ fn length_numbers(part: &Part<'_>, shown: Shown) -> Markup {
     }
     let row = |(at, class): (usize, usize)| {
         let weights = columns.iter().map(|weights| grouped(weights[at]));
-        [shown.told(class)].into_iter().chain(weights).collect()
+        [shown.label(class)].into_iter().chain(weights).collect()
     };
     let used = |(at, _): &(usize, usize)| columns.iter().any(|weights| weights[*at] > 0);
     let rows: Vec<Vec<String>> = shown.classes().enumerate().filter(used).map(row).collect();
@@ -275,20 +275,20 @@ fn length_numbers(part: &Part<'_>, shown: Shown) -> Markup {
 mod tests {
     use super::*;
 
-    fn told(length: f64, measure: Measure) -> String {
+    fn label(length: f64, measure: Measure) -> String {
         let mut histogram = Histogram::default();
         histogram.add(length, 1);
         let class = histogram.weights().iter().position(|&weight| weight > 0).unwrap();
-        Shown { first: 1, last: 30, measure }.told(class)
+        LengthClasses { first: 1, last: 30, measure }.label(class)
     }
 
     #[test]
     fn classes_are_told_in_words() {
-        assert_eq!(told(100.0, Measure::Time), "100 ms to 178 ms");
-        assert_eq!(told(0.0, Measure::Time), "less than 10 µs");
-        assert_eq!(told(1.0, Measure::Packets), "1");
-        assert_eq!(told(3.0, Measure::Packets), "2 to 3");
-        assert_eq!(told(50.0, Measure::Packets), "32 to 56");
-        assert!(told(1e300, Measure::Packets).ends_with("and more"));
+        assert_eq!(label(100.0, Measure::Time), "100 ms to 178 ms");
+        assert_eq!(label(0.0, Measure::Time), "less than 10 µs");
+        assert_eq!(label(1.0, Measure::Packets), "1");
+        assert_eq!(label(3.0, Measure::Packets), "2 to 3");
+        assert_eq!(label(50.0, Measure::Packets), "32 to 56");
+        assert!(label(1e300, Measure::Packets).ends_with("and more"));
     }
 }

@@ -326,14 +326,14 @@ pub(super) fn limits(subject: &Subject<'_>) -> Markup {
 mod tests {
     use super::*;
 
-    fn told(schedule: &str) -> String {
+    fn page_text(schedule: &str) -> String {
         let text = how(schedule).into_string();
         text.replace("<code><bdi>", "").replace("</bdi></code>", "").replace("&quot;", "\"")
     }
 
     #[test]
     fn a_schedule_is_explained_with_its_run_length() {
-        let text = told("round-robin --every 100ms");
+        let text = page_text("round-robin --every 100ms");
         assert!(text.contains("the paths take turns; the path changes every 100 ms."), "{text}");
         let cases = [
             ("uniform --every ~50p", "after 50 packets on average, at random"),
@@ -347,14 +347,14 @@ mod tests {
             ("hywf --every never", "the path never changes"),
         ];
         for (schedule, wanted) in cases {
-            assert!(told(schedule).contains(wanted), "{}", told(schedule));
+            assert!(page_text(schedule).contains(wanted), "{}", page_text(schedule));
         }
     }
 
     #[test]
     fn an_unknown_schedule_is_only_quoted() {
         assert!(
-            told("<b>magic --every often")
+            page_text("<b>magic --every often")
                 .starts_with("The schedule was &lt;b&gt;magic --every often. The")
         );
     }

@@ -272,37 +272,37 @@ mod tests {
         piece: usize,
         login: Option<Credentials>,
     ) -> (Result<Option<SocksGrant>, ClientFault>, Vec<u8>, Vec<u8>) {
-        let mut heard = Vec::new();
-        let mut client = SocksDialogue::new(connect(), login, &mut heard);
+        let mut received = Vec::new();
+        let mut client = SocksDialogue::new(connect(), login, &mut received);
         let mut outcome = Ok(None);
         for piece in says.concat().chunks(piece) {
-            match client.take(piece, &mut heard) {
+            match client.take(piece, &mut received) {
                 Ok(None) => {}
                 Ok(grant) => outcome = Ok(grant),
-                Err(fault) => return (Err(fault), heard, Vec::new()),
+                Err(fault) => return (Err(fault), received, Vec::new()),
             }
         }
-        (outcome, heard, client.rest().to_vec())
+        (outcome, received, client.rest().to_vec())
     }
 
     #[test]
     fn a_stream_is_asked_for_by_name_and_what_follows_is_the_streams() {
         for piece in [1, 2, 3, 100] {
-            let (grant, heard, rest) = with(&[b"\x05\0", OPEN, b"rest"], piece, None);
+            let (grant, received, rest) = with(&[b"\x05\0", OPEN, b"rest"], piece, None);
             assert_eq!(grant, Ok(Some(SocksGrant::Socket("0.0.0.0:0".parse().unwrap()))));
-            assert_eq!(heard, b"\x05\x01\0\x05\x01\0\x03\x0ffar.example.net\x01\xbb");
+            assert_eq!(received, b"\x05\x01\0\x05\x01\0\x03\x0ffar.example.net\x01\xbb");
             assert_eq!(rest, b"rest");
         }
     }
 
     #[test]
     fn a_login_goes_to_those_alone_who_want_it() {
-        let (grant, heard, _) = with(&[b"\x05\x02\x01\0", OPEN], 3, Some(anna()));
+        let (grant, received, _) = with(&[b"\x05\x02\x01\0", OPEN], 3, Some(anna()));
         assert!(grant.unwrap().is_some());
-        assert!(heard.starts_with(b"\x05\x02\x02\0\x01\x04anna\x06secret\x05\x01\0\x03"));
-        let (grant, heard, _) = with(&[b"\x05\0", OPEN], 3, Some(anna()));
+        assert!(received.starts_with(b"\x05\x02\x02\0\x01\x04anna\x06secret\x05\x01\0\x03"));
+        let (grant, received, _) = with(&[b"\x05\0", OPEN], 3, Some(anna()));
         assert!(grant.unwrap().is_some());
-        assert!(!heard.windows(6).any(|part| part == b"secret"));
+        assert!(!received.windows(6).any(|part| part == b"secret"));
     }
 
     #[test]
@@ -374,8 +374,8 @@ mod tests {
             }
             let expected = ProxyRequest::Connect { host: host.into(), port: 443 };
             assert_eq!(request, Some(expected));
-            let told = proxy.login().filter(|login| !login.0.is_empty());
-            assert_eq!(told.is_some(), login.is_some());
+            let report = proxy.login().filter(|login| !login.0.is_empty());
+            assert_eq!(report.is_some(), login.is_some());
             let granted = client.take(&proxy.answer(&Outcome::Connected), &mut there);
             assert!(granted.unwrap().is_some());
             let answer = proxy.answer(&Outcome::Failed(Reason::Refused));

@@ -100,24 +100,27 @@ impl Browser {
 
     /// Opens a test page with the objects of `batch` in the browser, and returns the verdicts.
     fn open(&self, batch: &[(&str, String)]) -> Result<Vec<Verdict>, CrawlError> {
-        let told = |why: String| CrawlError::Browser(why);
-        let folder = tempfile::tempdir().map_err(|error| told(error.to_string()))?;
+        let to_error = |why: String| CrawlError::Browser(why);
+        let folder = tempfile::tempdir().map_err(|error| to_error(error.to_string()))?;
         let page = folder.path().join("page.html");
-        let given = serde_json::to_string(batch).map_err(|error| told(error.to_string()))?;
+        let given = serde_json::to_string(batch).map_err(|error| to_error(error.to_string()))?;
         let text = format!("<script>const given = {given};</script>{PAGE}");
-        fs::write(&page, text).map_err(|error| told(error.to_string()))?;
+        fs::write(&page, text).map_err(|error| to_error(error.to_string()))?;
         let mut command = Command::new(&self.0);
         // Chromium's sandbox does not work for root.
         command.args(rustix::process::geteuid().is_root().then_some("--no-sandbox"));
         command.args(OPTIONS).arg(format!("--user-data-dir={}/own", folder.path().display()));
         command.arg(format!("file://{}", page.display())).env("HOME", folder.path());
-        let said = run(&mut command).map_err(|why| told(format!("{}: {why}", self.0.display())))?;
-        let digits = said.split(BEGINS).nth(1).and_then(|rest| rest.split('.').next());
+        let streams =
+            run(&mut command).map_err(|why| to_error(format!("{}: {why}", self.0.display())))?;
+        let digits = streams.split(BEGINS).nth(1).and_then(|rest| rest.split('.').next());
         let of = |digit: char| if digit == '1' { Verdict::Takes } else { Verdict::Rejects };
         let verdicts: Vec<Verdict> = digits.unwrap_or_default().chars().map(of).collect();
         if verdicts.len() != batch.len() {
-            let (came, asked) = (verdicts.len(), batch.len());
-            return Err(told(format!("the browser checked only {came} of {asked} objects")));
+            let (received, asked) = (verdicts.len(), batch.len());
+            return Err(to_error(format!(
+                "the browser checked only {received} of {asked} objects"
+            )));
         }
         Ok(verdicts)
     }
@@ -152,8 +155,8 @@ fn run(command: &mut Command) -> Result<String, String> {
     let mut process = command.process_group(0).spawn().map_err(|error| error.to_string())?;
     let mut out = process.stdout.take().ok_or("the browser has no output")?;
     let reader = thread::spawn(move || {
-        let mut said = Vec::new();
-        out.read_to_end(&mut said).map(|_| String::from_utf8_lossy(&said).into_owned())
+        let mut streams = Vec::new();
+        out.read_to_end(&mut streams).map(|_| String::from_utf8_lossy(&streams).into_owned())
     });
     let group = rustix::process::Pid::from_child(&process);
     let ended = end_of(&mut process);
@@ -186,7 +189,7 @@ mod tests {
     }
 
     /// Returns the result of a check whose browser is replaced by the shell script `script`.
-    fn said(script: &str) -> Result<Vec<Verdict>, String> {
+    fn verdicts_of(script: &str) -> Result<Vec<Verdict>, String> {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("browser");
         // A shell writes the file. If this process wrote it, a child process that another test
@@ -203,22 +206,22 @@ mod tests {
     #[test]
     fn verdicts_are_read_and_a_browser_that_fails_is_told() {
         use Verdict::{Rejects, Takes};
-        assert_eq!(said("echo '<body>verdicts:10.</body>'"), Ok(vec![Takes, Rejects]));
+        assert_eq!(verdicts_of("echo '<body>verdicts:10.</body>'"), Ok(vec![Takes, Rejects]));
         for (script, why) in [
             ("echo '<body></body>'", "checked only 0 of 2 objects"),
             ("echo verdicts:1.", "checked only 1 of 2 objects"),
             ("exit 3", "exit status: 3"),
         ] {
-            let told = said(script).unwrap_err();
+            let report = verdicts_of(script).unwrap_err();
             assert!(
-                told.starts_with("the browser's check failed: ") && told.contains(why),
-                "{told}"
+                report.starts_with("the browser's check failed: ") && report.contains(why),
+                "{report}"
             );
         }
         // A remaining child process keeps the browser's output open, but the check must not wait
         // for it.
         let began = Instant::now();
-        assert_eq!(said("sleep 60 & echo verdicts:10."), Ok(vec![Takes, Rejects]));
+        assert_eq!(verdicts_of("sleep 60 & echo verdicts:10."), Ok(vec![Takes, Rejects]));
         assert!(began.elapsed() < Duration::from_secs(30));
         let none = Browser("/nowhere/chromium".into()).ask(&[&object()]).unwrap_err().to_string();
         assert!(none.contains("/nowhere/chromium: No such file"), "{none}");

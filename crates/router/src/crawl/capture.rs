@@ -4,7 +4,7 @@ use std::io::Read;
 
 use super::flows::{Flow, read as read_flows};
 use super::hosts::{Exchange, of_host, plain};
-use super::{CUT, Fetched, Found, is_of_transfer};
+use super::{CUT, FetchedObject, SiteContent, is_of_transfer};
 
 /// Maximum number of headers in an HTTP request or response.
 const HEADERS: usize = 96;
@@ -15,9 +15,9 @@ const HEADERS: usize = 96;
 ///
 /// # Errors
 /// The source is no capture, is damaged, or contains no such response.
-pub(super) fn read(source: impl Read, host: Option<&str>) -> Result<Found, String> {
+pub(super) fn read(source: impl Read, host: Option<&str>) -> Result<SiteContent, String> {
     let capture = read_flows(source)?;
-    let (count, mut found) = (capture.flows.len(), Found::default());
+    let (count, mut found) = (capture.flows.len(), SiteContent::default());
     let cure = match capture.snapped {
         true => "; it has only the first bytes of each packet: record whole ones (tcpdump -s 0)",
         false => "",
@@ -41,19 +41,19 @@ pub(super) fn read(source: impl Read, host: Option<&str>) -> Result<Found, Strin
 /// response that cannot be parsed.
 fn exchanges(flow: &Flow) -> Vec<Exchange> {
     let (mut all, mut asked, mut answered) = (Vec::new(), 0, 0);
-    while let Some(request) = Head::request(&flow.said[0][asked..]) {
+    while let Some(request) = Head::request(&flow.streams[0][asked..]) {
         let at = flow.at(0, asked);
         let sent = request.length.saturating_add(request.body.unwrap_or(0));
-        asked = asked.saturating_add(sent).min(flow.said[0].len());
-        let Some(rest) = flow.said[1].get(answered..) else { break };
-        let came = Head::last_answer(rest).and_then(|(answer, before)| {
+        asked = asked.saturating_add(sent).min(flow.streams[0].len());
+        let Some(rest) = flow.streams[1].get(answered..) else { break };
+        let received = Head::last_answer(rest).and_then(|(answer, before)| {
             let begins = before + answer.length;
             let (body, length) = answer.body_in(&rest[begins..], &request)?;
             answered += begins + length;
             Some(taken(&request, &answer, body))
         });
-        let is_whole = came.is_some();
-        let fetched = came.unwrap_or(Err("an incomplete answer"));
+        let is_whole = received.is_some();
+        let fetched = received.unwrap_or(Err("an incomplete answer"));
         let host = plain(request.value("host").unwrap_or_default());
         all.push(Exchange { host, at, request: request.headers, fetched });
         if !is_whole {
@@ -63,14 +63,14 @@ fn exchanges(flow: &Flow) -> Vec<Exchange> {
     all
 }
 
-fn taken(request: &Head, answer: &Head, body: Vec<u8>) -> Result<Fetched, &'static str> {
+fn taken(request: &Head, answer: &Head, body: Vec<u8>) -> Result<FetchedObject, &'static str> {
     (request.word == "GET").then_some(()).ok_or("not a GET request")?;
     (answer.word == "200").then_some(()).ok_or("not answered with 200")?;
     let packed = answer.value("content-encoding").is_some_and(|kind| kind != "identity");
     (!packed).then_some(()).ok_or("compressed")?;
     let path = request.target.split(['?', '#']).next().unwrap_or_default().to_owned();
     let own = |(name, _): &&(String, String)| !is_of_transfer(name);
-    Ok(Fetched { path, headers: answer.headers.iter().filter(own).cloned().collect(), body })
+    Ok(FetchedObject { path, headers: answer.headers.iter().filter(own).cloned().collect(), body })
 }
 
 /// Start line and headers of an HTTP request or response.
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
     use pcap_file::pcap::{PcapPacket, PcapReader, PcapWriter};
 
-    fn read(source: impl Read) -> Result<Found, String> {
+    fn read(source: impl Read) -> Result<SiteContent, String> {
         super::read(source, None)
     }
 
@@ -223,10 +223,11 @@ mod tests {
     #[test]
     fn what_is_said_before_an_answer_is_none_and_no_length_is_too_long() {
         let ask = [b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\none", ASK].concat();
-        let said = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok\
+        let streams =
+            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok\
             HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\n\
             Content-Type: application/json\r\nContent-Length: 5\r\n\r\n[1,2]";
-        let found = read(&*capture(&[(1, true, 1, &ask), (2, false, 1, said)])).unwrap();
+        let found = read(&*capture(&[(1, true, 1, &ask), (2, false, 1, streams)])).unwrap();
         assert_eq!((found.objects.len(), found.left_out["not a GET request"]), (1, 1));
         assert_eq!(found.objects[0].body, b"[1,2]");
         let longest = format!("GET / HTTP/1.1\r\nContent-Length: {}\r\n\r\n", usize::MAX);
@@ -261,8 +262,8 @@ mod tests {
             (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz", "an incomplete answer"),
             (b"nothing\r\n\r\n", "an incomplete answer"),
         ] {
-            let told = read(&*capture(&[(1, true, 1, ASK), (2, false, 1, answer)])).unwrap_err();
-            assert!(told.ends_with(&format!(": 1 × {why}")), "{why}: {told}");
+            let report = read(&*capture(&[(1, true, 1, ASK), (2, false, 1, answer)])).unwrap_err();
+            assert!(report.ends_with(&format!(": 1 × {why}")), "{why}: {report}");
         }
     }
 }

@@ -13,7 +13,7 @@ use anabranch_stego::{Hiding, Object, Site};
 use serde::{Deserialize, Serialize};
 
 use super::judge::object;
-use super::{CrawlError, Fetched, Found, Judged, OBJECTS, read_file};
+use super::{CrawlError, FetchedObject, HidingObjects, OBJECTS, SiteContent, read_file};
 
 /// Name of the format in the index of a folder of covers. The version is `VERSION`.
 const FORMAT: &str = "anabranch covers";
@@ -90,13 +90,13 @@ fn name(hiding: Hiding) -> &'static str {
 /// are removed.
 pub fn write(
     folder: &Path,
-    found: &Found,
-    judged: &Judged,
+    found: &SiteContent,
+    judged: &HidingObjects,
     browser: bool,
 ) -> Result<(), CrawlError> {
-    let told = |error| CrawlError::File(folder.to_owned(), error);
+    let to_error = |error| CrawlError::File(folder.to_owned(), error);
     if folder.symlink_metadata().is_ok() {
-        return Err(told(io::Error::new(io::ErrorKind::AlreadyExists, "it exists already")));
+        return Err(to_error(io::Error::new(io::ErrorKind::AlreadyExists, "it exists already")));
     }
     let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
@@ -104,13 +104,13 @@ pub fn write(
     // loaded.
     let own = fs::Permissions::from_mode(0o700);
     let mut draft = tempfile::Builder::new();
-    let draft = draft.prefix(".covers-").permissions(own).tempdir_in(parent).map_err(told)?;
+    let draft = draft.prefix(".covers-").permissions(own).tempdir_in(parent).map_err(to_error)?;
     let bodies = draft.path().join(BODIES);
-    fs::create_dir(&bodies).map_err(told)?;
+    fs::create_dir(&bodies).map_err(to_error)?;
     let mut objects: Vec<Entry> = found.objects.iter().map(entry).collect();
     for kept in &judged.kept {
         let body = format!("{:05}", kept.place);
-        fs::write(bodies.join(&body), &found.objects[kept.place].body).map_err(told)?;
+        fs::write(bodies.join(&body), &found.objects[kept.place].body).map_err(to_error)?;
         let (hiding, hides) = (name(kept.object.hiding()).to_owned(), kept.object.hides());
         let browser = browser && kept.object.hiding() != Hiding::Opaque;
         objects[kept.place].slots = Some(SlotsEntry { hiding, hides, body, browser });
@@ -134,15 +134,15 @@ pub fn write(
         pages: found.pages.iter().map(page).collect(),
         left_out,
     };
-    let text = serde_json::to_string_pretty(&document).map_err(|error| told(error.into()))?;
-    fs::write(draft.path().join(INDEX), text + "\n").map_err(told)?;
-    fs::rename(draft.path(), folder).map_err(told)?;
+    let text = serde_json::to_string_pretty(&document).map_err(|error| to_error(error.into()))?;
+    fs::write(draft.path().join(INDEX), text + "\n").map_err(to_error)?;
+    fs::rename(draft.path(), folder).map_err(to_error)?;
     let _ = draft.keep();
     Ok(())
 }
 
-fn entry(fetched: &Fetched) -> Entry {
-    let Fetched { path, headers, body } = fetched.clone();
+fn entry(fetched: &FetchedObject) -> Entry {
+    let FetchedObject { path, headers, body } = fetched.clone();
     Entry { path, headers, bytes: body.len(), slots: None }
 }
 
@@ -191,30 +191,30 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Document, String> {
 }
 
 /// Reads covers from `folder`. Covers are web objects of a site, and only some of them can hide
-/// bytes. The returned [`Found`] has all objects; the body of an object that cannot hide bytes is
-/// empty. The returned [`Judged`] has only the objects that can hide bytes.
+/// bytes. The returned [`SiteContent`] has all objects; the body of an object that cannot hide
+/// bytes is empty. The returned [`HidingObjects`] has only the objects that can hide bytes.
 ///
 /// # Errors
 /// The covers cannot be read or are invalid, or an object cannot hide as much as the
 /// index states.
-pub fn read(folder: &Path) -> Result<(Found, Judged), CrawlError> {
+pub fn read(folder: &Path) -> Result<(SiteContent, HidingObjects), CrawlError> {
     let index = folder.join(INDEX);
     let wrong = |why: String| CrawlError::Source(index.clone(), why);
     let document = parse(&read_file(&index)?).map_err(wrong)?;
-    let (mut found, mut judged) = (Found::default(), Judged::default());
+    let (mut found, mut judged) = (SiteContent::default(), HidingObjects::default());
     for (place, one) in document.objects.into_iter().enumerate() {
         let (path, headers) = (one.path, one.headers);
         let Some(slots) = one.slots else {
-            found.objects.push(Fetched { path, headers, body: Vec::new() });
+            found.objects.push(FetchedObject { path, headers, body: Vec::new() });
             continue;
         };
         let file = folder.join(BODIES).join(&slots.body);
         let body = read_file(&file)?;
-        let fetched = Fetched { path, headers, body };
+        let fetched = FetchedObject { path, headers, body };
         let object = checked(&fetched, &slots, one.bytes)
             .map_err(|why| CrawlError::Source(file, format!("{}: {why}", fetched.path)))?;
         found.objects.push(fetched);
-        judged.kept.push(super::Kept { place, object });
+        judged.kept.push(super::HidingObject { place, object });
     }
     found.request = document.request;
     let page = |page: PageEntry| super::Page {
@@ -230,7 +230,7 @@ pub fn read(folder: &Path) -> Result<(Found, Judged), CrawlError> {
 /// Parses a cover (a web object that can hide bytes), and compares it with its entry in the index
 /// of the folder. The length of the object's body must be `bytes`. The number of bytes that the
 /// object can hide, and the method of hiding, must match `slots`. The error is one line.
-fn checked(fetched: &Fetched, slots: &SlotsEntry, bytes: usize) -> Result<Object, String> {
+fn checked(fetched: &FetchedObject, slots: &SlotsEntry, bytes: usize) -> Result<Object, String> {
     if fetched.body.len() != bytes {
         return Err(format!(
             "the file has {} bytes, but its entry in the index has {bytes}: make the covers again \
@@ -279,14 +279,14 @@ mod tests {
     use super::super::judge;
     use super::*;
 
-    fn found() -> Found {
+    fn found() -> SiteContent {
         let body = format!("[{}1]", format!("\"{}\",", "aB3_".repeat(60)).repeat(9));
-        let of = |path: &str, kind: &str, body: &str| Fetched {
+        let of = |path: &str, kind: &str, body: &str| FetchedObject {
             path: path.to_owned(),
             headers: vec![("Content-Type".to_owned(), kind.to_owned())],
             body: body.as_bytes().to_vec(),
         };
-        let mut found = Found::default();
+        let mut found = SiteContent::default();
         let pause = std::time::Duration::from_secs(3);
         found.follow(vec![
             (of("/", "text/html", "page"), std::time::Duration::ZERO),
@@ -313,7 +313,7 @@ mod tests {
         assert!(!nowhere.to_string().contains('\n'));
         let left: Vec<_> = fs::read_dir(at.path()).unwrap().collect();
         assert_eq!(left.len(), 1, "no draft stays");
-        write(&at.path().join("none"), &found, &Judged::default(), false).unwrap();
+        write(&at.path().join("none"), &found, &HidingObjects::default(), false).unwrap();
         let none = site(&at.path().join("none")).unwrap_err().to_string();
         assert!(none.ends_with("none of its objects can hide bytes"), "{none}");
     }

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use anabranch_stego::Passed;
+use anabranch_stego::RecordedPacket;
 use etherparse::{
     EtherType, IpNumber, LaxNetSlice, LaxSlicedPacket, TcpHeader, TcpSlice, TransportSlice,
 };
@@ -31,10 +31,10 @@ const FLOWS: usize = 10_000;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flow {
     /// Packets of the connection that carry new data, in the order of their times.
-    pub(super) passed: Vec<Passed>,
+    pub(super) passed: Vec<RecordedPacket>,
     /// The byte streams that the client (index 0) and the server (index 1) sent, up to the first
     /// gap in the capture.
-    pub(super) said: [Vec<u8>; 2],
+    pub(super) streams: [Vec<u8>; 2],
     /// The growth of each end's byte stream: pairs of a length in bytes and the time at which the
     /// stream reached this length. Index 0 is the client, 1 the server.
     pub(super) when: [Vec<(usize, Duration)>; 2],
@@ -391,8 +391,8 @@ impl Flow {
             self.next[way] = Some(ends);
         } else {
             // Without a gap, `next` is the sequence number of the byte after the last one in
-            // `said`.
-            let place = self.said[way].len() + (new as usize - fresh);
+            // `streams`.
+            let place = self.streams[way].len() + (new as usize - fresh);
             let part = segment.payload[segment.length - fresh..].to_vec();
             if self.early[way].insert(place, part).is_some() {
                 return;
@@ -407,13 +407,13 @@ impl Flow {
     /// the client, 1 for the server.
     fn put(&mut self, way: usize, at: Duration) {
         while let Some(first) = self.early[way].first_entry() {
-            let Some(known) = self.said[way].len().checked_sub(*first.key()) else { return };
+            let Some(known) = self.streams[way].len().checked_sub(*first.key()) else { return };
             let bytes = first.remove();
             let fresh = bytes.get(known..).unwrap_or_default();
-            self.said[way].extend_from_slice(fresh);
+            self.streams[way].extend_from_slice(fresh);
             let next = self.next[way].map(|next| next.wrapping_add(fresh.len() as u32));
             self.next[way] = next;
-            self.when[way].push((self.said[way].len(), at));
+            self.when[way].push((self.streams[way].len(), at));
         }
     }
 
@@ -479,7 +479,7 @@ pub(super) mod tests {
         // If a flow's SYN is not in the capture, the first captured segment counts as the flow's
         // beginning.
         assert_eq!(
-            (&*flows[0].said[0], &*flows[0].said[1]),
+            (&*flows[0].streams[0], &*flows[0].streams[1]),
             (&b"ask me"[..], &b"twothreefour"[..])
         );
         let ms = Duration::from_millis;
@@ -510,7 +510,7 @@ pub(super) mod tests {
             );
             let Capture { flows, skipped, .. } = read(&*file).unwrap();
             assert_eq!((flows.len(), skipped), (1, 0), "{link:?}");
-            assert_eq!(flows[0].said, [b"ask".to_vec(), b"answer".to_vec()]);
+            assert_eq!(flows[0].streams, [b"ask".to_vec(), b"answer".to_vec()]);
         }
         let radio = capture_of((DataLink::IEEE802_11, &[]), 40_000, &[(1, true, 1, b"ask")]);
         let Capture { flows, skipped, .. } = read(&*radio).unwrap();

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use super::{CrawlError, Fetched, Found, LARGEST, OBJECTS, Page, html};
+use super::{CrawlError, FetchedObject, LARGEST, OBJECTS, Page, SiteContent, html};
 
 /// Maximum size of a file in bytes. Larger files are left out of the covers, because they cannot
 /// hide bytes, and because no web page is that large.
@@ -104,9 +104,9 @@ const TYPES: &[(&str, &[&str])] = &[
 ///
 /// # Errors
 /// The folder itself cannot be read.
-pub(super) fn read(folder: &Path) -> Result<Found, CrawlError> {
+pub(super) fn read(folder: &Path) -> Result<SiteContent, CrawlError> {
     fs::read_dir(folder).map_err(|error| CrawlError::File(folder.to_owned(), error))?;
-    let (mut found, mut objects, mut bytes) = (Found::default(), BTreeMap::new(), 0);
+    let (mut found, mut objects, mut bytes) = (SiteContent::default(), BTreeMap::new(), 0);
     for (path, file) in files(folder, &mut found) {
         match fetched(path, &file) {
             Err(_) => found.leave_out("a file that cannot be read"),
@@ -128,7 +128,7 @@ pub(super) fn read(folder: &Path) -> Result<Found, CrawlError> {
 
 /// Reads `file` and makes the headers that nginx would send with it. Returns `None` if the file is
 /// larger than `LONGEST`.
-fn fetched(path: String, file: &Path) -> io::Result<Option<Fetched>> {
+fn fetched(path: String, file: &Path) -> io::Result<Option<FetchedObject>> {
     let about = fs::metadata(file)?;
     if about.len() > LONGEST {
         return Ok(None);
@@ -136,12 +136,12 @@ fn fetched(path: String, file: &Path) -> io::Result<Option<Fetched>> {
     let (body, modified) = (fs::read(file)?, about.modified()?);
     let modified = modified.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let headers = headers(&path, &body, modified);
-    Ok(Some(Fetched { path, headers, body }))
+    Ok(Some(FetchedObject { path, headers, body }))
 }
 
 /// Returns all files below `folder`, by their paths on the site. Hidden files are skipped.
 /// Symbolic links are left out, because they may point to files outside the folder.
-fn files(folder: &Path, found: &mut Found) -> BTreeMap<String, PathBuf> {
+fn files(folder: &Path, found: &mut SiteContent) -> BTreeMap<String, PathBuf> {
     let (mut files, mut left) = (BTreeMap::new(), VecDeque::from([folder.to_owned()]));
     while let Some(next) = left.pop_front() {
         let Ok(entries) = fs::read_dir(&next) else {
@@ -200,8 +200,8 @@ fn headers(path: &str, body: &[u8], modified: u64) -> Vec<(String, String)> {
 }
 
 /// Returns the pages of a site, each with the objects that it loads. Objects that no page loads
-/// form one more page. `objects` maps each path to its index in [`Found::objects`].
-fn pages(found: &Found, objects: &BTreeMap<String, usize>) -> Vec<Page> {
+/// form one more page. `objects` maps each path to its index in [`SiteContent::objects`].
+fn pages(found: &SiteContent, objects: &BTreeMap<String, usize>) -> Vec<Page> {
     let (mut pages, mut pulled) = (Vec::new(), BTreeSet::new());
     for (path, &place) in objects {
         let object = &found.objects[place];

@@ -11,7 +11,7 @@ use chrono::{DateTime, NaiveDateTime};
 use serde_json::Value;
 
 use super::hosts::{Exchange, of_host, plain};
-use super::{Fetched, Found, is_of_transfer};
+use super::{FetchedObject, SiteContent, is_of_transfer};
 
 /// UTF-8 byte order mark, which some editors write.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -21,14 +21,14 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 ///
 /// # Errors
 /// The bytes are no HAR file, or have no GET request to that host.
-pub(super) fn read(bytes: &[u8], host: Option<&str>) -> Result<Found, String> {
+pub(super) fn read(bytes: &[u8], host: Option<&str>) -> Result<SiteContent, String> {
     let text = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     let file: Value = serde_json::from_slice(text).map_err(|error| {
         format!("the file is not a HAR file: {}", in_plain_words(&error.to_string()))
     })?;
     let entries = file["log"]["entries"].as_array();
     let entries = entries.ok_or("the file is not a HAR file: it has no list `log.entries`")?;
-    let (mut found, mut exchanges) = (Found::default(), Vec::new());
+    let (mut found, mut exchanges) = (SiteContent::default(), Vec::new());
     for entry in entries {
         match exchange(entry) {
             Ok(one) => exchanges.push(one),
@@ -73,7 +73,7 @@ fn moment(text: &str) -> Option<Duration> {
 }
 
 /// Returns the web object in the `response` of a HAR entry, or the reason why it has none.
-fn object(request: &Value, response: &Value, path: &str) -> Result<Fetched, &'static str> {
+fn object(request: &Value, response: &Value, path: &str) -> Result<FetchedObject, &'static str> {
     (request["method"] == "GET").then_some(()).ok_or("not a GET request")?;
     (number(&response["status"]) == Some(200)).then_some(()).ok_or("not answered with 200")?;
     let content = &response["content"];
@@ -91,7 +91,7 @@ fn object(request: &Value, response: &Value, path: &str) -> Result<Fetched, &'st
         let kind = content["mimeType"].as_str().unwrap_or_default();
         headers.push(("Content-Type".to_owned(), kind.to_owned()));
     }
-    Ok(Fetched { path: path.to_owned(), headers, body })
+    Ok(FetchedObject { path: path.to_owned(), headers, body })
 }
 
 /// Parses a JSON value as an integer. Accepts also the forms `"200"` and `200.0` that some
@@ -158,7 +158,7 @@ mod tests {
         format!(r#"{{"log":{{"version":"1.2","entries":[{}]}}}}"#, entries.join(","))
     }
 
-    fn read(bytes: &[u8]) -> Result<Found, String> {
+    fn read(bytes: &[u8]) -> Result<SiteContent, String> {
         super::read(bytes, None)
     }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Fetched, Found};
+use super::{FetchedObject, SiteContent};
 
 /// Hosts that browsers and operating systems contact to detect captive portals. A page of such a
 /// host does not count as the first page that the user visited.
@@ -20,7 +20,7 @@ pub(super) struct Exchange {
     /// Headers of the request.
     pub(super) request: Vec<(String, String)>,
     /// The object in the response, or the reason why there is none.
-    pub(super) fetched: Result<Fetched, &'static str>,
+    pub(super) fetched: Result<FetchedObject, &'static str>,
 }
 
 /// Converts a host name to lower case, and removes the default port.
@@ -42,8 +42,8 @@ pub(super) fn plain(host: &str) -> String {
 pub(super) fn of_host(
     mut exchanges: Vec<Exchange>,
     wanted: Option<&str>,
-    mut found: Found,
-) -> Result<Found, String> {
+    mut found: SiteContent,
+) -> Result<SiteContent, String> {
     exchanges.sort_by_key(|exchange| exchange.at);
     let host = match wanted.map(plain) {
         Some(host) => host,
@@ -78,7 +78,7 @@ pub(super) fn of_host(
 /// message that there are no objects, or that they are from several hosts.
 fn of_first_page(exchanges: &[Exchange]) -> Result<String, String> {
     let is_page = |one: &&Exchange| {
-        let page = |object: &Fetched| object.content_type().eq_ignore_ascii_case("text/html");
+        let page = |object: &FetchedObject| object.content_type().eq_ignore_ascii_case("text/html");
         !CHECKS.contains(&&*one.host) && one.fetched.as_ref().is_ok_and(page)
     };
     if let Some(page) = exchanges.iter().find(is_page) {
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     fn exchange(at: u64, host: &str, kind: Result<&str, &'static str>) -> Exchange {
-        let object = |kind: &str| Fetched {
+        let object = |kind: &str| FetchedObject {
             path: format!("/{at}"),
             headers: vec![("Content-Type".to_owned(), kind.to_owned())],
             body: vec![1],
@@ -159,7 +159,7 @@ mod tests {
     }
 
     fn paths(exchanges: &[Exchange], wanted: Option<&str>) -> Result<Vec<String>, String> {
-        let found = of_host(exchanges.to_vec(), wanted, Found::default())?;
+        let found = of_host(exchanges.to_vec(), wanted, SiteContent::default())?;
         Ok(found.objects.into_iter().map(|object| object.path).collect())
     }
 
@@ -175,7 +175,7 @@ mod tests {
         ];
         assert_eq!(paths(&visit, None).unwrap(), ["/4", "/9"]);
         assert_eq!(paths(&visit, Some("B.net:80")).unwrap(), ["/5"]);
-        let found = of_host(visit.to_vec(), None, Found::default()).unwrap();
+        let found = of_host(visit.to_vec(), None, SiteContent::default()).unwrap();
         assert_eq!(found.left_out["of another host"], 4);
         assert_eq!(found.others, "b.net (1), detectportal.firefox.com (1), update.example (1)");
     }

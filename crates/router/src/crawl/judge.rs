@@ -6,36 +6,36 @@ use std::collections::BTreeMap;
 use anabranch_stego::{Hiding, Object};
 use serde::de::IgnoredAny;
 
-use super::{Fetched, Found};
+use super::{FetchedObject, SiteContent};
 
 /// A web object that can hide bytes.
 #[derive(Clone, Debug)]
-pub struct Kept {
-    /// Index of the object in [`Found::objects`].
+pub struct HidingObject {
+    /// Index of the object in [`SiteContent::objects`].
     pub place: usize,
     /// The object, with the places where bytes can be hidden.
     pub object: Object,
 }
 
-impl Kept {
+impl HidingObject {
     /// Returns whether only a browser can check the object after bytes are hidden in it. This is
     /// true for scripts; [`judge`] checks JSON with a strict parser.
     #[must_use]
-    pub fn wants_browser(&self, found: &Found) -> bool {
+    pub fn wants_browser(&self, found: &SiteContent) -> bool {
         self.object.hiding() == Hiding::Text && !is_json(&found.objects[self.place])
     }
 }
 
 /// Objects of a site that can hide bytes, and the reasons why the other objects cannot.
 #[derive(Clone, Debug, Default)]
-pub struct Judged {
+pub struct HidingObjects {
     /// Objects that can hide bytes.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<HidingObject>,
     /// Reasons why objects cannot hide bytes, with the number of objects for each reason.
     pub refused: BTreeMap<String, usize>,
 }
 
-impl Judged {
+impl HidingObjects {
     /// Counts one more object that cannot hide bytes, for the reason `why`.
     pub fn refuse(&mut self, why: &str) {
         *self.refused.entry(why.to_owned()).or_default() += 1;
@@ -43,7 +43,7 @@ impl Judged {
 
     /// Keeps only the objects for which `keeps` returns true. Counts each removed object as an
     /// object that cannot hide bytes, for the reason `why`.
-    pub fn retain(&mut self, why: &str, mut keeps: impl FnMut(&Kept) -> bool) {
+    pub fn retain(&mut self, why: &str, mut keeps: impl FnMut(&HidingObject) -> bool) {
         let before = self.kept.len();
         self.kept.retain(|kept| keeps(kept));
         for _ in self.kept.len()..before {
@@ -54,11 +54,11 @@ impl Judged {
 
 /// Finds the objects in `found` that can hide bytes, and counts the reasons why others cannot.
 #[must_use]
-pub fn judge(found: &Found) -> Judged {
-    let mut judged = Judged::default();
+pub fn judge(found: &SiteContent) -> HidingObjects {
+    let mut judged = HidingObjects::default();
     for (place, fetched) in found.objects.iter().enumerate() {
         match object(fetched) {
-            Ok(object) => judged.kept.push(Kept { place, object }),
+            Ok(object) => judged.kept.push(HidingObject { place, object }),
             Err(why) => judged.refuse(&why),
         }
     }
@@ -67,8 +67,8 @@ pub fn judge(found: &Found) -> Judged {
 
 /// Parses `fetched` into an object that can hide bytes. The error is the reason why `fetched`
 /// cannot hide bytes.
-pub(super) fn object(fetched: &Fetched) -> Result<Object, String> {
-    let Fetched { path, headers, body } = fetched;
+pub(super) fn object(fetched: &FetchedObject) -> Result<Object, String> {
+    let FetchedObject { path, headers, body } = fetched;
     let object = Object::new(path, headers.clone(), body).map_err(|why| why.to_string())?;
     if is_json(fetched) {
         let strict = |bytes: &[u8]| serde_json::from_slice::<IgnoredAny>(bytes).is_ok();
@@ -80,7 +80,7 @@ pub(super) fn object(fetched: &Fetched) -> Result<Object, String> {
     Ok(object)
 }
 
-fn is_json(fetched: &Fetched) -> bool {
+fn is_json(fetched: &FetchedObject) -> bool {
     let kind = fetched.content_type().to_ascii_lowercase();
     kind.ends_with("/json") || kind.ends_with("+json")
 }
@@ -89,22 +89,22 @@ fn is_json(fetched: &Fetched) -> bool {
 mod tests {
     use super::*;
 
-    fn fetched(path: &str, kind: &str, body: &str) -> Fetched {
+    fn fetched(path: &str, kind: &str, body: &str) -> FetchedObject {
         let headers = vec![("Content-Type".to_owned(), kind.to_owned())];
-        Fetched { path: path.to_owned(), headers, body: body.as_bytes().to_vec() }
+        FetchedObject { path: path.to_owned(), headers, body: body.as_bytes().to_vec() }
     }
 
     #[test]
     fn an_object_stays_only_if_parsers_take_it_changed_too() {
         let text = format!("[{}1]", format!("\"{}\",", "aB3_".repeat(60)).repeat(9));
-        let found = Found {
+        let found = SiteContent {
             objects: vec![
                 fetched("/a.json", "application/json", &text),
                 fetched("/b.json", "application/json", &text[..text.len() - 1]),
                 fetched("/c.js", "text/javascript", &format!("let x={text}")),
                 fetched("/d.html", "text/html", &text),
             ],
-            ..Found::default()
+            ..SiteContent::default()
         };
         let mut judged = judge(&found);
         assert_eq!(judged.kept.len(), 2);

@@ -3,8 +3,8 @@
 //! server with the camouflage profile `http-site`. The TCP connections of a capture become traffic
 //! shapes for the profile `embed`.
 //!
-//! * `folder`, `har`, `capture`: the sources, each read into [`Found`]. `html`: references in
-//!   pages. `flows`: TCP connections of a capture. `hosts`: selection of the visited host.
+//! * `folder`, `har`, `capture`: the sources, each read into [`SiteContent`]. `html`: references
+//!   in pages. `flows`: TCP connections of a capture. `hosts`: selection of the visited host.
 //!   `packed`: compressed sources.
 //! * `judge`: selection of objects that can hide bytes. `browser`: a check by Chromium.
 //! * `covers`: the folder with the result (`docs/formats.md`).
@@ -31,7 +31,7 @@ use std::time::Duration;
 
 pub use browser::{Browser, Verdict};
 pub use covers::{read, site, write};
-pub use judge::{Judged, Kept, judge};
+pub use judge::{HidingObject, HidingObjects, judge};
 
 pub use anabranch_stego::{Hiding, Object};
 use anabranch_stego::{Shape, ShapeFault, Shapes};
@@ -69,7 +69,7 @@ impl std::error::Error for CrawlError {}
 
 /// A response with status 200 to a GET request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fetched {
+pub struct FetchedObject {
     /// Path in the request, without the query.
     pub path: String,
     /// Headers of the response in order, without headers that concern only the transfer or the
@@ -79,7 +79,7 @@ pub struct Fetched {
     pub body: Vec<u8>,
 }
 
-impl Fetched {
+impl FetchedObject {
     /// Returns the content type of the response without parameters; empty if there is none.
     #[must_use]
     pub fn content_type(&self) -> &str {
@@ -101,9 +101,9 @@ pub struct Page {
 
 /// Objects and pages of a site, as read from a folder, a HAR file or a capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct SiteContent {
     /// Objects of the site; each path occurs once.
-    pub objects: Vec<Fetched>,
+    pub objects: Vec<FetchedObject>,
     /// Pages of the site.
     pub pages: Vec<Page>,
     /// Headers of a browser's request for a page, in order; empty if they are unknown.
@@ -116,7 +116,7 @@ pub struct Found {
     pub others: String,
 }
 
-impl Found {
+impl SiteContent {
     /// Counts one more object or packet that is left out for the reason `why`.
     fn leave_out(&mut self, why: &str) {
         *self.left_out.entry(why.to_owned()).or_default() += 1;
@@ -124,7 +124,7 @@ impl Found {
 
     /// Adds `object`, unless there is an object with its path already. Returns the index of the
     /// object with that path.
-    fn add(&mut self, object: Fetched) -> usize {
+    fn add(&mut self, object: FetchedObject) -> usize {
         if let Some(place) = self.objects.iter().position(|other| other.path == object.path) {
             return place;
         }
@@ -134,7 +134,7 @@ impl Found {
 
     /// Adds objects with their times, in the order in which they were fetched. Each HTML document
     /// begins a new page; the objects after it belong to that page.
-    fn follow(&mut self, fetched: Vec<(Fetched, Duration)>) {
+    fn follow(&mut self, fetched: Vec<(FetchedObject, Duration)>) {
         let mut last = Duration::ZERO;
         for (object, at) in fetched {
             if self.objects.len() >= OBJECTS {
@@ -163,22 +163,22 @@ impl Found {
 /// # Errors
 /// The source cannot be read, has another format, or has no object of the host. The error
 /// is one line.
-pub fn crawl(source: &Path, host: Option<&str>) -> Result<Found, CrawlError> {
+pub fn crawl(source: &Path, host: Option<&str>) -> Result<SiteContent, CrawlError> {
     let file = |error| CrawlError::File(source.to_owned(), error);
-    let told = |why: String| CrawlError::Source(source.to_owned(), why);
+    let to_error = |why: String| CrawlError::Source(source.to_owned(), why);
     if fs::metadata(source).map_err(file)?.is_dir() {
         return match host {
             None => folder::read(source),
-            Some(_) => Err(told(
+            Some(_) => Err(to_error(
                 "it is a folder, and --host is only for HAR files and captures: remove --host"
                     .to_owned(),
             )),
         };
     }
-    of_file(open_file(source)?, host).map_err(told)
+    of_file(open_file(source)?, host).map_err(to_error)
 }
 
-fn of_file(source: impl io::BufRead, host: Option<&str>) -> Result<Found, String> {
+fn of_file(source: impl io::BufRead, host: Option<&str>) -> Result<SiteContent, String> {
     let mut source = packed::unpacked(source)?;
     let why = |error: io::Error| error.to_string();
     if flows::is_capture(source.fill_buf().map_err(why)?) {
@@ -199,8 +199,8 @@ fn of_file(source: impl io::BufRead, host: Option<&str>) -> Result<Found, String
 pub fn shapes(captures: &[PathBuf]) -> Result<(Shapes, Vec<String>), CrawlError> {
     let (mut all, mut notes) = (Vec::new(), Vec::new());
     for path in captures {
-        let told = |why: String| CrawlError::Source(path.clone(), why);
-        let (found, left_out) = shapes_of(path, open_file(path)?).map_err(told)?;
+        let to_error = |why: String| CrawlError::Source(path.clone(), why);
+        let (found, left_out) = shapes_of(path, open_file(path)?).map_err(to_error)?;
         all.extend(found);
         notes.extend(left_out.iter().map(|why| format!("{}: left out: {why}", path.display())));
     }
@@ -245,9 +245,9 @@ fn shapes_of(path: &Path, capture: impl io::BufRead) -> Result<(Vec<Shape>, Vec<
 
 /// Opens the file `path` for buffered reading. Fails if the file is larger than `LARGEST`.
 fn open_file(path: &Path) -> Result<BufReader<File>, CrawlError> {
-    let told = |error| CrawlError::File(path.to_owned(), error);
-    let file = File::open(path).map_err(told)?;
-    if file.metadata().map_err(told)?.len() > LARGEST {
+    let to_error = |error| CrawlError::File(path.to_owned(), error);
+    let file = File::open(path).map_err(to_error)?;
+    if file.metadata().map_err(to_error)?.len() > LARGEST {
         return Err(CrawlError::Source(path.to_owned(), "it is larger than 512 MiB".to_owned()));
     }
     Ok(BufReader::new(file))

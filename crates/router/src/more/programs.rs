@@ -13,7 +13,7 @@ use anabranch_onion::wire::message::EndReason;
 use anabranch_os::poller::{Interest, Poller, Ready};
 use anabranch_proxy::{Dialogue, Outcome, ProxyEnd, ProxyRequest, Reason, Service};
 
-use crate::onion::external_socket::{ExternalEvent, ExternalSocket, Inside, IoEvent};
+use crate::onion::external_socket::{CoreStream, ExternalEvent, ExternalSocket, IoEvent};
 use crate::onion::is_passing;
 
 /// Lowest poller token of a connection. Other sockets have smaller tokens.
@@ -44,12 +44,12 @@ pub(super) struct Programs {
 /// Access to the protocol core's streams, for [`ExternalSocket`].
 struct Streams<'n>(&'n mut MoreNode);
 
-impl Inside for Streams<'_> {
+impl CoreStream for Streams<'_> {
     fn waiting(&self, stream: StreamKey) -> (&[u8], &[u8]) {
         self.0.peek(StreamId(stream.0))
     }
 
-    fn took(&mut self, stream: StreamKey, bytes: usize) {
+    fn accepted(&mut self, stream: StreamKey, bytes: usize) {
         self.0.consume(StreamId(stream.0), bytes);
     }
 

@@ -58,15 +58,15 @@ impl Authority {
     /// # Errors
     /// A part is missing or malformed. The error names that part.
     pub fn parse(line: &str) -> Result<Authority, AuthorityError> {
-        let told = |what| AuthorityError { line: line.to_owned(), what };
+        let to_error = |what| AuthorityError { line: line.to_owned(), what };
         let mut words = line.split_whitespace().skip_while(|&word| word == "DirAuthority");
-        let name = words.next().ok_or_else(|| told("a name is missing"))?.to_owned();
+        let name = words.next().ok_or_else(|| to_error("a name is missing"))?.to_owned();
         let (mut directory, mut orport, mut v3) = (None, None, None);
         let mut fingerprint = String::new();
         for word in words {
             match word.split_once('=') {
                 Some(("orport", port)) => {
-                    orport = Some(port.parse().map_err(|_| told("orport= is not a port"))?);
+                    orport = Some(port.parse().map_err(|_| to_error("orport= is not a port"))?);
                 }
                 Some(("v3ident", id)) => v3 = digest(id),
                 Some(_) => {}
@@ -76,11 +76,11 @@ impl Authority {
         }
         Ok(Authority {
             name,
-            directory: directory.ok_or_else(|| told("ADDRESS:PORT is missing"))?,
+            directory: directory.ok_or_else(|| to_error("ADDRESS:PORT is missing"))?,
             orport,
-            v3: v3.ok_or_else(|| told("v3ident= with 40 hexadecimal digits is missing"))?,
+            v3: v3.ok_or_else(|| to_error("v3ident= with 40 hexadecimal digits is missing"))?,
             fingerprint: digest(&fingerprint)
-                .ok_or_else(|| told("a fingerprint of 40 hexadecimal digits is missing"))?,
+                .ok_or_else(|| to_error("a fingerprint of 40 hexadecimal digits is missing"))?,
         })
     }
 }

@@ -39,7 +39,7 @@ use dir_port::DirPort;
 use keys::AuthorityKeyStore;
 use ledger::Ledger;
 use registry::{Ends, Registry};
-use shared_answers::{Letter, SharedAnswers};
+use shared_answers::{RegistryMessage, SharedAnswers};
 
 mod authority_files;
 mod dir_connections;
@@ -154,7 +154,7 @@ pub enum AuthorityEvent {
 
 /// Callback for events of an authority. The callback runs on the thread of the registry, and
 /// blocks that thread until it returns.
-pub type Tell = Box<dyn FnMut(AuthorityEvent) + Send>;
+pub type EventFn = Box<dyn FnMut(AuthorityEvent) + Send>;
 
 /// Reason why a directory authority cannot start.
 #[derive(Debug)]
@@ -198,7 +198,7 @@ pub struct Running {
 impl Running {
     /// Applies new settings to the running authority.
     pub fn adopt(&self, changes: Changes) {
-        self.shared_answers.write(Letter::Settings(Box::new(changes)));
+        self.shared_answers.write(RegistryMessage::Settings(Box::new(changes)));
     }
 
     /// Waits until the authority has ended and its last state is written to disk.
@@ -217,30 +217,33 @@ impl Running {
 /// A port cannot be bound, or a file cannot be read or written. Nothing runs then. Missing keys
 /// may have been generated, damaged files renamed, and the file with the `DirAuthority` line
 /// written. No other file has changed.
-pub fn start(settings: Settings, mut tell: Tell) -> Result<(DirClient, Running), AuthorityError> {
+pub fn start(
+    settings: Settings,
+    mut on_event: EventFn,
+) -> Result<(DirClient, Running), AuthorityError> {
     private_folder(&settings.data)?;
     let lock = locked(&settings.data)?;
     let mut rng = anabranch_os::entropy::generator().map_err(AuthorityError::System)?;
     let (key_store, keys) =
         AuthorityKeyStore::open(&settings.data, &mut rng, unix(), settings.certified_for)?;
-    key_store.troubles().iter().for_each(|text| tell(AuthorityEvent::Trouble(text.clone())));
+    key_store.troubles().iter().for_each(|text| on_event(AuthorityEvent::Trouble(text.clone())));
     let about = about(&settings, key_store.identity());
     let line = line(&about);
     replace(&settings.data.join(LINE), format!("{line}\n").as_bytes())?;
-    tell(AuthorityEvent::Line(line.clone()));
+    on_event(AuthorityEvent::Line(line.clone()));
     let mut authority_files = AuthorityFiles::open(&settings.data)?;
     let mut core = core::Authority::new(about, settings.core.clone(), keys);
     let troubles = authority_files.restore(&mut core, unix())?;
-    troubles.into_iter().for_each(|text| tell(AuthorityEvent::Trouble(text)));
-    let ledger = Ledger::new(core, authority_files, key_store.certificates(), tell, unix());
+    troubles.into_iter().for_each(|text| on_event(AuthorityEvent::Trouble(text)));
+    let ledger = Ledger::new(core, authority_files, key_store.certificates(), on_event, unix());
     let (dirclient, news, orders) = DirClient::counters().map_err(AuthorityError::System)?;
-    let (letters, written) = channel();
+    let (messages, written) = channel();
     let (probes, wanted) = channel();
-    let (bell, heard) = desk_bell().map_err(AuthorityError::System)?;
-    let shared_answers = SharedAnswers::new(letters, [bell, news]);
-    let ends = Ends { letters: written, orders, probes };
+    let (signal, received) = desk_signal().map_err(AuthorityError::System)?;
+    let shared_answers = SharedAnswers::new(messages, [signal, news]);
+    let ends = Ends { messages: written, orders, probes };
     let registry = Registry::new(ledger, Arc::clone(&shared_answers), ends, key_store, &settings);
-    let (dir_port, at) = open(settings.listen, Arc::clone(&shared_answers), heard, wanted)?;
+    let (dir_port, at) = open(settings.listen, Arc::clone(&shared_answers), received, wanted)?;
     // If the registry's thread ends, the directory port's thread ends too.
     let thread = thread::Builder::new().name("registry".into());
     let registry = thread.spawn(move || registry.run()).map_err(AuthorityError::System)?;
@@ -252,10 +255,10 @@ pub fn start(settings: Settings, mut tell: Tell) -> Result<(DirClient, Running),
 
 /// Creates the channel that wakes the directory port's thread. Returns its sender and its
 /// receiver.
-fn desk_bell() -> io::Result<(dirclient::NewsSender, DirClient)> {
+fn desk_signal() -> io::Result<(dirclient::NewsSender, DirClient)> {
     // The directory port's thread receives no commands through this channel.
-    let (heard, bell, _) = DirClient::counters()?;
-    Ok((bell, heard))
+    let (received, signal, _) = DirClient::counters()?;
+    Ok((signal, received))
 }
 
 /// Starts the directory port's thread and waits until it listens. Returns the thread and the bound
@@ -263,12 +266,12 @@ fn desk_bell() -> io::Result<(dirclient::NewsSender, DirClient)> {
 fn open(
     listen: Vec<SocketAddr>,
     shared_answers: Arc<SharedAnswers>,
-    heard: DirClient,
+    received: DirClient,
     probes: Receiver<Vec<Probe>>,
 ) -> Result<(JoinHandle<()>, Vec<SocketAddr>), AuthorityError> {
     let (ready, listens) = channel();
     // The poller is created on the thread that uses it.
-    let work = move || match DirPort::new(&listen, shared_answers, heard, probes) {
+    let work = move || match DirPort::new(&listen, shared_answers, received, probes) {
         Ok((dir_port, at)) => {
             let _ = ready.send(Ok(at));
             dir_port.run();

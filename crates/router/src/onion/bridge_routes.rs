@@ -21,7 +21,7 @@ pub struct Transports(Arc<TransportTable>);
 #[derive(Debug)]
 struct TransportTable {
     table: Mutex<Table>,
-    bell: UnixStream,
+    signal: UnixStream,
     waker: UnixStream,
 }
 
@@ -37,9 +37,9 @@ struct Table {
 pub struct TransportNews {
     /// True if a transport has started to accept connections, so that bridges should be tried
     /// again at once. The flag is false if there are only new messages.
-    pub has_come_up: bool,
+    pub has_started: bool,
     /// Messages about transports, for the log.
-    pub said: Vec<String>,
+    pub messages: Vec<String>,
 }
 
 /// A pluggable transport that a bridge offers: its name, its address, and the arguments that
@@ -52,17 +52,17 @@ impl Transports {
     /// # Errors
     /// A system call fails.
     pub fn new() -> io::Result<Transports> {
-        let (bell, waker) = UnixStream::pair()?;
-        bell.set_nonblocking(true)?;
+        let (signal, waker) = UnixStream::pair()?;
+        signal.set_nonblocking(true)?;
         waker.set_nonblocking(true)?;
-        Ok(Transports(Arc::new(TransportTable { table: Mutex::default(), bell, waker })))
+        Ok(Transports(Arc::new(TransportTable { table: Mutex::default(), signal, waker })))
     }
 
     /// Records that the pluggable transport `name` accepts SOCKS5 connections at the address `at`.
     pub fn ready(&self, name: &str, at: SocketAddr) {
         let mut table = self.table();
         table.ready.insert(name.to_owned(), at);
-        table.news.has_come_up = true;
+        table.news.has_started = true;
         drop(table);
         self.ring();
     }
@@ -90,8 +90,8 @@ impl Transports {
     }
 
     /// Adds `text` to the messages for the log.
-    pub fn say(&self, text: String) {
-        self.table().news.said.push(text);
+    pub fn log(&self, text: String) {
+        self.table().news.messages.push(text);
         self.ring();
     }
 
@@ -117,7 +117,7 @@ impl Transports {
 
     fn ring(&self) {
         // If the pipe is full, a wake-up is pending already.
-        let _ = (&self.0.bell).write(&[1]);
+        let _ = (&self.0.signal).write(&[1]);
     }
 
     /// Locks the table of pluggable transports. Poisoning is ignored, because each change is
@@ -317,10 +317,13 @@ mod tests {
         let socks = "127.0.0.1:9".parse().unwrap();
         routes.transports().ready("x", socks);
         assert!(matches!(routes.to(through), Ok((at, Some(_))) if at == socks));
-        assert_eq!(routes.transports().news(), TransportNews { has_come_up: true, said: vec![] });
-        routes.transports().say("slow".to_owned());
-        let said = vec!["slow".to_owned()];
-        assert_eq!(routes.transports().news(), TransportNews { has_come_up: false, said });
+        assert_eq!(
+            routes.transports().news(),
+            TransportNews { has_started: true, messages: vec![] }
+        );
+        routes.transports().log("slow".to_owned());
+        let messages = vec!["slow".to_owned()];
+        assert_eq!(routes.transports().news(), TransportNews { has_started: false, messages });
         routes.transports().gone("x");
         assert!(routes.to(through).is_err());
     }

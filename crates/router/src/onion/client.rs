@@ -17,7 +17,7 @@ use anabranch_multipath::{Core as _, Time};
 use anabranch_onion::circmgr::{CircuitManager, Order, Refusal};
 use anabranch_onion::client::{CircuitKey, Client, Config, Input, Output};
 use anabranch_onion::clocks::{Clocks, PeerTime};
-use anabranch_onion::conflux::{Dealing, Design};
+use anabranch_onion::conflux::{Design, LegScheduler};
 use anabranch_onion::directory::network::{Network, Path, Position, RelayRestrictions, Target};
 use anabranch_onion::padding::Amount;
 use anabranch_onion::wire::cell::CELL;
@@ -25,26 +25,26 @@ use anabranch_onion::wire::text::hex;
 use anabranch_onion::{Event, LegNumbers, Neighbour, SetNumbers, Violation, circuitmux};
 use anabranch_os::clock::Clock;
 use anabranch_os::files::{self, FileWatch};
-use anabranch_os::manager::tell;
+use anabranch_os::manager::notify;
 use anabranch_os::poller::Ready;
 use rand_chacha::ChaCha20Rng;
 use sd_notify::NotifyState;
 
 use super::authorities::Authority;
 use super::bridge_routes::{BridgeRoutes, TransportNews};
-use super::dirclient::{DirClient, Fetched, News, unix};
+use super::dirclient::{DirClient, FetchReport, News, unix};
 use super::links::quic::QuicLinking;
 use super::mptcp::TcpKind;
-use super::reload::{Asked, Outcome, Reload, Renewed};
+use super::reload::{Outcome, Reload, ReloadAction, ReloadedSettings};
 use super::skew::Skew;
 use super::state::{ClientState, UnknownState};
-use super::station::{Station, TICK, Token};
+use super::station::{CoreDriver, TICK, Token};
 use super::tap::Tap;
-use dir_requests::{At, DirRequests, Done};
+use dir_requests::{DirRequestContext, DirRequests, DirResponse};
 use lossy::NotLossy;
 pub use metrics::ClientMetrics;
 use programs::Programs;
-pub use refused::{Exits, Lack, Refused, Why};
+pub use refused::{Exits, Lack, RefusalReason, RefusedRequest};
 use sets::SetBook;
 pub use status::{CircuitStatus, LegPath, RelayName, SetStatus, Status};
 use trace::CellTrace;
@@ -98,7 +98,7 @@ pub struct Settings {
     /// Scheduler that distributes data among the circuits of a set. If `None`, the scheduler of
     /// the multipath design is used. A design without its own scheduler uses the scheduler that
     /// the last relay of the circuits requests.
-    pub dealing: Option<Dealing>,
+    pub dealing: Option<LegScheduler>,
     /// Packet tap that delivers TCP segments before earlier segments have arrived
     /// ([`Tap::open_all`]); `None` to use only ordered links. With a tap, the client requests
     /// unordered links from guards that support them. An unordered link decrypts TLS records that
@@ -162,9 +162,9 @@ pub enum ClientEvent {
     /// closed.
     OutOfMemory,
     /// The client has refused a program's request.
-    Refused(Refused),
+    Refused(RefusedRequest),
     /// A directory request has ended. The field describes its result.
-    Fetched(Fetched),
+    Fetched(FetchReport),
     /// The settings were read again after SIGHUP. The field is the result.
     Reloaded(Outcome),
     /// A relay's or this machine's clock is wrong, or this machine's clock is correct again.
@@ -205,16 +205,16 @@ pub fn run_rereading(
     let open = listening.iter().filter(|at| !at.ip().is_loopback()).map(open_to_others);
     open.map(ClientEvent::Trouble).for_each(&mut *watch);
     watch(ClientEvent::Listening(listening));
-    tell(&[NotifyState::Ready]);
+    notify(&[NotifyState::Ready]);
     while desk.turn(watch)? {}
     desk.end(watch)
 }
 
 /// Returns the reason why no path of three relays exists in `network`, regardless of the exits'
 /// policies. Returns `None` if a path exists.
-fn pathless(network: &Network, restrictions: &RelayRestrictions) -> Option<Why> {
+fn pathless(network: &Network, restrictions: &RelayRestrictions) -> Option<RefusalReason> {
     let none = network.has_path(Target { port: 443, v6: false }, restrictions).err()?;
-    matches!(none.0, Position::Guard | Position::Middle).then_some(Why::NoPath(none))
+    matches!(none.0, Position::Guard | Position::Middle).then_some(RefusalReason::NoPath(none))
 }
 
 /// Returns a warning that other machines can use the proxy that listens at `at`.
@@ -228,7 +228,7 @@ fn open_to_others(at: &SocketAddr) -> String {
 /// State of a running onion client: the two protocol cores, their sockets, and the connected
 /// programs.
 struct ClientLoop<'r> {
-    station: Station<Client>,
+    station: CoreDriver<Client>,
     circmgr: CircuitManager,
     programs: Programs,
     dir_requests: DirRequests,
@@ -285,7 +285,7 @@ impl<'r> ClientLoop<'r> {
         let context = Context::new(unix()).map_err(io::Error::other)?;
         // A client does not advertise its addresses.
         let mut station =
-            Station::new(clock, core, context, (TcpKind::Single, &settings.listen), Vec::new())?;
+            CoreDriver::new(clock, core, context, (TcpKind::Single, &settings.listen), Vec::new())?;
         settings.tap.take().map(|tap| station.unorder(tap)).transpose()?;
         station.carriers.tcp.family = settings.links;
         if let Some(linking) = settings.quic {
@@ -372,8 +372,8 @@ impl<'r> ClientLoop<'r> {
             stage: seen.stage,
             streams: seen.streams,
             // The bytes of a set are shown only once, for its first circuit.
-            carried: match seen.set.is_none_or(|head| head == seen.key) {
-                true => self.station.core.carried(seen.key),
+            transferred: match seen.set.is_none_or(|head| head == seen.key) {
+                true => self.station.core.transferred(seen.key),
                 false => [0; 2],
             },
         });
@@ -441,8 +441,9 @@ impl<'r> ClientLoop<'r> {
     /// return an error at its end.
     fn lose_trace(&mut self, error: &io::Error, watch: &mut dyn FnMut(ClientEvent)) {
         (self.trace, self.trace_failed) = (None, true);
-        let told = format!("writing the trace stopped ({error}); what was written before is kept");
-        watch(ClientEvent::Trouble(told));
+        let message =
+            format!("writing the trace stopped ({error}); what was written before is kept");
+        watch(ClientEvent::Trouble(message));
     }
 
     /// Saves the client's state and completes the trace file, at the end of the run.
@@ -476,8 +477,8 @@ impl<'r> ClientLoop<'r> {
             Token::File(_) => {}
             Token::Listener(place) => {
                 if let Err(error) = programs.accept(station, place) {
-                    let told = format!("cannot accept a program's connection: {error}");
-                    watch(ClientEvent::Trouble(told));
+                    let message = format!("cannot accept a program's connection: {error}");
+                    watch(ClientEvent::Trouble(message));
                 }
             }
             Token::Carrier(carrier, file) => station.receive(now, (carrier, file), ready),
@@ -490,9 +491,9 @@ impl<'r> ClientLoop<'r> {
     /// a transport has started.
     fn on_transports(&mut self, watch: &mut dyn FnMut(ClientEvent)) {
         let Some(routes) = &self.settings.routes else { return };
-        let TransportNews { has_come_up, said } = routes.transports().news();
-        said.into_iter().map(ClientEvent::Trouble).for_each(watch);
-        if has_come_up {
+        let TransportNews { has_started, messages } = routes.transports().news();
+        messages.into_iter().map(ClientEvent::Trouble).for_each(watch);
+        if has_started {
             self.settings.dirclient.ask_bridges();
             self.circmgr.retry_now();
         }
@@ -502,14 +503,14 @@ impl<'r> ClientLoop<'r> {
     fn on_hangup(&mut self, watch: &mut dyn FnMut(ClientEvent)) {
         let Some(reload) = &mut self.reload else { return };
         let outcome = match reload.take() {
-            Asked::End => return self.ends = true,
-            Asked::Keep(why) => Err(why),
-            Asked::Adopt(Renewed { settings, names }) => {
+            ReloadAction::End => return self.ends = true,
+            ReloadAction::Keep(why) => Err(why),
+            ReloadAction::Adopt(ReloadedSettings { settings, names }) => {
                 self.adopt(settings, watch);
                 Ok(names)
             }
         };
-        tell(&[NotifyState::Ready]);
+        notify(&[NotifyState::Ready]);
         watch(ClientEvent::Reloaded(outcome));
     }
 
@@ -628,7 +629,7 @@ impl<'r> ClientLoop<'r> {
 
     /// Converts the circuit manager's `refusal` into a reason that is shown to the user. `unix` is
     /// the time in seconds since 1970.
-    fn why(&self, refusal: Refusal, unix: u64) -> Why {
+    fn why(&self, refusal: Refusal, unix: u64) -> RefusalReason {
         let lack = match self.network.as_deref() {
             None => Lack::Consensus,
             Some(known) if !known.consensus().is_reasonably_live(unix) => Lack::LiveConsensus,
@@ -636,9 +637,9 @@ impl<'r> ClientLoop<'r> {
             Some(_) => Lack::Circuit,
         };
         match refusal {
-            Refusal::NoPath(none) => Why::no_path(none, self.exits()),
-            Refusal::TimedOut => Why::TimedOut(lack),
-            Refusal::Unanswered => Why::Unanswered,
+            Refusal::NoPath(none) => RefusalReason::no_path(none, self.exits()),
+            Refusal::TimedOut => RefusalReason::TimedOut(lack),
+            Refusal::Unanswered => RefusalReason::Unanswered,
         }
     }
 
@@ -700,13 +701,13 @@ impl<'r> ClientLoop<'r> {
     fn at_dir_requests<T>(
         &mut self,
         now: Time,
-        act: impl FnOnce(&mut DirRequests, &mut At<'_>) -> T,
+        act: impl FnOnce(&mut DirRequests, &mut DirRequestContext<'_>) -> T,
     ) -> T {
         let unix = self.station.unix(now);
         let ClientLoop { station, circmgr, rng, .. } = self;
-        let mut at = At { now, unix, core: &mut station.core, circmgr, rng };
+        let mut at = DirRequestContext { now, unix, core: &mut station.core, circmgr, rng };
         let done = act(&mut self.dir_requests, &mut at);
-        for Done { number, relay, outcome } in self.dir_requests.done() {
+        for DirResponse { number, relay, outcome } in self.dir_requests.done() {
             let from = relay.and_then(|id| self.name(&id));
             self.settings.dirclient.report(number, from, outcome);
         }
@@ -765,8 +766,8 @@ impl<'r> ClientLoop<'r> {
         else {
             return;
         };
-        let said = PeerTime { relay: identity.rsa, skew, dialled };
-        if let Some(verdict) = self.clocks.note(now, self.station.unix(now), said) {
+        let messages = PeerTime { relay: identity.rsa, skew, dialled };
+        if let Some(verdict) = self.clocks.note(now, self.station.unix(now), messages) {
             watch(ClientEvent::Clock(Skew::new(verdict, |relay| self.name_of(relay))));
         }
     }
@@ -887,14 +888,14 @@ mod tests {
     #[test]
     fn a_trace_that_failed_changes_how_the_run_ends() {
         let (folder, (stop, _)) = (tempfile::tempdir().unwrap(), UnixStream::pair().unwrap());
-        let mut told = Vec::new();
-        let mut watch = |event| told.push(event);
+        let mut inbox = Vec::new();
+        let mut watch = |event| inbox.push(event);
         let mut desk = desk(&folder.path().join("state"), &stop);
         desk.lose_trace(&io::ErrorKind::StorageFull.into(), &mut watch);
         let error = desk.end(&mut watch).unwrap_err().to_string();
         assert_eq!(error, "the trace is incomplete: writing it stopped early");
         let is_told = |event: &ClientEvent| matches!(event, ClientEvent::Trouble(text) if text.starts_with("writing the trace stopped"));
-        assert!(told.iter().any(is_told));
+        assert!(inbox.iter().any(is_told));
     }
 
     #[test]
@@ -902,8 +903,8 @@ mod tests {
         let (folder, (stop, _)) = (tempfile::tempdir().unwrap(), UnixStream::pair().unwrap());
         let mut desk = desk(&folder.path().join("state"), &stop);
         desk.station.clock = Clock::start_at(SystemTime::now() - Duration::from_secs(7200));
-        let told = desk.station.unix(desk.station.clock.now());
-        assert!(told.abs_diff(unix()) <= 1, "{told}");
+        let report = desk.station.unix(desk.station.clock.now());
+        assert!(report.abs_diff(unix()) <= 1, "{report}");
     }
 
     #[test]
@@ -940,20 +941,20 @@ mod tests {
         let asked = desk.station.clock.now();
         desk.programs.give_up(asked + Duration::from_secs(14), &mut desk.circmgr);
         assert_eq!(desk.programs.waiting(), 1);
-        let (mut said, late) = (Vec::new(), asked + Duration::from_secs(15));
+        let (mut messages, late) = (Vec::new(), asked + Duration::from_secs(15));
         let mut watch = |event| {
             if let ClientEvent::Refused(refused) = event {
-                said.push(refused.to_string());
+                messages.push(refused.to_string());
             }
         };
         desk.tick(late, &mut watch);
         desk.execute(late, &mut watch);
         let wanted =
             "a stream to port 80 was refused: no consensus (list of relays) arrived in time";
-        assert_eq!(said, [wanted]);
-        let mut heard = [0; 12];
-        program.read_exact(&mut heard).unwrap();
-        assert_eq!(heard[..4], [5, 0, 5, 6], "greeting, then a refusal by SOCKS's code");
+        assert_eq!(messages, [wanted]);
+        let mut received = [0; 12];
+        program.read_exact(&mut received).unwrap();
+        assert_eq!(received[..4], [5, 0, 5, 6], "greeting, then a refusal by SOCKS's code");
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub(super) struct Conn {
     /// The relay that we connected to; `None` if the neighbour opened the connection.
     pub(super) target: Option<Target>,
     /// Index, among the relay's addresses, of the address that we connected to.
-    pub(super) place: usize,
+    pub(super) address_index: usize,
     /// SOCKS greeting for the pluggable transport of the connection; `None` once the greeting is
     /// sent, or if there is no transport.
     greeting: Option<Greeting>,
@@ -57,12 +57,12 @@ pub(super) struct Conn {
     /// Time of the first check at which the link was not yet open; `None` before that check.
     pub(super) opening: Option<Time>,
     /// True if the protocol core has been notified of the link.
-    pub(super) told: bool,
+    pub(super) is_reported: bool,
     /// The neighbour's violation of the link protocol that has ended the link; `None` if there was
     /// none.
     pub(super) fault: Option<CarrierFault>,
     /// True if the protocol core has something to send on the link.
-    pub(super) wants: bool,
+    pub(super) has_output: bool,
     /// True if the link will be closed after everything is sent.
     pub(super) closing: bool,
     /// True if the poller watches the socket for room to write.
@@ -73,8 +73,8 @@ pub(super) struct Conn {
     /// TCP segments before earlier segments have arrived.
     tapped: Option<TapState>,
     /// Bytes received and sent on the wire.
-    pub(super) carried: [u64; 2],
-    /// Sum of the two counts in `carried` at the last check for idle links.
+    pub(super) transferred: [u64; 2],
+    /// Sum of the two counts in `transferred` at the last check for idle links.
     asked: u64,
     /// The link's next timeout, as registered in [`TcpLinks`](super::links::tcp::TcpLinks); `None`
     /// if none is registered.
@@ -97,7 +97,7 @@ struct TapState {
     /// True if the link may receive its records out of order.
     wanted: bool,
     /// True if the packet tap delivers the connection's TCP segments.
-    shown: bool,
+    is_tapped: bool,
 }
 
 /// Result of reading a link's socket.
@@ -115,7 +115,7 @@ impl Conn {
         socket: TcpStream,
         peer: SocketAddr,
         link: Box<dyn StreamLink + Send>,
-        place: ConnectionSlot,
+        address_index: ConnectionSlot,
         tap: &mut Tap,
     ) -> io::Result<Conn> {
         let cookie = tap.attach(socket.as_fd());
@@ -124,25 +124,26 @@ impl Conn {
         }
         let origin = cookie.and_then(|_| saved_syn(&socket)).map(Origin::of_syn);
         let mut conn = Conn::new(socket, peer, link, None)?;
-        conn.admitted = Some(place);
+        conn.admitted = Some(address_index);
         conn.tapped = cookie.map(|cookie| TapState { origin, ..TapState::new(cookie) });
         Ok(conn)
     }
 
-    /// Connects to the address of `target` with the index `place`. The socket has the kind `tcp`
-    /// (TCP or MPTCP). A connection to a pluggable transport always uses plain TCP, and no packet
-    /// tap.
+    /// Connects to the address of `target` with the index `address_index`. The socket has the kind
+    /// `tcp` (TCP or MPTCP). A connection to a pluggable transport always uses plain TCP, and no
+    /// packet tap.
     pub(super) fn dial(
         target: Target,
-        place: usize,
+        address_index: usize,
         link: Box<dyn StreamLink + Send>,
         (tap, routes, tcp): (&mut Tap, Option<&BridgeRoutes>, TcpKind),
     ) -> io::Result<Conn> {
-        let address = *target.addresses.get(place).ok_or(ErrorKind::NotFound)?;
+        let address = *target.addresses.get(address_index).ok_or(ErrorKind::NotFound)?;
         let (to, greeting) = routes.map_or(Ok((address, None)), |routes| routes.to(address))?;
         if greeting.is_some() {
             let mut conn = Conn::new(connecting(to)?, address, link, Some(target))?;
-            (conn.place, conn.greeting, conn.by_transport) = (place, greeting, true);
+            (conn.address_index, conn.greeting, conn.by_transport) =
+                (address_index, greeting, true);
             return Ok(conn);
         }
         let mut cookie = None;
@@ -152,7 +153,7 @@ impl Conn {
             tap.connected(cookie, &socket, address);
         }
         let mut conn = Conn::new(socket, address, link, Some(target))?;
-        (conn.place, conn.tapped) = (place, cookie.map(TapState::new));
+        (conn.address_index, conn.tapped) = (address_index, cookie.map(TapState::new));
         Ok(conn)
     }
 
@@ -176,19 +177,19 @@ impl Conn {
             peer,
             admitted: None,
             target,
-            place: 0,
+            address_index: 0,
             greeting: None,
             by_transport: false,
             is_multipath,
             opening: None,
-            told: false,
+            is_reported: false,
             fault: None,
-            wants: false,
+            has_output: false,
             closing: false,
             watched: false,
             paused: false,
             tapped: None,
-            carried: [0; 2],
+            transferred: [0; 2],
             asked: 0,
             due: None,
             sealed: Vec::new(),
@@ -251,7 +252,7 @@ impl Conn {
     /// Returns the earlier of two times: the link's timeout, and the next measurement of the
     /// kernel's room if data waits for room. Returns `None` if neither time is set.
     pub(super) fn next_timeout(&self) -> Option<Time> {
-        let room = self.looked.filter(|_| self.wants && self.room == 0);
+        let room = self.looked.filter(|_| self.has_output && self.room == 0);
         let room = room.map(|looked| looked + kist::INTERVAL);
         self.link.next_timeout().into_iter().chain(room).min()
     }
@@ -285,7 +286,7 @@ impl Conn {
             .unorder(now, content)?;
         if let Some(tapped) = &mut self.tapped {
             tapped.wanted = true;
-            tapped.keep_up(self.carried[0], tap);
+            tapped.keep_up(self.transferred[0], tap);
         }
         Ok(())
     }
@@ -299,7 +300,7 @@ impl Conn {
             return true;
         };
         let origin = tapped.origin.filter(|_| tapped.wanted && !self.paused);
-        let offset = origin.and_then(|origin| origin.offset(segment.number, self.carried[0]));
+        let offset = origin.and_then(|origin| origin.offset(segment.number, self.transferred[0]));
         if let (Some(offset), Some(link)) = (offset, self.link.early_records_mut()) {
             link.receive_early(now, offset, bytes);
         }
@@ -317,7 +318,7 @@ impl Conn {
     /// Reports to the packet tap how many bytes of the TCP stream were read so far.
     pub(super) fn keep_up(&mut self, tap: &mut Tap) {
         if let Some(tapped) = &mut self.tapped {
-            tapped.keep_up(self.carried[0], tap);
+            tapped.keep_up(self.transferred[0], tap);
         }
     }
 
@@ -329,18 +330,18 @@ impl Conn {
             Err(error) if is_passing(&error) => return SocketRead::Bytes,
             Err(error) => return SocketRead::End(Some(error.to_string())),
         };
-        self.carried[0] += count as u64;
-        let mut came = &buffer[..count];
+        self.transferred[0] += count as u64;
+        let mut arrived = &buffer[..count];
         let rest;
         if let Some(greeting) = &mut self.greeting {
-            match greeting.take(came) {
+            match greeting.take(arrived) {
                 Err(refusal) => return SocketRead::End(Some(refusal.to_string())),
                 Ok(None) => return SocketRead::Bytes,
-                Ok(Some(behind)) => rest = behind,
+                Ok(Some(tail)) => rest = tail,
             }
-            (self.greeting, came) = (None, &rest);
+            (self.greeting, arrived) = (None, &rest);
         }
-        let received = self.link.receive(now, came);
+        let received = self.link.receive(now, arrived);
         let read = self.link.read(plain);
         match received.and(read.map(drop)) {
             Err(Fault::Peer(fault)) => {
@@ -362,8 +363,8 @@ impl Conn {
     /// Releases the buffers that grew in bursts, if the link was idle since the last call. Returns
     /// the number of released bytes; `None` if the link was in use.
     pub(super) fn rest(&mut self) -> Option<usize> {
-        let carried = self.carried.iter().sum();
-        let since = carried - std::mem::replace(&mut self.asked, carried);
+        let transferred = self.transferred.iter().sum();
+        let since = transferred - std::mem::replace(&mut self.asked, transferred);
         if since >= TRICKLE as u64 {
             return None;
         }
@@ -398,7 +399,7 @@ impl Conn {
             match self.socket.write(&self.sealed[self.sent..]) {
                 Ok(count) => {
                     self.sent += count;
-                    self.carried[1] += count as u64;
+                    self.transferred[1] += count as u64;
                 }
                 Err(error) if is_passing(&error) => return Ok(false),
                 Err(error) => return Err(error),
@@ -412,16 +413,16 @@ impl Conn {
 
 impl TapState {
     fn new(cookie: Cookie) -> TapState {
-        TapState { cookie, origin: None, wanted: false, shown: false }
+        TapState { cookie, origin: None, wanted: false, is_tapped: false }
     }
 
     /// Reports to the packet tap that `read` bytes of the TCP stream were read in total.
     fn keep_up(&mut self, read: u64, tap: &mut Tap) {
         let Some(origin) = self.origin.filter(|_| self.wanted) else { return };
-        if self.shown {
+        if self.is_tapped {
             tap.advance(self.cookie, origin.number(read));
         } else {
-            self.shown = tap.begin(self.cookie, origin.number(read));
+            self.is_tapped = tap.begin(self.cookie, origin.number(read));
         }
     }
 }

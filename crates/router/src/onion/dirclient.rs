@@ -23,7 +23,7 @@ use anabranch_onion::directory::bridges::BridgeIdentity;
 use anabranch_onion::directory::cache::Cache;
 use anabranch_onion::directory::descriptor::{Description, RelayDocuments};
 use anabranch_onion::directory::fetch::{
-    AuthorityIdentity, Directory, Event, Failure, Job, KeptDocument, Source, Want,
+    AuthorityIdentity, Directory, Event, Failure, Job, JobDocument, KeptDocument, Source,
 };
 use anabranch_onion::directory::http::{Response, ResponseReader, get, post};
 use anabranch_onion::wire::extend::Target;
@@ -35,13 +35,13 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::Rng;
 
 use copies::Copies;
-use due::Due;
+use due::PublishSchedule;
 pub(super) use news::NewsSender;
-pub use news::{DirRequest, Fetched, News};
+pub use news::{DirRequest, FetchReport, News};
 use texts::Texts;
 
 use super::authorities::Authority;
-use super::kept::{Stored, check_readable, read_text, set_aside};
+use super::kept::{StateContent, check_readable, read_text, set_aside};
 use super::library::Library;
 use super::store::{StoreError, private_folder, replace};
 
@@ -131,10 +131,10 @@ impl DirClient {
         let mut files = FILES.iter().chain(caches);
         files.try_for_each(|name| check_readable(&settings.data.join(name)))?;
         let path = settings.data.clone();
-        let (mut dirclient, desk, ordered) =
+        let (mut dirclient, news_sender, ordered) =
             DirClient::counters().map_err(|error| StoreError::File(path.clone(), error))?;
         dirclient.authorities.clone_from(&settings.authorities);
-        let clerk = DirThread::new(settings, rng, desk);
+        let clerk = DirThread::new(settings, rng, news_sender);
         let thread = thread::Builder::new().name("directory".into());
         let started = thread.spawn(move || clerk.run(&ordered));
         started.map_err(|error| StoreError::File(path, error))?;
@@ -147,15 +147,15 @@ impl DirClient {
     /// # Errors
     /// A system call fails.
     pub(super) fn counters() -> io::Result<(DirClient, NewsSender, Receiver<DirCommand>)> {
-        let (waker, bell) = UnixStream::pair()?;
+        let (waker, signal) = UnixStream::pair()?;
         waker.set_nonblocking(true)?;
-        bell.set_nonblocking(true)?;
-        let bell = Arc::new(bell);
+        signal.set_nonblocking(true)?;
+        let signal = Arc::new(signal);
         let ((orders, ordered), (sender, news)) = (channel(), channel());
         let authorities = Vec::new();
         Ok((
             DirClient { authorities, orders, news, waker },
-            NewsSender { news: sender, bell },
+            NewsSender { news: sender, signal },
             ordered,
         ))
     }
@@ -235,14 +235,14 @@ struct DirThread {
     /// Directory requests over circuits that are in progress: the purpose of each, by number.
     out: BTreeMap<u64, Job>,
     /// For each authority, the time at which the descriptor is to be published next.
-    due: Vec<Due>,
+    due: Vec<PublishSchedule>,
     clock: Clock,
     rng: ChaCha20Rng,
-    desk: NewsSender,
+    news_sender: NewsSender,
 }
 
 impl DirThread {
-    fn new(settings: Settings, rng: ChaCha20Rng, desk: NewsSender) -> DirThread {
+    fn new(settings: Settings, rng: ChaCha20Rng, news_sender: NewsSender) -> DirThread {
         let mut directory = Directory::new(identities(&settings), settings.share_subnets);
         let mut cache = Cache::default();
         if !settings.bridges.is_empty() {
@@ -255,16 +255,16 @@ impl DirThread {
         DirThread {
             directory,
             cache: Arc::new(cache),
-            library: Library::new(desk.clone()),
+            library: Library::new(news_sender.clone()),
             copies: Copies::new(settings.authorities.iter().map(|one| one.v3).collect()),
-            due: vec![Due::now(); settings.authorities.len()],
+            due: vec![PublishSchedule::now(); settings.authorities.len()],
             settings,
             microdescs: Texts::default(),
             description: None,
             out: BTreeMap::new(),
             clock: Clock::start(),
             rng,
-            desk,
+            news_sender,
         }
     }
 
@@ -298,7 +298,7 @@ impl DirThread {
             DirCommand::Publish(description) => self.describe(*description),
             DirCommand::Sign(keys) => {
                 self.settings.keys = Some(keys);
-                self.due.fill(Due::now());
+                self.due.fill(PublishSchedule::now());
             }
             DirCommand::Trust(authorities, share_subnets) => self.trust(authorities, share_subnets),
             DirCommand::Report(report) => self.reported(report),
@@ -312,7 +312,7 @@ impl DirThread {
         let before = self.settings.authorities.iter().zip(&self.due);
         let due = |one: &Authority| {
             let same = before.clone().find(|(old, _)| *old == one);
-            same.map_or_else(Due::now, |(_, due)| due.clone())
+            same.map_or_else(PublishSchedule::now, |(_, due)| due.clone())
         };
         self.due = authorities.iter().map(due).collect();
         (self.settings.authorities, self.settings.share_subnets) = (authorities, share_subnets);
@@ -320,7 +320,7 @@ impl DirThread {
         self.copies = Copies::new(self.settings.authorities.iter().map(|one| one.v3).collect());
         // Results of earlier requests are useless with new authorities, except those about
         // bridges.
-        self.out.retain(|_, job| matches!(job.want, Want::Bridge(_)));
+        self.out.retain(|_, job| matches!(job.want, JobDocument::Bridge(_)));
         self.restore();
         self.restore_copies();
     }
@@ -354,14 +354,16 @@ impl DirThread {
     /// unreadable, so that the document is fetched again.
     fn kept_text(&mut self, name: &str) -> String {
         let path = self.settings.data.join(name);
-        let told = match read_text(&path) {
-            Ok(Stored::Whole(text)) if text.is_empty() => set_aside(&path, "it is empty", AGAIN),
-            Ok(Stored::Whole(text)) => return text,
-            Ok(Stored::Absent) => return String::new(),
-            Ok(Stored::Damaged(why)) => set_aside(&path, &why, AGAIN),
+        let report = match read_text(&path) {
+            Ok(StateContent::Whole(text)) if text.is_empty() => {
+                set_aside(&path, "it is empty", AGAIN)
+            }
+            Ok(StateContent::Whole(text)) => return text,
+            Ok(StateContent::Absent) => return String::new(),
+            Ok(StateContent::Damaged(why)) => set_aside(&path, &why, AGAIN),
             Err(error) => Err(error),
         };
-        self.desk.tell(News::Trouble(told.unwrap_or_else(|error| error.to_string())));
+        self.news_sender.send(News::Trouble(report.unwrap_or_else(|error| error.to_string())));
         String::new()
     }
 
@@ -375,8 +377,8 @@ impl DirThread {
             KeptDocument::Servers => copies::SERVERS,
             KeptDocument::Extras => copies::EXTRAS,
         };
-        let told = set_aside(&self.settings.data.join(name), &why.to_string(), AGAIN);
-        self.desk.tell(News::Trouble(told.unwrap_or_else(|error| error.to_string())));
+        let report = set_aside(&self.settings.data.join(name), &why.to_string(), AGAIN);
+        self.news_sender.send(News::Trouble(report.unwrap_or_else(|error| error.to_string())));
     }
 
     fn cache_mut(&mut self) -> &mut Cache {
@@ -386,7 +388,7 @@ impl DirThread {
     fn describe(&mut self, description: Description) {
         let news = self.description.as_ref().is_none_or(|old| description.differs_from(old));
         if news {
-            self.due.fill(Due::now());
+            self.due.fill(PublishSchedule::now());
         }
         self.description = Some(description);
     }
@@ -422,7 +424,7 @@ impl DirThread {
     fn send_out(&mut self, job: Job, to: Option<Target>) {
         let (number, request, limit) = (job.number, get(&job.path), job.limit);
         self.out.insert(number, job);
-        self.desk.tell(News::DirRequest(DirRequest { number, to, request, limit }));
+        self.news_sender.send(News::DirRequest(DirRequest { number, to, request, limit }));
     }
 
     fn reported(&mut self, report: Report) {
@@ -445,9 +447,9 @@ impl DirThread {
         addresses.and_then(|addresses| addresses.first()).map(ToString::to_string)
     }
 
-    fn called(&self, want: &Want) -> String {
+    fn called(&self, want: &JobDocument) -> String {
         let bridge = match want {
-            Want::Bridge(place) => self.bridge(*place),
+            JobDocument::Bridge(place) => self.bridge(*place),
             _ => None,
         };
         bridge.map_or_else(|| want.name().to_owned(), |at| format!("descriptor of bridge {at}"))
@@ -464,7 +466,7 @@ impl DirThread {
         let events = self.directory.done(job.number, outcome, at, &mut self.rng);
         let is_good = !events.iter().any(|event| matches!(event, Event::Failed(..)));
         let what = job.want.name();
-        self.desk.tell(News::Fetched(Fetched { what, from, by_circuit, is_good }));
+        self.news_sender.send(News::Fetched(FetchReport { what, from, by_circuit, is_good }));
         self.take(events);
     }
 
@@ -494,7 +496,7 @@ impl DirThread {
                 Event::Late(seconds, is_used) => self.report_late(seconds, is_used),
                 Event::Ready => ready = true,
                 Event::Damaged(kept, why) => self.set_aside(kept, &why),
-                Event::Bridge(place, bridge) => self.desk.tell(News::Bridge(place, bridge)),
+                Event::Bridge(place, bridge) => self.news_sender.send(News::Bridge(place, bridge)),
                 Event::Failed(want, _, failure) => self.complain(&self.called(&want), &failure),
             }
         }
@@ -503,7 +505,7 @@ impl DirThread {
             self.hand_out();
         }
         if ready {
-            self.desk.tell(News::Ready);
+            self.news_sender.send(News::Ready);
         }
     }
 
@@ -516,13 +518,15 @@ impl DirThread {
         let (consensus, us) = (network.consensus(), keys.rsa_identity());
         if consensus.relays.binary_search_by_key(&us, |relay| relay.rsa_identity).is_err() {
             let interval = consensus.fresh_until.saturating_sub(consensus.valid_after);
-            let missed = |due: &mut Due| due.missed(unix(), consensus.valid_after, interval);
+            let missed =
+                |due: &mut PublishSchedule| due.missed(unix(), consensus.valid_after, interval);
             self.due.iter_mut().for_each(missed);
         }
     }
 
     fn complain(&mut self, what: &str, failure: &Failure) {
-        self.desk.tell(News::Trouble(format!("could not fetch {what}: {failure}; trying again")));
+        self.news_sender
+            .send(News::Trouble(format!("could not fetch {what}: {failure}; trying again")));
     }
 
     fn report_late(&mut self, seconds: u64, is_used: bool) {
@@ -531,13 +535,13 @@ impl DirThread {
             true => "it stays in use until a day after it expired, because there is no newer one",
             false => "a newer one is requested from its relays",
         };
-        self.desk.tell(News::Trouble(format!("the consensus expired {ago} ago: {so}")));
+        self.news_sender.send(News::Trouble(format!("the consensus expired {ago} ago: {so}")));
     }
 
     fn hand_out(&mut self) {
         if let Some(network) = self.directory.network() {
             let network = Arc::new(network.clone());
-            self.desk.tell(News::Network(network));
+            self.news_sender.send(News::Network(network));
         }
         if self.settings.cache {
             let certs = self.directory.certs().to_vec();
@@ -573,7 +577,7 @@ impl DirThread {
         }
         if let Err(error) = replace(&self.settings.data.join(name), text.as_bytes()) {
             // After a failed write, the copy in memory is used until the next start.
-            self.desk.tell(News::Trouble(format!(
+            self.news_sender.send(News::Trouble(format!(
                 "{error}; the program continues, but this file is not saved to disk"
             )));
         }
@@ -592,11 +596,11 @@ impl DirThread {
             Ok(published) => published,
             Err(error) => {
                 self.due.iter_mut().for_each(|due| due.put_off(unix()));
-                let told = format!(
+                let message = format!(
                     "cannot write this relay's server descriptor (what it publishes about itself): \
                      {error}"
                 );
-                return self.desk.tell(News::Trouble(told));
+                return self.news_sender.send(News::Trouble(message));
             }
         };
         let (id, digests) =
@@ -620,14 +624,14 @@ impl DirThread {
         let trouble = match answer {
             Ok(response) if response.status == 200 => {
                 self.due[place].taken(unix());
-                return self.desk.tell(News::Published(name));
+                return self.news_sender.send(News::Published(name));
             }
             Ok(response) => format!("{} {}", response.status, response.reason),
             Err(failure) => failure.to_string(),
         };
         if self.due[place].refused(unix()) {
             let text = format!("authority {name} rejected this relay's descriptor: {trouble}");
-            self.desk.tell(News::Trouble(text));
+            self.news_sender.send(News::Trouble(text));
         }
     }
 }
@@ -703,9 +707,9 @@ mod tests {
                 bridges: Vec::new(),
                 unpublished: false,
             };
-            let (_office, desk, _orders) = DirClient::counters().unwrap();
+            let (_office, news_sender, _orders) = DirClient::counters().unwrap();
             let mut clerk =
-                DirThread::new(settings, anabranch_os::entropy::generator().unwrap(), desk);
+                DirThread::new(settings, anabranch_os::entropy::generator().unwrap(), news_sender);
             clerk.take(vec![Event::Consensus("a consensus\n".into(), Vec::new())]);
             assert_eq!(clerk.cache.is_empty(), !cache);
         }
@@ -727,31 +731,31 @@ mod tests {
                 bridges: Vec::new(),
                 unpublished: false,
             };
-            let (mut office, desk, _orders) = DirClient::counters().unwrap();
+            let (mut office, news_sender, _orders) = DirClient::counters().unwrap();
             let rng = anabranch_os::entropy::generator().unwrap();
-            let mut clerk = DirThread::new(settings, rng, desk);
+            let mut clerk = DirThread::new(settings, rng, news_sender);
             clerk.restore();
             clerk.restore_copies();
-            let told: Vec<String> = office
+            let inbox: Vec<String> = office
                 .take()
                 .into_iter()
                 .filter_map(|news| match news {
-                    News::Trouble(told) => Some(told),
+                    News::Trouble(inbox) => Some(inbox),
                     _ => None,
                 })
                 .collect();
-            assert_eq!(told.len(), names.len(), "{told:?}");
+            assert_eq!(inbox.len(), names.len(), "{inbox:?}");
             for name in names {
                 let path = folder.path().join(name);
                 let aside = folder.path().join(format!("{name}.damaged"));
                 assert_eq!(std::fs::read_to_string(&aside).unwrap(), text, "{name}");
                 assert!(!path.exists(), "{name}");
                 let (path, aside) = (path.display(), aside.display());
-                let is_told = |told: &String| {
-                    told.starts_with(&format!("{path} was damaged ("))
-                        && told.ends_with(&format!(") and is now called {aside}: {AGAIN}"))
+                let is_told = |inbox: &String| {
+                    inbox.starts_with(&format!("{path} was damaged ("))
+                        && inbox.ends_with(&format!(") and is now called {aside}: {AGAIN}"))
                 };
-                assert!(told.iter().any(is_told), "{told:?}");
+                assert!(inbox.iter().any(is_told), "{inbox:?}");
             }
         }
     }
@@ -779,18 +783,18 @@ mod tests {
         };
         let bridges = vec![bridge("192.0.2.1:443"), bridge("[2001:db8::2]:443")];
         let settings = with_bridges(folder.path(), bridges);
-        let (mut office, desk, _orders) = DirClient::counters().unwrap();
+        let (mut office, news_sender, _orders) = DirClient::counters().unwrap();
         let rng = anabranch_os::entropy::generator().unwrap();
-        let mut clerk = DirThread::new(settings, rng, desk);
+        let mut clerk = DirThread::new(settings, rng, news_sender);
         for (place, named) in [(0, "192.0.2.1:443"), (1, "[2001:db8::2]:443")] {
             clerk.take(vec![Event::Failed(
-                Want::Bridge(place),
+                JobDocument::Bridge(place),
                 Source::Bridge(place),
                 Failure::Silent,
             )]);
-            let News::Trouble(told) = office.take().remove(0) else { panic!("no message") };
+            let News::Trouble(report) = office.take().remove(0) else { panic!("no message") };
             let start = format!("could not fetch descriptor of bridge {named}: ");
-            assert!(told.starts_with(&start), "{told}");
+            assert!(report.starts_with(&start), "{report}");
         }
     }
 
@@ -800,8 +804,9 @@ mod tests {
         let addresses = vec!["192.0.2.1:443".parse().unwrap()];
         let bridges = vec![BridgeIdentity { addresses, rsa: None, ed25519: None }];
         let settings = with_bridges(folder.path(), bridges);
-        let (mut office, desk, _orders) = DirClient::counters().unwrap();
-        let mut clerk = DirThread::new(settings, anabranch_os::entropy::generator().unwrap(), desk);
+        let (mut office, news_sender, _orders) = DirClient::counters().unwrap();
+        let mut clerk =
+            DirThread::new(settings, anabranch_os::entropy::generator().unwrap(), news_sender);
         let job = clerk.directory.poll(clerk.moment(), &mut clerk.rng).unwrap();
         clerk.carry(job);
         let asked = office.take();

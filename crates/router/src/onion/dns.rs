@@ -37,7 +37,7 @@ pub(super) struct Question {
 
 /// The answers to a name look-up.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct LookupResult {
     /// Stream for which the name was resolved.
     pub(super) stream: StreamKey,
     /// The answers; at least one.
@@ -48,7 +48,7 @@ pub(super) struct Found {
 pub(super) struct Resolver {
     questions: UnboundedSender<(Question, OwnedSemaphorePermit)>,
     places: Arc<Semaphore>,
-    found: Receiver<Found>,
+    found: Receiver<LookupResult>,
     waker: UnixStream,
     trouble: Option<String>,
 }
@@ -84,15 +84,15 @@ impl Resolver {
         options.case_randomization = true;
         let (questions, asked) = unbounded_channel();
         let (answers, found) = channel();
-        let (waker, bell) = UnixStream::pair()?;
+        let (waker, signal) = UnixStream::pair()?;
         waker.set_nonblocking(true)?;
-        bell.set_nonblocking(true)?;
+        signal.set_nonblocking(true)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let provider = TokioRuntimeProvider::default();
         let builder = TokioResolver::builder_with_config(config, provider).with_options(options);
         let resolver = builder.build().map_err(io::Error::other)?;
         let hosts = HostsFile { path: hosts, state: None };
-        let resolving = NameThread { resolver, hosts, answers, bell: Arc::new(bell) };
+        let resolving = NameThread { resolver, hosts, answers, signal: Arc::new(signal) };
         let work = move || runtime.block_on(resolving.work(asked));
         thread::Builder::new().name("names".into()).spawn(work)?;
         let places = Arc::new(Semaphore::new(WAITING));
@@ -117,7 +117,7 @@ impl Resolver {
     }
 
     /// Returns the answers that have arrived since the last call.
-    pub(super) fn take(&mut self) -> Vec<Found> {
+    pub(super) fn take(&mut self) -> Vec<LookupResult> {
         let mut rung = [0; 64];
         while io::Read::read(&mut self.waker, &mut rung).is_ok_and(|count| count == rung.len()) {}
         self.found.try_iter().collect()
@@ -129,8 +129,8 @@ impl Resolver {
 struct NameThread {
     resolver: TokioResolver,
     hosts: HostsFile,
-    answers: Sender<Found>,
-    bell: Arc<UnixStream>,
+    answers: Sender<LookupResult>,
+    signal: Arc<UnixStream>,
 }
 
 /// The hosts file, which may change while the relay runs.
@@ -178,10 +178,10 @@ impl NameThread {
     async fn answer(&self, question: Question) {
         let answers = self.look_up(&question.name).await;
         let answers = answers.unwrap_or_else(|error| vec![without_answer(&error)]);
-        let found = Found { stream: question.stream, answers };
+        let found = LookupResult { stream: question.stream, answers };
         if self.answers.send(found).is_ok() {
             // If the pipe is full, a wake-up is pending already.
-            let _ = io::Write::write(&mut &*self.bell, &[1]);
+            let _ = io::Write::write(&mut &*self.signal, &[1]);
         }
     }
 
@@ -240,7 +240,7 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(300);
 
     /// Returns the answers or the error of the tests' name server.
-    fn said(name: &str, kind: RecordType) -> Result<Vec<RData>, ResponseCode> {
+    fn records_of(name: &str, kind: RecordType) -> Result<Vec<RData>, ResponseCode> {
         match (name, kind) {
             ("both.example.", RecordType::A) => Ok(vec![RData::A(A::new(192, 0, 2, 1))]),
             ("both.example." | "six.example.", RecordType::AAAA) => {
@@ -259,7 +259,7 @@ mod tests {
         let mut message = Message::from_vec(question).ok()?;
         let query = message.queries.first()?.clone();
         let name = query.name().to_lowercase().to_string();
-        let (code, answers) = match said(&name, query.query_type()) {
+        let (code, answers) = match records_of(&name, query.query_type()) {
             Ok(answers) => (ResponseCode::NoError, answers),
             Err(code) => (code, Vec::new()),
         };

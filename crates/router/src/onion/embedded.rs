@@ -65,8 +65,8 @@ pub struct Settings {
     pub interval: u64,
     /// Platform string in the nodes' descriptors.
     pub platform: String,
-    /// Number of circuits over which each of the client's streams travels; `None` for the network's
-    /// recommendation.
+    /// Number of circuits over which each of the client's streams travels; `None` for the
+    /// network's recommendation.
     pub legs: Option<usize>,
     /// Multipath design: the protocol that joins the circuits of a stream.
     pub design: Design,
@@ -129,7 +129,7 @@ pub fn run(
     reload: Option<Reload<'_, client::Changes>>,
     watch: &mut dyn FnMut(EmbeddedEvent),
 ) -> Result<(), EmbeddedError> {
-    let (teller, told) = channel();
+    let (reporter, inbox) = channel();
     // The folder is reserved before any key is touched, because another network may be using the
     // keys.
     let claim = claim(&settings.data)?;
@@ -138,16 +138,16 @@ pub fn run(
     }
     let rings = keys(&settings)?;
     let mut network = Network { nodes: Vec::new(), authority: None };
-    let line = network.start(&settings, rings, &teller)?;
-    await_all(&told, network.nodes.len(), watch)?;
+    let line = network.start(&settings, rings, &reporter)?;
+    await_all(&inbox, network.nodes.len(), watch)?;
     watch(EmbeddedEvent::Up(line.clone()));
     let client = client(&settings, &line)?;
     let rng = anabranch_os::entropy::generator().map_err(of("client"))?;
-    let mut tell = |event: client::ClientEvent| {
-        told.try_iter().for_each(|(name, told)| pass_on(name, told, watch));
+    let mut notify = |event: client::ClientEvent| {
+        inbox.try_iter().for_each(|(name, inbox)| pass_on(name, inbox, watch));
         watch(EmbeddedEvent::Client(event));
     };
-    client::run_rereading(client, rng, stop, reload, &mut tell).map_err(of("client"))
+    client::run_rereading(client, rng, stop, reload, &mut notify).map_err(of("client"))
 }
 
 /// Returns the `DirAuthority` line of the network whose state is in the folder `data`. No file is
@@ -220,18 +220,18 @@ impl Network {
         &mut self,
         settings: &Settings,
         rings: Vec<KeyRing>,
-        teller: &Sender<(String, NodeReport)>,
+        reporter: &Sender<(String, NodeReport)>,
     ) -> Result<String, EmbeddedError> {
         let even = rings.iter().map(|ring| (ring.keys().rsa_identity(), EVEN)).collect();
         let mut rings = (AUTHORITY..).zip(rings);
         let Some((_, ring)) = rings.next() else { return Ok(String::new()) };
-        let (dirclient, running) = authority(settings, &ring, even, teller.clone())?;
+        let (dirclient, running) = authority(settings, &ring, even, reporter.clone())?;
         let line = running.line.clone();
         self.authority = Some(running);
-        self.nodes.push(Node::start(settings, AUTHORITY, ring, dirclient, teller)?);
+        self.nodes.push(Node::start(settings, AUTHORITY, ring, dirclient, reporter)?);
         for (node, ring) in rings {
             let dirclient = relay_dirclient(settings, node, &ring, &line)?;
-            self.nodes.push(Node::start(settings, node, ring, dirclient, teller)?);
+            self.nodes.push(Node::start(settings, node, ring, dirclient, reporter)?);
         }
         Ok(line)
     }
@@ -255,22 +255,22 @@ impl Drop for Network {
 }
 
 impl Node {
-    /// Starts a relay on a new thread. The relay sends its events to `teller`.
+    /// Starts a relay on a new thread. The relay sends its events to `reporter`.
     fn start(
         settings: &Settings,
         node: u8,
         keys: KeyRing,
         dirclient: DirClient,
-        teller: &Sender<(String, NodeReport)>,
+        reporter: &Sender<(String, NodeReport)>,
     ) -> Result<Node, EmbeddedError> {
         let name = name(node);
         let failed = of::<io::Error>(&name);
         let (stop, stopped) = UnixStream::pair().map_err(&failed)?;
         let settings = relay_settings(settings, node, keys, dirclient);
-        let mut watch = EventForwarder { name: name.clone(), teller: teller.clone() };
+        let mut watch = EventForwarder { name: name.clone(), reporter: reporter.clone() };
         let work = move || {
             let done = relay::run(settings, &stopped, &mut watch);
-            watch.tell(NodeReport::Ended(done));
+            watch.send(NodeReport::Ended(done));
         };
         let thread = thread::Builder::new().name(name).spawn(work).map_err(&failed)?;
         Ok(Node { stop, thread })
@@ -280,13 +280,13 @@ impl Node {
 /// Waits until `nodes` nodes have reported that they listen. Passes all other messages of nodes to
 /// `watch`.
 fn await_all(
-    told: &Receiver<(String, NodeReport)>,
+    inbox: &Receiver<(String, NodeReport)>,
     nodes: usize,
     watch: &mut dyn FnMut(EmbeddedEvent),
 ) -> Result<(), EmbeddedError> {
     let mut listening = 0;
     while listening < nodes {
-        match told.recv() {
+        match inbox.recv() {
             Ok((_, NodeReport::Listens)) => listening += 1,
             Ok((name, NodeReport::Ended(done))) => {
                 let ended = io::Error::other("this node has stopped");
@@ -299,8 +299,8 @@ fn await_all(
     Ok(())
 }
 
-fn pass_on(name: String, told: NodeReport, watch: &mut dyn FnMut(EmbeddedEvent)) {
-    match told {
+fn pass_on(name: String, report: NodeReport, watch: &mut dyn FnMut(EmbeddedEvent)) {
+    match report {
         NodeReport::Consensus(relays) => watch(EmbeddedEvent::Consensus(relays)),
         NodeReport::Trouble(text) => watch(EmbeddedEvent::Trouble(name, text)),
         NodeReport::Ended(Err(error)) => watch(EmbeddedEvent::Trouble(name, error.to_string())),
@@ -311,20 +311,20 @@ fn pass_on(name: String, told: NodeReport, watch: &mut dyn FnMut(EmbeddedEvent))
 /// Observer of a relay that forwards the relay's events to the thread that runs the network.
 struct EventForwarder {
     name: String,
-    teller: Sender<(String, NodeReport)>,
+    reporter: Sender<(String, NodeReport)>,
 }
 
 impl EventForwarder {
-    fn tell(&self, told: NodeReport) {
+    fn send(&self, report: NodeReport) {
         // If there is no receiver, the network is ending.
-        let _ = self.teller.send((self.name.clone(), told));
+        let _ = self.reporter.send((self.name.clone(), report));
     }
 }
 
 impl Drop for EventForwarder {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.tell(NodeReport::Ended(Err(io::Error::other(
+            self.send(NodeReport::Ended(Err(io::Error::other(
                 "the thread of this node has panicked",
             ))));
         }
@@ -333,20 +333,20 @@ impl Drop for EventForwarder {
 
 impl Watch for EventForwarder {
     fn listening(&mut self, _: &[SocketAddr]) {
-        self.tell(NodeReport::Listens);
+        self.send(NodeReport::Listens);
     }
 
     fn event(&mut self, _: Time, event: &Event) {
         match event {
             Event::LinkOpen { .. } => {}
             Event::Violation { violation, .. } => {
-                self.tell(NodeReport::Trouble(format!(
+                self.send(NodeReport::Trouble(format!(
                     "a relay or a client at the other end of a link broke the protocol: \
                      {violation}"
                 )));
             }
             Event::OutOfMemory => {
-                self.tell(NodeReport::Trouble(
+                self.send(NodeReport::Trouble(
                     "queued cells reached the memory limit: a circuit was closed".into(),
                 ));
             }
@@ -364,18 +364,18 @@ fn authority(
     settings: &Settings,
     ring: &KeyRing,
     measured: BTreeMap<[u8; 20], u32>,
-    teller: Sender<(String, NodeReport)>,
+    reporter: Sender<(String, NodeReport)>,
 ) -> Result<(DirClient, Running), EmbeddedError> {
     let node = name(AUTHORITY);
-    let tell = move |told| {
-        let told = match told {
+    let notify = move |report| {
+        let report = match report {
             AuthorityEvent::Consensus(relays, _) => NodeReport::Consensus(relays),
             AuthorityEvent::Trouble(text) | AuthorityEvent::Refused(text) => {
                 NodeReport::Trouble(text)
             }
             AuthorityEvent::Line(_) | AuthorityEvent::Relay(..) => return,
         };
-        let _ = teller.send((node.clone(), told));
+        let _ = reporter.send((node.clone(), report));
     };
     let (relays, interval) = (usize::from(settings.relays), settings.interval);
     let listen = vec![SocketAddr::from((address(AUTHORITY), DIR_PORT))];
@@ -387,7 +387,7 @@ fn authority(
         data,
         core::Settings { measured, ..judge(relays, interval) },
     );
-    authority::start(how, Box::new(tell)).map_err(EmbeddedError::Authority)
+    authority::start(how, Box::new(notify)).map_err(EmbeddedError::Authority)
 }
 
 /// Returns the authority's settings for `relays` relays and a consensus every `interval` seconds.
@@ -442,7 +442,7 @@ fn relay_settings(
         if is_exit(settings, node) { settings.policy.clone() } else { ExitPolicy::reject_all() };
     let description = description(settings, node);
     let usual = relay::Settings::new(listen, keys, dirclient, description);
-    let live = relay::Live { policy, allow_private: true, ..usual.live };
+    let live = relay::LiveSettings { policy, allow_private: true, ..usual.live };
     relay::Settings { live, quic: quic(settings), ..usual }
 }
 

@@ -19,13 +19,13 @@ use super::conn::{connecting, is_passing};
 const PIECE: usize = 32 << 10;
 
 /// A stream in the protocol core, as the socket outside the onion network uses it.
-pub(crate) trait Inside {
+pub(crate) trait CoreStream {
     /// Returns the bytes of `stream` that wait for the destination: two pieces, to be sent in
     /// order.
     fn waiting(&self, stream: StreamKey) -> (&[u8], &[u8]);
     /// Reports to the protocol core that the socket has accepted `bytes` bytes for the
     /// destination.
-    fn took(&mut self, stream: StreamKey, bytes: usize);
+    fn accepted(&mut self, stream: StreamKey, bytes: usize);
     /// Adds `bytes` from the destination to the stream. Returns the number of bytes for which the
     /// protocol core had room.
     fn give(&mut self, stream: StreamKey, bytes: &[u8]) -> usize;
@@ -142,7 +142,7 @@ impl ExternalSocket {
 
     /// Moves as many bytes as possible between the socket and the protocol core, after the event
     /// `what`. Returns the event that the core must process.
-    pub(crate) fn service(&mut self, what: IoEvent, inside: &mut impl Inside) -> ExternalEvent {
+    pub(crate) fn service(&mut self, what: IoEvent, inside: &mut impl CoreStream) -> ExternalEvent {
         match what {
             IoEvent::Socket(ready) if !self.connected => {
                 if ready.write {
@@ -167,7 +167,7 @@ impl ExternalSocket {
         }
     }
 
-    fn has_room(&mut self, inside: &mut impl Inside) -> ExternalEvent {
+    fn has_room(&mut self, inside: &mut impl CoreStream) -> ExternalEvent {
         let taken = inside.give(self.stream, &self.held);
         self.held.drain(..taken);
         if self.silent && self.held.is_empty() {
@@ -181,7 +181,7 @@ impl ExternalSocket {
     ///
     /// # Errors
     /// The socket reports an error.
-    fn drain(&mut self, inside: &mut impl Inside) -> io::Result<()> {
+    fn drain(&mut self, inside: &mut impl CoreStream) -> io::Result<()> {
         self.blocked = !self.connected;
         while !self.blocked {
             let (first, rest) = inside.waiting(self.stream);
@@ -189,7 +189,7 @@ impl ExternalSocket {
                 return Ok(());
             }
             match self.socket.write_vectored(&[IoSlice::new(first), IoSlice::new(rest)]) {
-                Ok(count) => inside.took(self.stream, count),
+                Ok(count) => inside.accepted(self.stream, count),
                 Err(error) if is_passing(&error) => self.blocked = true,
                 Err(error) => return Err(error),
             }
@@ -207,7 +207,7 @@ impl ExternalSocket {
         }
     }
 
-    fn fill(&mut self, inside: &mut impl Inside) -> ExternalEvent {
+    fn fill(&mut self, inside: &mut impl CoreStream) -> ExternalEvent {
         let mut buffer = [0; PIECE];
         match self.socket.read(&mut buffer) {
             Ok(0) => {

@@ -32,12 +32,12 @@ pub fn families(data: &Path, files: &[PathBuf]) -> Result<Vec<FamilyKey>, StoreE
 
 /// Returns the files of family keys in `folder`, sorted by name.
 fn kept(folder: &Path) -> Result<Vec<PathBuf>, StoreError> {
-    let told = |error| StoreError::File(folder.to_owned(), error);
+    let to_error = |error| StoreError::File(folder.to_owned(), error);
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(told)?,
+        entries => entries.map_err(to_error)?,
     };
-    let paths = entries.map(|entry| Ok(entry.map_err(told)?.path()));
+    let paths = entries.map(|entry| Ok(entry.map_err(to_error)?.path()));
     let mut paths: Vec<PathBuf> = paths.collect::<Result<_, _>>()?;
     paths.retain(|path| path.to_string_lossy().ends_with(FAMILY_KEY_SUFFIX));
     paths.sort();

@@ -21,7 +21,7 @@ const MOST_DAMAGED: u32 = 9;
 
 /// Contents of a state file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stored<T> {
+pub enum StateContent<T> {
     /// The file does not exist.
     Absent,
     /// The state file is well-formed. The field is its parsed content.
@@ -46,25 +46,30 @@ pub fn read_bytes(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
 ///
 /// # Errors
 /// The file cannot be read.
-pub fn read_text(path: &Path) -> Result<Stored<String>, StoreError> {
-    let Some(bytes) = read_bytes(path)? else { return Ok(Stored::Absent) };
+pub fn read_text(path: &Path) -> Result<StateContent<String>, StoreError> {
+    let Some(bytes) = read_bytes(path)? else { return Ok(StateContent::Absent) };
     let text = String::from_utf8(bytes);
-    Ok(text.map_or_else(|error| Stored::Damaged(format!("it is not text: {error}")), Stored::Whole))
+    Ok(text.map_or_else(
+        |error| StateContent::Damaged(format!("it is not text: {error}")),
+        StateContent::Whole,
+    ))
 }
 
 /// Reads and parses the JSON file `path`.
 ///
 /// # Errors
 /// The file cannot be read.
-pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Stored<T>, StoreError> {
+pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<StateContent<T>, StoreError> {
     Ok(match read_text(path)? {
-        Stored::Whole(text) if text.trim().is_empty() => Stored::Damaged("it is empty".to_owned()),
-        Stored::Whole(text) => serde_json::from_str(&text).map_or_else(
-            |error| Stored::Damaged(in_plain_words(&error.to_string())),
-            Stored::Whole,
+        StateContent::Whole(text) if text.trim().is_empty() => {
+            StateContent::Damaged("it is empty".to_owned())
+        }
+        StateContent::Whole(text) => serde_json::from_str(&text).map_or_else(
+            |error| StateContent::Damaged(in_plain_words(&error.to_string())),
+            StateContent::Whole,
         ),
-        Stored::Absent => Stored::Absent,
-        Stored::Damaged(why) => Stored::Damaged(why),
+        StateContent::Absent => StateContent::Absent,
+        StateContent::Damaged(why) => StateContent::Damaged(why),
     })
 }
 
@@ -110,10 +115,10 @@ fn free_name(path: &Path) -> PathBuf {
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> StoreError {
-    let told = format!(
+    let message = format!(
         "the file cannot be read ({error}): make it readable, or move it away if it is not needed"
     );
-    StoreError::File(path.to_owned(), io::Error::new(error.kind(), told))
+    StoreError::File(path.to_owned(), io::Error::new(error.kind(), message))
 }
 
 #[cfg(test)]
@@ -124,13 +129,13 @@ mod tests {
     fn a_file_is_absent_whole_damaged_or_an_error_and_never_two_of_these() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state.json");
-        assert_eq!(read_json::<Vec<u8>>(&path).unwrap(), Stored::Absent);
+        assert_eq!(read_json::<Vec<u8>>(&path).unwrap(), StateContent::Absent);
         fs::write(&path, "[1, 2]").unwrap();
-        assert_eq!(read_json::<Vec<u8>>(&path).unwrap(), Stored::Whole(vec![1, 2]));
+        assert_eq!(read_json::<Vec<u8>>(&path).unwrap(), StateContent::Whole(vec![1, 2]));
         for damaged in [&b""[..], b"\n", b"[1, 2", b"{}", b"[1]\xff"] {
             fs::write(&path, damaged).unwrap();
             let read = read_json::<Vec<u8>>(&path).unwrap();
-            assert!(matches!(read, Stored::Damaged(_)), "{damaged:?}: {read:?}");
+            assert!(matches!(read, StateContent::Damaged(_)), "{damaged:?}: {read:?}");
         }
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
@@ -146,8 +151,8 @@ mod tests {
         let path = folder.path().join("a.json");
         for number in 0..12 {
             fs::write(&path, number.to_string()).unwrap();
-            let told = set_aside(&path, "it is empty", "it begins anew").unwrap();
-            assert!(told.contains("a.json.damaged") && told.contains("empty"), "{told}");
+            let report = set_aside(&path, "it is empty", "it begins anew").unwrap();
+            assert!(report.contains("a.json.damaged") && report.contains("empty"), "{report}");
             assert!(!path.exists());
         }
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 9);

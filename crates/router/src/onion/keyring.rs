@@ -84,13 +84,13 @@ impl KeyRing {
         if !signing && !onion {
             return Ok(over);
         }
-        let told = |error| StoreError::Keys(self.folder.clone(), error);
+        let to_error = |error| StoreError::Keys(self.folder.clone(), error);
         let mut keys = load(&self.folder)?;
         if signing {
-            keys.renew_signing(rng, unix_now).map_err(told)?;
+            keys.renew_signing(rng, unix_now).map_err(to_error)?;
         }
         if onion {
-            keys.renew_onion(rng).map_err(told)?;
+            keys.renew_onion(rng).map_err(to_error)?;
             ONION_FILES.iter().try_for_each(|name| set_aside(&self.folder, name))?;
         }
         save(&self.folder, &keys)?;
@@ -123,8 +123,8 @@ fn made(folder: &Path) -> Result<u64, StoreError> {
 /// Reads the onion key that was in use before the current key; `None` if there is no file of it.
 fn previous(folder: &Path) -> Result<Option<[u8; 32]>, StoreError> {
     let Some(content) = read_bytes(&old(folder, ONION_FILES[0]))? else { return Ok(None) };
-    let told = |error| StoreError::Keys(folder.to_owned(), error);
-    ntor_of_file(&content).map(Some).map_err(told)
+    let to_error = |error| StoreError::Keys(folder.to_owned(), error);
+    ntor_of_file(&content).map(Some).map_err(to_error)
 }
 
 #[cfg(test)]

@@ -15,40 +15,40 @@ use super::dirclient::news::{News, NewsSender};
 /// The latest directory documents, which all threads that answer requests share.
 pub(super) struct Library {
     /// Documents to serve. The lock is held only while the pointer is copied.
-    shown: Mutex<Arc<Cache>>,
+    current: Mutex<Arc<Cache>>,
     compressed: CompressedBodies,
     /// Sender of wake-ups to the relay's threads, which may have unanswered requests.
-    bell: Mutex<NewsSender>,
+    signal: Mutex<NewsSender>,
     me: Weak<Library>,
 }
 
 impl Library {
-    /// Creates a source of replies without documents. `bell` wakes the threads that answer
+    /// Creates a source of replies without documents. `signal` wakes the threads that answer
     /// requests.
-    pub(super) fn new(bell: NewsSender) -> Arc<Library> {
+    pub(super) fn new(signal: NewsSender) -> Arc<Library> {
         Arc::new_cyclic(|me| Library {
-            shown: Mutex::default(),
+            current: Mutex::default(),
             compressed: CompressedBodies::default(),
-            bell: Mutex::new(bell),
+            signal: Mutex::new(signal),
             me: me.clone(),
         })
     }
 
     /// Serves the documents in `cache` from now on.
     pub(super) fn show(&self, cache: Arc<Cache>) {
-        *lock(&self.shown) = cache;
+        *lock(&self.current) = cache;
     }
 
     /// Wakes the threads that answer requests, so that they check waiting requests again.
     pub(super) fn ring(&self) {
         let Some(me) = self.me.upgrade() else { return };
-        lock(&self.bell).tell(News::Cache(me as Arc<dyn Answers>));
+        lock(&self.signal).send(News::Cache(me as Arc<dyn Answers>));
     }
 }
 
 impl Answers for Library {
     fn answer(&self, request: &Request, _: Option<IpAddr>) -> Answer {
-        let cache = Arc::clone(&lock(&self.shown));
+        let cache = Arc::clone(&lock(&self.current));
         self.compressed.answer_for(&cache, request, &self.me, Library::ring)
     }
 }

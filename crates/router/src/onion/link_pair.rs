@@ -46,7 +46,7 @@ pub struct LinkPair {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CellDelays {
     /// Time until the link delivered the cell, perhaps before earlier cells.
-    pub came: Duration,
+    pub received: Duration,
     /// Time until the kernel had delivered all bytes up to the cell's end, in order.
     pub in_order: Duration,
 }
@@ -96,8 +96,8 @@ impl LinkPair {
         let (mut before, mut since) = ([0; 2], Instant::now());
         while since.elapsed() < SETTLING {
             self.turn(&mut nothing)?;
-            let read = [0, 1].map(|end: usize| self.conns[end].carried[0]);
-            if read != before || read != [1, 0].map(|end: usize| self.conns[end].carried[1]) {
+            let read = [0, 1].map(|end: usize| self.conns[end].transferred[0]);
+            if read != before || read != [1, 0].map(|end: usize| self.conns[end].transferred[1]) {
                 (before, since) = (read, Instant::now());
             }
         }
@@ -162,8 +162,8 @@ impl LinkPair {
         stop: &AtomicBool,
     ) -> io::Result<BTreeMap<u32, CellDelays>> {
         let (to, begun) = (1 - from, self.now());
-        let before = self.conns[to].carried[0];
-        let (mut sent, mut came, mut given) = (Vec::new(), BTreeMap::new(), Vec::new());
+        let before = self.conns[to].transferred[0];
+        let (mut sent, mut received, mut given) = (Vec::new(), BTreeMap::new(), Vec::new());
         let mut plain = [Vec::new(), Vec::new()];
         let end = begun + between * cells + patience;
         while given.len() < cells as usize && !stop.load(Ordering::Relaxed) && self.now() < end {
@@ -177,18 +177,21 @@ impl LinkPair {
             for cell in std::mem::take(&mut plain[to]).chunks(NUMBERED_CELL) {
                 let number = cell.first_chunk().map_or(u32::MAX, |four| u32::from_be_bytes(*four));
                 let was_sent = (number as usize) < sent.len() && cell == timed_cell(number);
-                if !was_sent || came.insert(number, now).is_some() {
+                if !was_sent || received.insert(number, now).is_some() {
                     return Err(io::Error::other(format!(
                         "cell {number} arrived twice, or was never sent"
                     )));
                 }
             }
-            let whole = (self.conns[to].carried[0] - before) / RECORD;
+            let whole = (self.conns[to].transferred[0] - before) / RECORD;
             given.resize(whole as usize, now);
         }
-        let delays = came.iter().filter_map(|(&number, came)| {
+        let delays = received.iter().filter_map(|(&number, received)| {
             let (sent, given) = (*sent.get(number as usize)?, given.get(number as usize)?);
-            Some((number, CellDelays { came: came.since(sent), in_order: given.since(sent) }))
+            Some((
+                number,
+                CellDelays { received: received.since(sent), in_order: given.since(sent) },
+            ))
         });
         Ok(delays.collect())
     }
@@ -229,7 +232,7 @@ impl LinkPair {
                 next += 1;
             }
         }
-        Ok(self.conns[to].carried[0])
+        Ok(self.conns[to].transferred[0])
     }
 }
 

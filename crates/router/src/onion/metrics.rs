@@ -104,7 +104,7 @@ impl Collector for Relay {
         of_quic(encoder, &numbers)?;
         of_lossy(encoder, &numbers)?;
         of_connections(encoder, &numbers)?;
-        let [received, sent] = numbers.carried;
+        let [received, sent] = numbers.transferred;
         let directions = [("received", received), ("sent", sent)];
         counts(encoder, "relay_link_bytes", "Bytes on links", "direction", &directions)?;
         of_sets(encoder, &stats)
@@ -239,7 +239,8 @@ mod tests {
 
     #[test]
     fn the_page_has_the_latest_numbers() {
-        let mut numbers = Numbers { links: 3, carried: [7, 9], refused: 8, ..Numbers::default() };
+        let mut numbers =
+            Numbers { links: 3, transferred: [7, 9], refused: 8, ..Numbers::default() };
         numbers.turned_away = 6;
         (numbers.tap, numbers.early.opened) = (Some(TapKind::SocketFilter), 11);
         numbers.quic = Some(QuicCounts { failed: 12, ..QuicCounts::default() });

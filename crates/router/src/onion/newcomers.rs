@@ -27,7 +27,7 @@ impl Entrance {
     /// Checks the limits for a new connection from `peer`. Returns the connection's
     /// registration, or `None` if the connection must be refused.
     pub(super) fn admit(&self, now: Time, peer: IpAddr) -> Option<ConnectionSlot> {
-        let admission = self.newcomers().come(now, peer);
+        let admission = self.newcomers().admit(now, peer);
         let counts = admission == Admission::Counted;
         let place = ConnectionSlot { entrance: self.clone(), peer, is_open: false, counts };
         (admission != Admission::Refused).then_some(place)

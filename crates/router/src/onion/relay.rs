@@ -20,7 +20,7 @@ use anabranch_onion::wire::keys::{LinkKey, RelayKeys};
 use anabranch_onion::{Event, SetNumbers, circuitmux};
 use anabranch_os::clock::Clock;
 use anabranch_os::files::{self, FileWatch};
-use anabranch_os::manager::tell;
+use anabranch_os::manager::notify;
 use sd_notify::NotifyState;
 
 use super::dirclient::{DirClient, News, unix};
@@ -42,8 +42,8 @@ use history::HistoryFile;
 use hsdir::SharedHsDir;
 use limiter::Limiter;
 use linkkeys::{LinkKeys, link_key};
-pub use live::{Changes, Live};
-use self_test::{SelfTest, Tested};
+pub use live::{Changes, LiveSettings};
+use self_test::{SelfTest, TestedRelay};
 use shard::{Newcomer, Parts, QuicSide, Shard};
 use workers::{WorkerOrder, Workers};
 
@@ -97,7 +97,7 @@ pub struct Settings {
     /// Handle of the thread that fetches documents and publishes the relay's descriptor.
     pub dirclient: DirClient,
     /// Settings that may change while the relay runs.
-    pub live: Live,
+    pub live: LiveSettings,
     /// Packet taps, which deliver TCP segments out of order: one for each event loop
     /// ([`Tap::open_all`]). An event loop without a tap uses ordered links.
     pub taps: Vec<Tap>,
@@ -119,7 +119,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Creates settings from `description`, with one event loop and the defaults of [`Live::new`].
+    /// Creates settings from `description`, with one event loop and the defaults of
+    /// [`LiveSettings::new`].
     #[must_use]
     pub fn new(
         listen: Vec<SocketAddr>,
@@ -133,7 +134,7 @@ impl Settings {
             directory: description.directory_cache,
             circuitmux: circuitmux::Kind::default(),
             dirclient,
-            live: Live::new(description),
+            live: LiveSettings::new(description),
             taps: Vec::new(),
             links: Default::default(),
             quic: None,
@@ -156,7 +157,7 @@ pub struct Numbers {
     /// Number of links, including those being opened.
     pub links: usize,
     /// Bytes received and sent on links since the start.
-    pub carried: [u64; 2],
+    pub transferred: [u64; 2],
     /// Number of connections that were refused because their source address had too many
     /// connections.
     pub refused: u64,
@@ -185,7 +186,7 @@ pub struct Numbers {
 impl Numbers {
     /// Adds the counters of another of the relay's event loops.
     fn with(self, other: &Numbers) -> Numbers {
-        let [received, sent] = [0, 1].map(|way| self.carried[way] + other.carried[way]);
+        let [received, sent] = [0, 1].map(|way| self.transferred[way] + other.transferred[way]);
         let mut sets = [self.sets, other.sets.clone()].concat();
         sets.sort_by_key(|set| Reverse(set.reordered));
         sets.truncate(SETS);
@@ -193,7 +194,7 @@ impl Numbers {
             sets,
             stats: self.stats.with(&other.stats),
             links: self.links + other.links,
-            carried: [received, sent],
+            transferred: [received, sent],
             refused: self.refused + other.refused,
             turned_away: self.turned_away + other.turned_away,
             tap: self.tap.or(other.tap),
@@ -264,7 +265,7 @@ pub fn run_rereading(
     let mut main = MainShard::start(settings, stop, reload)?;
     watch.listening(&main.shard.station.addresses()?);
     main.take_transports(watch);
-    tell(&[NotifyState::Ready, NotifyState::Status(READY)]);
+    notify(&[NotifyState::Ready, NotifyState::Status(READY)]);
     if let Some(trouble) = main.shard.trouble() {
         watch.note(trouble);
     }
@@ -308,7 +309,7 @@ struct MainShard<'r> {
     /// Time at which the relay's description is to be updated next.
     describe_at: Time,
     /// True if it was logged that circuits share links although each should have its own.
-    told_shared: bool,
+    warned_shared: bool,
     file_watch: FileWatch,
     /// Latest time at which the relay ends; `None` if it was not asked to stop. The relay ends
     /// earlier if no circuit is left.
@@ -327,7 +328,7 @@ impl<'r> MainShard<'r> {
         let entrance = Entrance::default();
         let mut parts = shards(&mut settings, &meters, &key, &entrance)?;
         let first = parts.remove(0);
-        let bell = Arc::clone(first.siblings.bell());
+        let signal = Arc::clone(first.siblings.signal());
         let mut shard = Shard::new(first)?;
         if settings.quic.is_some() {
             take_quic(&mut shard, &mut parts, &entrance)?;
@@ -335,7 +336,7 @@ impl<'r> MainShard<'r> {
         shard.station.watch(stop, STOP)?;
         shard.station.watch(settings.dirclient.waker(), DIRECTORY)?;
         reload.iter().try_for_each(|reload| shard.station.watch(&reload.hangup, HANGUP))?;
-        let workers = Workers::start(parts, &bell)?;
+        let workers = Workers::start(parts, &signal)?;
         let bridge = settings.bridge.take();
         let bridge = bridge.map(|bridge| BridgeSide::start(bridge, &shard, settings.keys.data()));
         let bridge = bridge.transpose()?;
@@ -356,7 +357,7 @@ impl<'r> MainShard<'r> {
             ticked: Time::ZERO,
             certified: Time::ZERO,
             describe_at: Time::ZERO + DESCRIBE,
-            told_shared: false,
+            warned_shared: false,
             file_watch: FileWatch::default(),
             ends: None,
         };
@@ -389,12 +390,12 @@ impl<'r> MainShard<'r> {
             self.ticked = now;
             self.workers.listen(watch)?;
             let numbers = self.numbers();
-            self.history_file.note(now, unix(), numbers.carried);
+            self.history_file.note(now, unix(), numbers.transferred);
             watch.numbers(now, &numbers);
             let want = self.file_watch.look(now, numbers.turned_away, numbers.links);
             want.into_iter().for_each(|text| watch.note(&text));
-            if numbers.stats.shared_circuits > 0 && !self.told_shared {
-                self.told_shared = true;
+            if numbers.stats.shared_circuits > 0 && !self.warned_shared {
+                self.warned_shared = true;
                 watch.note(
                     "this relay has reached the maximum number of links to another relay: \
                      further circuits to that relay share the existing links",
@@ -412,8 +413,8 @@ impl<'r> MainShard<'r> {
 
     fn numbers(&self) -> Numbers {
         let mut numbers = self.workers.numbers().with(&self.shard.numbers());
-        let of_tests = self.self_test.carried();
-        (0..2).for_each(|way| numbers.carried[way] += of_tests[way]);
+        let of_tests = self.self_test.transferred();
+        (0..2).for_each(|way| numbers.transferred[way] += of_tests[way]);
         Numbers { refused: self.entrance.refused(), ..numbers }
     }
 
@@ -431,10 +432,10 @@ impl<'r> MainShard<'r> {
 
     /// Stops accepting links, and cancels a self-test. Other circuits continue until the end.
     fn begin_to_end(&mut self, now: Time, watch: &mut dyn Watch) {
-        tell(&[NotifyState::Stopping]);
+        notify(&[NotifyState::Stopping]);
         self.ends = Some(now + self.settings.live.grace);
         self.shard.refuse();
-        self.workers.tell(|| WorkerOrder::Refuse);
+        self.workers.send(|| WorkerOrder::Refuse);
         self.bridge.iter_mut().for_each(|bridge| bridge.extended = None);
         self.self_test.cancel();
         watch.note(&match self.numbers().stats.circuits {
@@ -468,7 +469,7 @@ impl<'r> MainShard<'r> {
         // A bridge does not test itself, because other relays must not learn of it.
         let is_tested = self.ends.is_none() && self.bridge.is_none();
         let Some(network) = self.network.as_deref().filter(|_| is_tested) else { return };
-        let relay = Tested {
+        let relay = TestedRelay {
             network,
             keys: self.settings.keys.keys(),
             description: &self.settings.live.description,
@@ -476,8 +477,8 @@ impl<'r> MainShard<'r> {
             meters: &self.meters,
         };
         let observed = self.history_file.history.observed();
-        if let Some(said) = self.self_test.turn(now, observed, &relay) {
-            watch.note(&said);
+        if let Some(message) = self.self_test.turn(now, observed, &relay) {
+            watch.note(&message);
             // The next description includes the test's rate.
             self.describe_at = self.describe_at.min(now + SETTLED);
         }
@@ -489,7 +490,7 @@ impl<'r> MainShard<'r> {
         match credentials(self.settings.keys.keys(), &self.certificate, unix()) {
             Ok(credentials) => {
                 let (responder, initiator) = roles(credentials);
-                self.workers.tell(|| WorkerOrder::Roles(responder.clone(), initiator.clone()));
+                self.workers.send(|| WorkerOrder::Roles(responder.clone(), initiator.clone()));
                 self.shard.station.core.set_roles(responder, initiator);
             }
             Err(error) => watch.note(&error.to_string()),
@@ -503,7 +504,7 @@ impl<'r> MainShard<'r> {
         let context = context.map_err(io::Error::other)?;
         self.certificate.clone_from(&key.certificate);
         self.certify(watch);
-        self.workers.tell(|| WorkerOrder::Tls(context.clone()));
+        self.workers.send(|| WorkerOrder::Tls(context.clone()));
         self.shard.station.set_context(&context)
     }
 
@@ -516,7 +517,7 @@ impl<'r> MainShard<'r> {
         match renewed {
             Ok(false) => {}
             Ok(true) => {
-                self.workers.tell(|| WorkerOrder::OnionKeys(keys.onion_keys()));
+                self.workers.send(|| WorkerOrder::OnionKeys(keys.onion_keys()));
                 self.shard.station.core.set_onion_keys(keys.onion_keys());
                 self.settings.dirclient.sign_with(Arc::clone(keys.keys()));
             }
@@ -542,19 +543,19 @@ impl<'r> MainShard<'r> {
             match news {
                 News::Network(network) => {
                     self.entrance.set_network(&network);
-                    let said = &network.consensus().params;
+                    let message = &network.consensus().params;
                     let params = NetworkParams {
                         circuits: super::params(&network),
                         padding: network.params().padding,
-                        services: ServiceParams::new(said),
-                        conflux: ConfluxParams::new(said),
+                        services: ServiceParams::new(message),
+                        conflux: ConfluxParams::new(message),
                     };
-                    self.workers.tell(|| WorkerOrder::Params(params.clone()));
+                    self.workers.send(|| WorkerOrder::Params(params.clone()));
                     self.shard.station.core.set_network_params(&params);
                     self.network = Some(network);
                 }
                 News::Cache(cache) => {
-                    self.workers.tell(|| WorkerOrder::Cache(Arc::clone(&cache)));
+                    self.workers.send(|| WorkerOrder::Cache(Arc::clone(&cache)));
                     self.shard.set_cache(now, cache);
                 }
                 News::Ready | News::Bridge(..) | News::DirRequest(_) | News::Fetched(_) => {}

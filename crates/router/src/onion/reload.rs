@@ -9,11 +9,11 @@ use anabranch_os::manager::reloading;
 
 /// Callback that reads the settings again. Its error is one line that names the mistake and its
 /// place in the settings.
-pub type Reread<'r, T> = Box<dyn FnMut() -> Result<Renewed<T>, String> + 'r>;
+pub type Reread<'r, T> = Box<dyn FnMut() -> Result<ReloadedSettings<T>, String> + 'r>;
 
 /// Settings that were read again after SIGHUP.
 #[derive(Debug)]
-pub struct Renewed<T> {
+pub struct ReloadedSettings<T> {
     /// The settings to apply.
     pub settings: T,
     /// Names of the settings that have changed.
@@ -65,11 +65,11 @@ pub struct Reload<'r, T> {
 }
 
 /// Action to take after SIGHUP.
-pub(super) enum Asked<T> {
+pub(super) enum ReloadAction<T> {
     /// End the program, because its terminal was closed.
     End,
     /// Apply these settings, which were read again.
-    Adopt(Renewed<T>),
+    Adopt(ReloadedSettings<T>),
     /// Keep the old settings, because the new settings are invalid for this reason.
     Keep(String),
 }
@@ -91,14 +91,14 @@ impl<'r, T> Reload<'r, T> {
     }
 
     /// Handles all SIGHUP signals since the last call, and returns the action to take.
-    pub(super) fn take(&mut self) -> Asked<T> {
+    pub(super) fn take(&mut self) -> ReloadAction<T> {
         if self.hangup.take() && self.ends_with_terminal {
-            return Asked::End;
+            return ReloadAction::End;
         }
         reloading();
         match (self.reread)() {
-            Ok(renewed) => Asked::Adopt(renewed),
-            Err(why) => Asked::Keep(why),
+            Ok(renewed) => ReloadAction::Adopt(renewed),
+            Err(why) => ReloadAction::Keep(why),
         }
     }
 }
@@ -110,10 +110,10 @@ mod tests {
     #[test]
     fn one_line_names_what_has_changed_and_what_has_not() {
         let names = Names { changed: vec!["exit", "rate"], restart: vec!["listen"] };
-        let told = "settings read again; changed: exit, rate; restart to apply: listen";
-        assert_eq!(in_words(&Ok(names)), told);
+        let message = "settings read again; changed: exit, rate; restart to apply: listen";
+        assert_eq!(in_words(&Ok(names)), message);
         assert_eq!(in_words(&Ok(Names::default())), "settings read again; nothing has changed");
-        let told = in_words(&Err("river.toml:3: it is not TOML".to_owned()));
-        assert_eq!(told, "river.toml:3: it is not TOML; the current settings stay");
+        let message = in_words(&Err("river.toml:3: it is not TOML".to_owned()));
+        assert_eq!(message, "river.toml:3: it is not TOML; the current settings stay");
     }
 }

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use anabranch_onion::clocks::{Verdict, Witness, in_words};
+use anabranch_onion::clocks::{ClockEvidence, Verdict, in_words};
 
 /// A verdict about a clock, with the name of the relay that it is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ impl Skew {
     /// Adds the relay's name to `verdict`. `name_of` returns the name for an RSA identity.
     pub(super) fn new(verdict: Verdict, name_of: impl Fn(&[u8; 20]) -> String) -> Skew {
         let name = match &verdict {
-            Verdict::Ours(_, Witness::Authority(relay)) | Verdict::Theirs(relay, _) => {
+            Verdict::Ours(_, ClockEvidence::Authority(relay)) | Verdict::Theirs(relay, _) => {
                 name_of(relay)
             }
             Verdict::Ours(..) | Verdict::Right => String::new(),
@@ -38,11 +38,11 @@ impl fmt::Display for Skew {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = &self.name;
         match self.verdict {
-            Verdict::Ours(ahead, Witness::Authority(_)) => {
+            Verdict::Ours(ahead, ClockEvidence::Authority(_)) => {
                 let by = in_words(ahead);
                 write!(out, "this machine's clock is {by} the clock of authority {name}: set it")
             }
-            Verdict::Ours(ahead, Witness::Relays(count)) => {
+            Verdict::Ours(ahead, ClockEvidence::Relays(count)) => {
                 let by = in_words(ahead);
                 write!(
                     out,
@@ -64,16 +64,16 @@ mod tests {
 
     #[test]
     fn whose_clock_is_wrong_is_said_in_words() {
-        let told = |verdict| Skew::new(verdict, |_| "dam".to_owned()).to_string();
-        let authority = Witness::Authority([1; 20]);
-        let words = told(Verdict::Ours(-780, authority));
+        let text_of = |verdict| Skew::new(verdict, |_| "dam".to_owned()).to_string();
+        let authority = ClockEvidence::Authority([1; 20]);
+        let words = text_of(Verdict::Ours(-780, authority));
         assert_eq!(
             words,
             "this machine's clock is 13 min behind the clock of authority dam: set it"
         );
-        let words = told(Verdict::Ours(86_400 * 3, Witness::Relays(4)));
+        let words = text_of(Verdict::Ours(86_400 * 3, ClockEvidence::Relays(4)));
         assert!(words.contains("3 days ahead of the clocks of 4 relays, which agree"), "{words}");
-        let words = told(Verdict::Theirs([1; 20], 7200));
+        let words = text_of(Verdict::Theirs([1; 20], 7200));
         assert_eq!(words, "the clock of relay dam is wrong: it is 2 h ahead of this machine's");
     }
 }

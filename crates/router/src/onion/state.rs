@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anabranch_onion::circmgr::KeptGuards;
-use anabranch_onion::guards::{Confirmed, Sampled};
+use anabranch_onion::guards::{Confirmed, SampledGuard};
 use anabranch_onion::wire::text::hex;
 use serde::{Deserialize, Serialize};
 
 use super::authorities::digest;
-use super::kept::{Stored, Unknown, damaged, read_json};
+use super::kept::{StateContent, Unknown, damaged, read_json};
 use super::store::{StoreError, replace};
 
 const FILE: &str = "state.json";
@@ -44,7 +44,7 @@ enum List {
 
 /// Layout of the client's state file.
 #[derive(Serialize, Deserialize)]
-struct Written {
+struct StateFileContent {
     guards: Vec<WrittenGuard>,
     /// Guards for a user whose settings allow only few relays.
     restricted_guards: Vec<WrittenGuard>,
@@ -79,7 +79,7 @@ struct WrittenConfirmed {
 }
 
 impl WrittenGuard {
-    fn new(list: List, guard: &Sampled<[u8; 20]>, unknown: &UnknownState) -> WrittenGuard {
+    fn new(list: List, guard: &SampledGuard<[u8; 20]>, unknown: &UnknownState) -> WrittenGuard {
         let [of_guard, of_confirmed] =
             unknown.guards.get(&(list, guard.id)).cloned().unwrap_or_default();
         let confirmed = guard.confirmed.map(|Confirmed { on, place }| WrittenConfirmed {
@@ -99,7 +99,11 @@ impl WrittenGuard {
 
     /// Converts this entry of the state file into a guard. Moves to `unknown` the fields of the
     /// entry that this version does not know. The error is a malformed fingerprint.
-    fn read(self, list: List, unknown: &mut UnknownState) -> Result<Sampled<[u8; 20]>, String> {
+    fn read(
+        self,
+        list: List,
+        unknown: &mut UnknownState,
+    ) -> Result<SampledGuard<[u8; 20]>, String> {
         let Some(id) = digest(&self.fingerprint) else { return Err(self.fingerprint) };
         let (confirmed, of_confirmed) = match self.confirmed {
             Some(WrittenConfirmed { on, place, unknown }) => {
@@ -111,7 +115,7 @@ impl WrittenGuard {
             unknown.guards.insert((list, id), [self.unknown, of_confirmed]);
         }
         let (added, listed, unlisted_since) = (self.added, self.listed, self.unlisted_since);
-        Ok(Sampled { id, added, listed, unlisted_since, confirmed })
+        Ok(SampledGuard { id, added, listed, unlisted_since, confirmed })
     }
 }
 
@@ -135,10 +139,10 @@ impl ClientState {
                 ),
             )
         };
-        let written: Written = match read_json(&path)? {
-            Stored::Absent => return Ok(ClientState::default()),
-            Stored::Damaged(why) => return Err(strange(&why)),
-            Stored::Whole(written) => written,
+        let written: StateFileContent = match read_json(&path)? {
+            StateContent::Absent => return Ok(ClientState::default()),
+            StateContent::Damaged(why) => return Err(strange(&why)),
+            StateContent::Whole(written) => written,
         };
         let mut unknown = UnknownState { file: written.unknown, ..UnknownState::default() };
         let mut read = |list, guards: Vec<WrittenGuard>| -> Result<Vec<_>, StoreError> {
@@ -160,11 +164,11 @@ impl ClientState {
     /// # Errors
     /// The file cannot be written. The old file is unchanged then.
     pub fn write(&self, folder: &Path) -> Result<(), StoreError> {
-        let written = |list, guards: &[Sampled<[u8; 20]>]| {
+        let written = |list, guards: &[SampledGuard<[u8; 20]>]| {
             let guards = guards.iter();
             guards.map(|guard| WrittenGuard::new(list, guard, &self.unknown)).collect()
         };
-        let written = Written {
+        let written = StateFileContent {
             guards: written(List::Default, &self.guards.default),
             restricted_guards: written(List::Restricted, &self.guards.restricted),
             bridges: written(List::Bridges, &self.guards.bridges),
@@ -185,7 +189,7 @@ mod tests {
     fn what_is_kept_comes_back_and_what_is_strange_is_told() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(ClientState::read(folder.path()).unwrap(), ClientState::default());
-        let new = Sampled {
+        let new = SampledGuard {
             id: [0xab; 20],
             added: 1,
             listed: true,
@@ -193,7 +197,7 @@ mod tests {
             confirmed: None,
         };
         let confirmed = Some(Confirmed { on: 2, place: 3 });
-        let old = Sampled { listed: false, unlisted_since: Some(4), confirmed, ..new.clone() };
+        let old = SampledGuard { listed: false, unlisted_since: Some(4), confirmed, ..new.clone() };
         let bridges = vec![new.clone()];
         let guards = KeptGuards { default: vec![old, new.clone()], restricted: vec![new], bridges };
         let kept = ClientState { guards, build_times: vec![5, 6], ..ClientState::default() };

@@ -13,15 +13,15 @@ use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::link::Identity;
 use anabranch_onion::{LinkCore, LinkId, LinkInput, LinkOutput, Moment, StreamKey};
 use anabranch_os::clock::Clock;
-use anabranch_os::files::Spare;
+use anabranch_os::files::SpareDescriptor;
 use anabranch_os::poller::{Poller, Ready};
 
 use super::dirclient::unix;
-use super::external_socket::{ExternalEvent, ExternalSocket, Inside, IoEvent};
+use super::external_socket::{CoreStream, ExternalEvent, ExternalSocket, IoEvent};
 use super::links::quic::{QuicCounts, QuicLinking, QuicLinks, QuicSockets};
 use super::links::ring::{BELL, ShardClaims, SiblingLink, Siblings};
 use super::links::tcp::TAP;
-use super::links::{CARRIERS, Carrier, Carriers, LinkEnd, LinkEvent, Opened, file};
+use super::links::{CARRIERS, Carrier, Carriers, LinkEnd, LinkEvent, OpenedLink, file};
 use super::mptcp::TcpKind;
 use super::newcomers::Entrance;
 use super::tap::{Tap, save_syns};
@@ -38,13 +38,13 @@ pub(super) const TICK: Duration = Duration::from_secs(1);
 const REST: Duration = Duration::from_secs(10);
 
 /// A protocol core (of a client or a relay) with its links and listening sockets.
-pub(super) struct Station<C> {
+pub(super) struct CoreDriver<C> {
     pub(super) clock: Clock,
     pub(super) core: C,
     pub(super) poller: Poller,
     pub(super) carriers: Carriers,
     pub(super) listeners: Vec<TcpListener>,
-    spare: Spare,
+    spare: SpareDescriptor,
     /// Our addresses that neighbours learn in the link handshake; empty for a client.
     pub(super) own: Vec<IpAddr>,
     /// Table of the relays that have a link with any event loop of this relay; `None` if there is
@@ -70,7 +70,7 @@ pub(super) enum Token {
     /// The listening socket with this index.
     Listener(usize),
     /// A file of a carrier (such as QUIC): the carrier's number and the file's number, for
-    /// [`Station::receive`].
+    /// [`CoreDriver::receive`].
     Carrier(u8, u64),
     /// The socket of the stream with this number.
     Stream(u64),
@@ -91,7 +91,7 @@ impl Token {
     }
 }
 
-impl<C: Core + LinkCore> Station<C> {
+impl<C: Core + LinkCore> CoreDriver<C> {
     /// Wraps a core that has no links yet, and listens on the addresses in `at`. `tcp` is the
     /// transport protocol (TCP or MPTCP) of listening sockets and outgoing links.
     ///
@@ -104,7 +104,7 @@ impl<C: Core + LinkCore> Station<C> {
         context: Context,
         (tcp, at): (TcpKind, &[SocketAddr]),
         own: Vec<IpAddr>,
-    ) -> io::Result<Station<C>> {
+    ) -> io::Result<CoreDriver<C>> {
         let poller = Poller::new(1024)?;
         let listeners = at.iter().map(|at| listen(tcp, *at)).collect::<io::Result<Vec<_>>>()?;
         for (token, listener) in (LISTENERS..).zip(&listeners) {
@@ -113,13 +113,13 @@ impl<C: Core + LinkCore> Station<C> {
         let mut carriers = Carriers::new(context);
         carriers.tcp.tcp = tcp;
         let (swept, rested) = (Time::ZERO, Time::ZERO);
-        Ok(Station {
+        Ok(CoreDriver {
             clock,
             core,
             poller,
             carriers,
             listeners,
-            spare: Spare::new(),
+            spare: SpareDescriptor::new(),
             own,
             claims: None,
             dedicates_links: false,
@@ -225,15 +225,15 @@ impl<C: Core + LinkCore> Station<C> {
     }
 
     /// Reports to the protocol core that the handshake of `link` is complete.
-    fn link_opened(&mut self, now: Time, link: LinkId, opened: Opened) {
+    fn link_opened(&mut self, now: Time, link: LinkId, opened: OpenedLink) {
         let (peer, can) = (opened.peer.ip(), opened.capabilities);
-        let wish = can.beside.then(|| self.carriers.wish(peer)).flatten();
+        let preferences = can.parallel_quic.then(|| self.carriers.quic_preferences(peer)).flatten();
         let start = Start {
             own: self.own.clone(),
             peer_certificate: opened.certificate,
             own_certificate: opened.own,
-            capabilities: Capabilities { beside: wish.is_some(), ..can },
-            beside: wish.unwrap_or_default(),
+            capabilities: Capabilities { parallel_quic: preferences.is_some(), ..can },
+            quic_preferences: preferences.unwrap_or_default(),
             ..Start::new(now, self.unix(now), peer)
         };
         let target = opened.target;
@@ -241,10 +241,10 @@ impl<C: Core + LinkCore> Station<C> {
     }
 
     /// Opens a second link to the relay at the other end of `link`.
-    fn open_beside(&mut self, now: Time, link: LinkId, target: (Target, Option<u8>)) {
-        match self.carriers.open_beside(now, &self.poller, link, target) {
+    fn open_quic_alongside(&mut self, now: Time, link: LinkId, target: (Target, Option<u8>)) {
+        match self.carriers.open_quic_alongside(now, &self.poller, link, target) {
             Ok(carrier) => self.take_news(now, carrier),
-            Err(_) => self.core.handle_link(now, LinkInput::NoneBeside { link }),
+            Err(_) => self.core.handle_link(now, LinkInput::QuicFailed { link }),
         }
     }
 
@@ -254,7 +254,7 @@ impl<C: Core + LinkCore> Station<C> {
     /// A system call fails.
     pub(super) fn join(&mut self, siblings: Siblings) -> io::Result<()> {
         let Siblings { rings, claims, .. } = siblings;
-        self.poller.add(rings.bell(), BELL)?;
+        self.poller.add(rings.signal(), BELL)?;
         for SiblingLink { link, first, shard } in rings.links() {
             let input = LinkInput::Sibling { link, first, shard };
             self.core.handle_link(self.clock.now(), input);
@@ -358,8 +358,8 @@ impl<C: Core + LinkCore> Station<C> {
                 self.with(link, |links| links.wants(link));
                 self.flush(now, link);
             }
-            LinkOutput::OpenBeside { link, target, begins } => {
-                self.open_beside(now, link, (target, begins));
+            LinkOutput::OpenQuic { link, target, begins } => {
+                self.open_quic_alongside(now, link, (target, begins));
             }
             LinkOutput::AdmitCircuits { link } => {
                 self.with(link, |links| links.admit_circuits(link));
@@ -401,10 +401,10 @@ impl<C: Core + LinkCore> Station<C> {
         external: &mut ExternalSocket,
         what: IoEvent,
     ) -> ExternalEvent {
-        let told = external.service(what, &mut Within { core: &mut self.core, now });
+        let report = external.service(what, &mut StreamAccess { core: &mut self.core, now });
         // The socket stays registered with the poller until its owner drops it.
         external.watch(&self.poller, STREAMS + number);
-        told
+        report
     }
 
     /// Returns the seconds since 1970 according to the machine's clock. Unlike this program's own
@@ -496,7 +496,7 @@ impl<C: Core + LinkCore> Station<C> {
                 return;
             }
             LinkEnd::Unreachable(target) => Some(LinkInput::Unreachable { target }),
-            LinkEnd::NoneBeside(link) => Some(LinkInput::NoneBeside { link }),
+            LinkEnd::QuicFailed(link) => Some(LinkInput::QuicFailed { link }),
             LinkEnd::Broken(fault) => Some(LinkInput::Broken { link, fault }),
             LinkEnd::Lost => Some(LinkInput::Lost { link }),
             LinkEnd::Closed => Some(LinkInput::Closed { link }),
@@ -508,17 +508,17 @@ impl<C: Core + LinkCore> Station<C> {
 }
 
 /// Access to a stream in the protocol core, for the socket that carries the stream's data.
-struct Within<'a, C> {
+struct StreamAccess<'a, C> {
     core: &'a mut C,
     now: Time,
 }
 
-impl<C: LinkCore> Inside for Within<'_, C> {
+impl<C: LinkCore> CoreStream for StreamAccess<'_, C> {
     fn waiting(&self, stream: StreamKey) -> (&[u8], &[u8]) {
         self.core.read(stream)
     }
 
-    fn took(&mut self, stream: StreamKey, bytes: usize) {
+    fn accepted(&mut self, stream: StreamKey, bytes: usize) {
         self.core.consume(self.now, stream, bytes);
     }
 

@@ -24,9 +24,9 @@ const LOCK: &str = "lock";
 /// # Errors
 /// The folder cannot be created, or is accessible to other users.
 pub fn private_folder(path: &Path) -> Result<(), StoreError> {
-    let told = |error| StoreError::File(path.to_owned(), error);
-    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(told)?;
-    let mode = fs::metadata(path).map_err(told)?.permissions().mode() & 0o777;
+    let to_error = |error| StoreError::File(path.to_owned(), error);
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(to_error)?;
+    let mode = fs::metadata(path).map_err(to_error)?.permissions().mode() & 0o777;
     if mode & 0o077 == 0 { Ok(()) } else { Err(StoreError::Open(path.to_owned(), mode)) }
 }
 
@@ -70,13 +70,13 @@ pub fn own_folder(data: &Path) -> Result<Vec<String>, StoreError> {
 /// Removes other users' access to `folder`, if this user owns it. Returns a message if it has
 /// removed access, otherwise `None`.
 fn tighten(folder: &Path) -> Result<Option<String>, StoreError> {
-    let told = |error| StoreError::File(folder.to_owned(), error);
-    let metadata = fs::metadata(folder).map_err(told)?;
+    let to_error = |error| StoreError::File(folder.to_owned(), error);
+    let metadata = fs::metadata(folder).map_err(to_error)?;
     let mode = metadata.permissions().mode() & 0o777;
     if !metadata.is_dir() || mode & 0o077 == 0 || metadata.uid() != geteuid().as_raw() {
         return Ok(None);
     }
-    fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).map_err(told)?;
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).map_err(to_error)?;
     let shown = folder.display();
     Ok(Some(format!(
         "{shown}: other users could read this folder (mode {mode:o}); its mode is 700 now"
@@ -86,17 +86,17 @@ fn tighten(folder: &Path) -> Result<Option<String>, StoreError> {
 /// Reserves the folder `data` for this process until the returned lock is dropped.
 pub(super) fn locked(data: &Path) -> Result<FileLock, StoreError> {
     let path = data.join(LOCK);
-    let told = |error| StoreError::File(path.clone(), error);
+    let to_error = |error| StoreError::File(path.clone(), error);
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let file = options.open(&path).map_err(told)?;
-    let Some(mut lock) = FileLock::take(file).map_err(told)? else {
+    let file = options.open(&path).map_err(to_error)?;
+    let Some(mut lock) = FileLock::take(file).map_err(to_error)? else {
         // The process that has the lock may not write its process ID; C tor does not.
         let owner = fs::read_to_string(&path).unwrap_or_default();
         return Err(StoreError::Busy(data.to_owned(), owner.trim().parse().ok()));
     };
-    lock.set_len(0).map_err(told)?;
-    writeln!(lock, "{}", std::process::id()).map_err(told)?;
+    lock.set_len(0).map_err(to_error)?;
+    writeln!(lock, "{}", std::process::id()).map_err(to_error)?;
     Ok(lock)
 }
 
@@ -107,12 +107,12 @@ pub(super) fn locked(data: &Path) -> Result<FileLock, StoreError> {
 /// then, and no other file is left.
 pub fn replace(path: &Path, content: &[u8]) -> Result<(), StoreError> {
     // `with_extension` would use the same temporary name for a certificate and its renewal.
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    let beside = PathBuf::from(beside);
-    let outcome = write_beside(&beside, content).and_then(|()| fs::rename(&beside, path));
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".new");
+    let temporary = PathBuf::from(temporary);
+    let outcome = write_temporary(&temporary, content).and_then(|()| fs::rename(&temporary, path));
     outcome.map_err(|error| {
-        let _ = fs::remove_file(&beside);
+        let _ = fs::remove_file(&temporary);
         StoreError::File(path.to_owned(), error)
     })
 }
@@ -131,16 +131,16 @@ pub fn load_or_make<R: CryptoRng>(
     let folder = data.join("keys");
     private_folder(data)?;
     private_folder(&folder)?;
-    let told = |error| StoreError::Keys(folder.clone(), error);
+    let to_error = |error| StoreError::Keys(folder.clone(), error);
     let mut keys = if is_any_there(&folder, &FILES)? {
         load(&folder)?
     } else {
-        let keys = RelayKeys::generate(rng, unix_now).map_err(told)?;
+        let keys = RelayKeys::generate(rng, unix_now).map_err(to_error)?;
         save(&folder, &keys)?;
         keys
     };
     if keys.signing_is_old(unix_now) {
-        keys.renew_signing(rng, unix_now).map_err(told)?;
+        keys.renew_signing(rng, unix_now).map_err(to_error)?;
         save(&folder, &keys)?;
     }
     Ok(keys)
@@ -178,22 +178,23 @@ pub(super) fn save(folder: &Path, keys: &RelayKeys) -> Result<(), StoreError> {
     files.retain(|file| fs::read(folder.join(file.name)).map_or(true, |old| old != file.content));
     let place = |name: &str| (folder.join(name), folder.join(format!("{name}.new")));
     let written = files.iter().try_for_each(|file| {
-        let (_, beside) = place(file.name);
-        write_beside(&beside, &file.content).map_err(|error| StoreError::File(beside, error))
+        let (_, temporary) = place(file.name);
+        write_temporary(&temporary, &file.content)
+            .map_err(|error| StoreError::File(temporary, error))
     });
     if let Err(error) = written {
         files.iter().for_each(|file| drop(fs::remove_file(place(file.name).1)));
         return Err(error);
     }
     files.iter().try_for_each(|file| {
-        let (path, beside) = place(file.name);
-        fs::rename(beside, &path).map_err(|error| StoreError::File(path, error))
+        let (path, temporary) = place(file.name);
+        fs::rename(temporary, &path).map_err(|error| StoreError::File(path, error))
     })
 }
 
 /// Writes `content` to a new file `path` that only its owner can read, and waits until it is on
 /// disk. An old file of that name is deleted before.
-fn write_beside(path: &Path, content: &[u8]) -> io::Result<()> {
+fn write_temporary(path: &Path, content: &[u8]) -> io::Result<()> {
     let _ = fs::remove_file(path);
     let mut file: File = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(content)?;
@@ -307,8 +308,8 @@ mod tests {
         for path in [data.clone(), data.join("keys")] {
             fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
         }
-        let told = own_folder(&data).unwrap();
-        assert!(told.len() == 2 && told[0].contains("mode 755"), "{told:?}");
+        let report = own_folder(&data).unwrap();
+        assert!(report.len() == 2 && report[0].contains("mode 755"), "{report:?}");
         assert_eq!((mode(&data), mode(&data.join("keys"))), (0o700, 0o700));
         assert_eq!(own_folder(&data).unwrap(), Vec::<String>::new(), "once is enough");
         // Only root may change a folder's owner.
@@ -327,8 +328,8 @@ mod tests {
         let held = claim(&data).unwrap();
         let error = claim(&data).unwrap_err().to_string();
         let us = std::process::id();
-        let told = format!("another process {us} uses this folder; start this one with");
-        assert!(error.contains(&told) && error.ends_with("--data DIR"), "{error}");
+        let message = format!("another process {us} uses this folder; start this one with");
+        assert!(error.contains(&message) && error.ends_with("--data DIR"), "{error}");
         drop(held);
         claim(&data).unwrap();
     }

@@ -27,9 +27,9 @@ pub(super) fn look(socket: &TcpStream) -> io::Result<LinkView> {
 /// Parses the bytes of `struct tcp_info` (`linux/tcp.h`). The offsets never change, because
 /// kernels only append fields. The structure in the `libc` crate lacks the delivery rate and later
 /// fields.
-fn view(told: &[u8; ROOM]) -> LinkView {
-    let word = |at: usize| u32::from_ne_bytes(std::array::from_fn(|byte| told[at + byte]));
-    let long = |at: usize| u64::from_ne_bytes(std::array::from_fn(|byte| told[at + byte]));
+fn view(bytes: &[u8; ROOM]) -> LinkView {
+    let word = |at: usize| u32::from_ne_bytes(std::array::from_fn(|byte| bytes[at + byte]));
+    let long = |at: usize| u64::from_ne_bytes(std::array::from_fn(|byte| bytes[at + byte]));
     LinkView {
         mss: word(16),
         unacked: word(24),

@@ -181,11 +181,11 @@ impl fmt::Display for Bridge {
 /// # Errors
 /// The folder or a file cannot be read.
 pub fn pictures(folder: &Path) -> Result<(Pictures, usize), StoreError> {
-    let told = |error| StoreError::File(folder.to_owned(), error);
+    let to_error = |error| StoreError::File(folder.to_owned(), error);
     let (mut pictures, mut refused) = (Pictures::default(), 0);
     let mut files: Vec<_> = fs::read_dir(folder)
         .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect())
-        .map_err(told)?;
+        .map_err(to_error)?;
     files.sort();
     for file in files {
         if file.is_file() {
@@ -214,9 +214,9 @@ pub fn unusable_pictures(refused: usize) -> Option<String> {
 /// # Errors
 /// The file cannot be read, or is malformed.
 pub fn shapes(path: &Path) -> Result<Shapes, StoreError> {
-    let told = |error| StoreError::File(path.to_owned(), error);
-    let text = fs::read_to_string(path).map_err(told)?;
-    Shapes::parse(&text).map_err(|fault| told(std::io::Error::other(fault)))
+    let to_error = |error| StoreError::File(path.to_owned(), error);
+    let text = fs::read_to_string(path).map_err(to_error)?;
+    Shapes::parse(&text).map_err(|fault| to_error(std::io::Error::other(fault)))
 }
 
 /// Returns whether `text` is valid in a `Host` header: a name or an address, with an optional
@@ -307,17 +307,17 @@ mod tests {
     #[test]
     fn a_line_that_says_what_is_not_known_or_says_it_twice_is_refused_with_the_key() {
         let key = format!("key={}E", "A".repeat(42));
-        let told = |rest: &str| {
+        let text_of = |rest: &str| {
             let line = format!("anabranch 192.0.2.1:443 {key} {rest}");
             Bridge::parse(&line).map(drop).map_err(|fault| fault.to_string())
         };
         let near = "unknown key `profil`; did you mean `profile`?";
-        assert_eq!(told("profil=http-opaque"), Err(near.to_owned()));
+        assert_eq!(text_of("profil=http-opaque"), Err(near.to_owned()));
         let far = "unknown key `cert`; known: key, profile, host";
-        assert_eq!(told("profile=nosteg cert=x"), Err(far.to_owned()));
-        assert_eq!(told(&key), Err("key= is given twice: remove one".to_owned()));
+        assert_eq!(text_of("profile=nosteg cert=x"), Err(far.to_owned()));
+        assert_eq!(text_of(&key), Err("key= is given twice: remove one".to_owned()));
         let twice = Err("host= is given twice: remove one".to_owned());
-        assert_eq!(told("host=a profile=nosteg host=b"), twice);
-        assert_eq!(told("host=a profile=nosteg"), Ok(()));
+        assert_eq!(text_of("host=a profile=nosteg host=b"), twice);
+        assert_eq!(text_of("host=a profile=nosteg"), Ok(()));
     }
 }

@@ -12,7 +12,7 @@ use anabranch_multipath::{Core, Time};
 use anabranch_os::clock::Clock;
 use anabranch_os::cpu::has_aes;
 use anabranch_os::entropy::generator;
-use anabranch_os::files::Spare;
+use anabranch_os::files::SpareDescriptor;
 use anabranch_os::poller::{Poller, Ready};
 use anabranch_proxy::{Dialogue, Outcome, ProxyEnd, ProxyRequest, Reason};
 use anabranch_pt::{Args, Outbound};
@@ -59,7 +59,7 @@ pub struct ClientStation {
     schedule: Spec,
     covers: Covers,
     listeners: Vec<(TcpListener, Entrance)>,
-    spare: Spare,
+    spare: SpareDescriptor,
     wires: Wires,
     /// For each wire (a TCP connection to a bridge): the connection of the program whose data it
     /// carries, and the identifier of the wire in the link of that connection.
@@ -133,7 +133,7 @@ impl ClientStation {
             schedule: settings.schedule,
             covers: Covers { shapes: settings.shapes, ..Covers::default() },
             listeners,
-            spare: Spare::new(),
+            spare: SpareDescriptor::new(),
             wires: Wires::new(),
             owners: BTreeMap::new(),
             asking: BTreeMap::new(),
@@ -301,8 +301,8 @@ impl ClientStation {
         let request = asking.dialogue.take(&buffer[..count], &mut answer);
         let (request, over) = match request {
             Ok(request) => (request, false),
-            Err(ProxyEnd(said)) => {
-                answer.extend(said);
+            Err(ProxyEnd(message)) => {
+                answer.extend(message);
                 (None, true)
             }
         };
@@ -331,7 +331,7 @@ impl ClientStation {
         let late = |link: &Link| !link.up && now.since(link.since) >= PATIENCE;
         for (&number, link) in self.links.iter_mut().filter(|(_, link)| late(link)) {
             if let (Some(local), Some(dialogue)) = (&mut link.local, link.answer.take()) {
-                local.say(&dialogue.answer(&Outcome::Failed(Reason::TimedOut)));
+                local.queue_answer(&dialogue.answer(&Outcome::Failed(Reason::TimedOut)));
                 let _ = local.flush();
             }
             link.local = None;
@@ -347,14 +347,14 @@ impl ClientStation {
         let mut ending = None;
         loop {
             let moved = link.service(now);
-            let mut said = false;
+            let mut has_answered = false;
             while let Some(output) = link.core.poll(now) {
-                said = true;
+                has_answered = true;
                 ending = self.execute(now, number, &mut link, output).or(ending);
             }
             // Once a link has ended, its program receives nothing more, and its connection is not
             // closed in an orderly way.
-            if ending.is_some() || !moved && !said {
+            if ending.is_some() || !moved && !has_answered {
                 break;
             }
         }
@@ -396,7 +396,7 @@ impl ClientStation {
             ClientOutput::Up => {
                 link.up = true;
                 if let (Some(local), Some(dialogue)) = (&mut link.local, link.answer.take()) {
-                    local.say(&dialogue.answer(&Outcome::Connected));
+                    local.queue_answer(&dialogue.answer(&Outcome::Connected));
                 }
                 self.events.push(PtEvent::Up(Some(link.bridge)));
             }
@@ -565,12 +565,12 @@ mod tests {
     /// arguments, with or without its key.
     fn request(bridge: SocketAddr, args: &str) -> Vec<u8> {
         let SocketAddr::V4(at) = bridge else { panic!("{bridge}") };
-        let mut said = vec![5, 1, 2, 1, args.len() as u8];
-        said.extend(args.bytes());
-        said.extend([1, 0, 5, 1, 0, 1]);
-        said.extend(at.ip().octets());
-        said.extend(at.port().to_be_bytes());
-        said
+        let mut messages = vec![5, 1, 2, 1, args.len() as u8];
+        messages.extend(args.bytes());
+        messages.extend([1, 0, 5, 1, 0, 1]);
+        messages.extend(at.ip().octets());
+        messages.extend(at.port().to_be_bytes());
+        messages
     }
 
     #[test]
@@ -594,13 +594,13 @@ mod tests {
         assert_eq!((station.links.len(), station.events.len()), (1, 1), "{:?}", station.events);
         let now = station.clock.now();
         station.give_up(now + PATIENCE);
-        let told = station.events();
+        let inbox = station.events();
         let silent = format!("bridge {} does not answer", silent.local_addr().unwrap());
         let starts = ["bridge 192.0.2.7:443: the value of key=", &silent];
-        for (event, start) in told.iter().zip(starts) {
+        for (event, start) in inbox.iter().zip(starts) {
             let PtEvent::Trouble(text) = event else { panic!("{event:?}") };
             assert!(text.starts_with(start), "{text}");
         }
-        assert_eq!(told.len(), 2, "{told:?}");
+        assert_eq!(inbox.len(), 2, "{inbox:?}");
     }
 }

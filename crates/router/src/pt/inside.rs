@@ -16,17 +16,17 @@ use super::{Ends, PtEvent, Shapes, Station, carry};
 use crate::onion::bridge_routes::Transports;
 
 /// A client or server of our transport on a thread. The thread ends when this value is dropped.
-pub struct Inside {
+pub struct TransportThread {
     _thread: StationThread,
 }
 
-impl Inside {
+impl TransportThread {
     /// Starts a client of our transport. The client's address and messages are stored in
     /// `transports`.
     ///
     /// # Errors
     /// A system call fails.
-    pub fn client(schedule: Spec, transports: Transports) -> io::Result<Inside> {
+    pub fn client(schedule: Spec, transports: Transports) -> io::Result<TransportThread> {
         let any = (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), Entrance::Socks);
         let settings = ClientSettings { listen: vec![any], schedule, shapes: Shapes::default() };
         let open = || {
@@ -34,7 +34,7 @@ impl Inside {
             let at = station.addresses()?[0];
             Ok((station, at))
         };
-        let (inside, at) = Inside::start(transports.clone(), open)?;
+        let (inside, at) = TransportThread::start(transports.clone(), open)?;
         transports.ready(TRANSPORT, at);
         Ok(inside)
     }
@@ -47,8 +47,8 @@ impl Inside {
     pub fn server(
         settings: ServerSettings,
         transports: Transports,
-    ) -> io::Result<(Inside, Bridge)> {
-        Inside::start(transports, || {
+    ) -> io::Result<(TransportThread, Bridge)> {
+        TransportThread::start(transports, || {
             let station = ServerStation::new(settings)?;
             let bridge = station.bridge().clone();
             Ok((station, bridge))
@@ -58,19 +58,19 @@ impl Inside {
     fn start<S: Station, T: Send + 'static>(
         transports: Transports,
         open: impl FnOnce() -> io::Result<(S, T)> + Send + 'static,
-    ) -> io::Result<(Inside, T)> {
-        let told = transports.clone();
+    ) -> io::Result<(TransportThread, T)> {
+        let log = transports.clone();
         let watch = move |event| {
             if let PtEvent::Trouble(why) = event {
-                told.say(format!("transport {TRANSPORT}: {why}"));
+                log.log(format!("transport {TRANSPORT}: {why}"));
             }
         };
         let broken = move |error| {
             transports.gone(TRANSPORT);
-            transports.say(format!("transport {TRANSPORT} stopped working: {error}"));
+            transports.log(format!("transport {TRANSPORT} stopped working: {error}"));
         };
         let (thread, about) = StationThread::start(open, watch, broken)?;
-        Ok((Inside { _thread: thread }, about))
+        Ok((TransportThread { _thread: thread }, about))
     }
 }
 
@@ -90,7 +90,7 @@ impl StationThread {
         mut watch: impl FnMut(PtEvent) + Send + 'static,
         broken: impl FnOnce(io::Error) + Send + 'static,
     ) -> io::Result<(StationThread, T)> {
-        let (stop, told) = UnixStream::pair()?;
+        let (stop, stopped) = UnixStream::pair()?;
         let (opened, news) = channel();
         let run = move || {
             let mut station = match open() {
@@ -101,7 +101,7 @@ impl StationThread {
                 }
                 Err(error) => return drop(opened.send(Err(error))),
             };
-            let ends = Ends { stop: &told, with_input: false };
+            let ends = Ends { stop: &stopped, with_input: false };
             if let Err(error) = carry(&mut station, &ends, &mut watch) {
                 broken(error);
             }

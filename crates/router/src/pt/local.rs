@@ -143,7 +143,7 @@ impl Local {
     }
 
     /// Queues `bytes` for the program. The bytes are sent before any data of the link.
-    pub(super) fn say(&mut self, bytes: &[u8]) {
+    pub(super) fn queue_answer(&mut self, bytes: &[u8]) {
         self.out.push(bytes);
     }
 
@@ -207,9 +207,9 @@ impl Local {
                 Err(error) if is_passing(&error) => return Ok(()),
                 Err(error) => return Err(error),
             };
-            let mut said = Vec::new();
-            let open = greeting.take(&buffer[..count], &mut said);
-            self.out.push(&said);
+            let mut messages = Vec::new();
+            let open = greeting.take(&buffer[..count], &mut messages);
+            self.out.push(&messages);
             if open.map_err(io::Error::other)? {
                 link.write(&greeting.rest());
                 self.greeting = None;
@@ -363,7 +363,7 @@ mod tests {
             poller.add(&socket, LOCALS + link).unwrap();
             let mut local = Local::of(socket);
             // This is more data than the kernel's buffers hold.
-            local.say(&vec![7; 32 << 20]);
+            local.queue_answer(&vec![7; 32 << 20]);
             leaving.add(&poller, link, local, Ending::Done);
         }
         assert_eq!(leaving.0.len(), 2);
@@ -408,12 +408,12 @@ mod tests {
                 while local.service(Time::ZERO, &mut link).unwrap() {}
                 local.watch(&poller, 7, link.room);
             }
-            let told = poller.wait(Some(Duration::from_millis(100))).unwrap().count();
-            assert_eq!((told, link.finished), (0, room == 9));
+            let report = poller.wait(Some(Duration::from_millis(100))).unwrap().count();
+            assert_eq!((report, link.finished), (0, room == 9));
             // With room again, the poller reports the rest, if there is any.
             local.watch(&poller, 7, 9);
-            let told = poller.wait(Some(Duration::from_millis(100))).unwrap().count();
-            assert_eq!(told, usize::from(room == 3));
+            let report = poller.wait(Some(Duration::from_millis(100))).unwrap().count();
+            assert_eq!(report, usize::from(room == 3));
         }
     }
 }

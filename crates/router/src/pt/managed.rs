@@ -97,7 +97,7 @@ pub fn managed(
     }
     let outbound = environment.outbound;
     check_outbound(outbound).map_err(|why| refuse(out, &Line::EnvError(why)))?;
-    tell(out, &Line::Version("1".to_owned()))?;
+    write_line(out, &Line::Version("1".to_owned()))?;
     let ends = environment.ends_with_input;
     match environment.side {
         Side::Client(wanted) => {
@@ -154,9 +154,9 @@ fn client(
             },
             _ => Line::ClientMethodError(name.clone(), unknown()),
         };
-        tell(out, &line)?;
+        write_line(out, &line)?;
     }
-    tell(out, &Line::ClientMethodsDone)?;
+    write_line(out, &Line::ClientMethodsDone)?;
     station.ok_or_else(|| {
         ManagedFailure("none of the requested transports could be started".to_owned())
     })
@@ -196,11 +196,11 @@ fn server(
             _ => Line::ServerMethodError(name, unknown()),
         };
         for words in warnings {
-            tell(out, &Line::Log(pt::Severity::Warning, words))?;
+            write_line(out, &Line::Log(pt::Severity::Warning, words))?;
         }
-        tell(out, &line)?;
+        write_line(out, &line)?;
     }
-    tell(out, &Line::ServerMethodsDone)?;
+    write_line(out, &Line::ServerMethodsDone)?;
     station.ok_or_else(|| {
         ManagedFailure("none of the requested transports could be started".to_owned())
     })
@@ -287,16 +287,16 @@ fn unknown() -> String {
     format!("unknown transport: only '{TRANSPORT}' is supported")
 }
 
-fn tell(out: &mut dyn Write, line: &Line) -> Result<(), ManagedFailure> {
-    let told = writeln!(out, "{line}").and_then(|()| out.flush());
-    told.map_err(|error| {
+fn write_line(out: &mut dyn Write, line: &Line) -> Result<(), ManagedFailure> {
+    let report = writeln!(out, "{line}").and_then(|()| out.flush());
+    report.map_err(|error| {
         ManagedFailure(format!("cannot write to the program that started this one: {error}"))
     })
 }
 
 /// Reports `line` to the parent program, and returns it as a failure.
 fn refuse(out: &mut dyn Write, line: &Line) -> ManagedFailure {
-    match tell(out, line) {
+    match write_line(out, line) {
         Ok(()) => ManagedFailure(line.to_string()),
         Err(failure) => failure,
     }
@@ -308,12 +308,12 @@ mod tests {
 
     const LIMITS: Limits = Limits { memory: 16 << 20, links: 10 };
 
-    fn said(pairs: &[(&str, &str)]) -> (bool, Vec<String>) {
+    fn answers(pairs: &[(&str, &str)]) -> (bool, Vec<String>) {
         let names = |side: &str| pairs.iter().any(|(name, _)| name.contains(side));
-        said_at(names("CLIENT"), pairs)
+        answers_at(names("CLIENT"), pairs)
     }
 
-    fn said_at(at_client: bool, pairs: &[(&str, &str)]) -> (bool, Vec<String>) {
+    fn answers_at(at_client: bool, pairs: &[(&str, &str)]) -> (bool, Vec<String>) {
         let state = tempfile::tempdir().unwrap();
         let folder = state.path().join("pt_state").display().to_string();
         let usual = [("TOR_PT_MANAGED_TRANSPORT_VER", "1"), ("TOR_PT_STATE_LOCATION", &*folder)];
@@ -329,19 +329,19 @@ mod tests {
 
     #[test]
     fn a_client_is_given_a_port_for_what_is_ours_and_no_other() {
-        let (open, lines) = said(&[("TOR_PT_CLIENT_TRANSPORTS", "obfs4,anabranch")]);
+        let (open, lines) = answers(&[("TOR_PT_CLIENT_TRANSPORTS", "obfs4,anabranch")]);
         assert!(open && lines[0] == "VERSION 1" && lines[3] == "CMETHODS DONE", "{lines:?}");
         assert!(lines[1].starts_with("CMETHOD-ERROR obfs4 "), "{lines:?}");
         assert!(lines[2].starts_with("CMETHOD anabranch socks5 127.0.0.1:"), "{lines:?}");
         // The same name twice must not create two clients, because the second would replace the
         // first.
         let twice = ("TOR_PT_CLIENT_TRANSPORTS", "anabranch,anabranch");
-        let (open, lines) = said(&[twice]);
+        let (open, lines) = answers(&[twice]);
         assert!(open && lines.len() == 3 && lines[2] == "CMETHODS DONE", "{lines:?}");
-        let (open, lines) = said(&[("TOR_PT_CLIENT_TRANSPORTS", "obfs4")]);
+        let (open, lines) = answers(&[("TOR_PT_CLIENT_TRANSPORTS", "obfs4")]);
         assert!(!open && lines.len() == 3, "{lines:?}");
         let proxy = ("TOR_PT_PROXY", "socks5://127.0.0.1:9");
-        let (open, lines) = said(&[("TOR_PT_CLIENT_TRANSPORTS", "anabranch"), proxy]);
+        let (open, lines) = answers(&[("TOR_PT_CLIENT_TRANSPORTS", "anabranch"), proxy]);
         assert!(!open && lines[1].starts_with("PROXY-ERROR "), "{lines:?}");
     }
 
@@ -351,7 +351,7 @@ mod tests {
         let ours = ("TOR_PT_SERVER_TRANSPORTS", "anabranch");
         let at = ("TOR_PT_SERVER_BINDADDR", "anabranch-127.0.0.1:0");
         let short = ("TOR_PT_SERVER_TRANSPORT_OPTIONS", "anabranch:profile=nosteg-short");
-        let (open, lines) = said(&[ours, relay, at, short]);
+        let (open, lines) = answers(&[ours, relay, at, short]);
         assert!(open && lines.len() == 3, "{lines:?}");
         let line = Line::read(&lines[1]);
         let Some(Line::ServerMethod(_, address, args)) = line else { panic!("{lines:?}") };
@@ -364,13 +364,13 @@ mod tests {
         ];
         for (options, why) in cases {
             let wrong = ("TOR_PT_SERVER_TRANSPORT_OPTIONS", options);
-            let (open, lines) = said(&[ours, relay, at, wrong]);
-            let told = format!("SMETHOD-ERROR anabranch {why}");
-            assert!(!open && lines[1].starts_with(&told), "{lines:?}");
+            let (open, lines) = answers(&[ours, relay, at, wrong]);
+            let message = format!("SMETHOD-ERROR anabranch {why}");
+            assert!(!open && lines[1].starts_with(&message), "{lines:?}");
         }
         // Options of another transport are ignored.
         let others = ("TOR_PT_SERVER_TRANSPORT_OPTIONS", "obfs4:iat-mode=1");
-        assert!(said(&[ours, relay, at, others]).0);
+        assert!(answers(&[ours, relay, at, others]).0);
     }
 
     #[test]
@@ -389,13 +389,13 @@ mod tests {
             ("TOR_PT_SERVER_BINDADDR", "anabranch-127.0.0.1:0"),
             ("TOR_PT_SERVER_TRANSPORT_OPTIONS", &*options),
         ];
-        let (open, lines) = said(&wanted);
+        let (open, lines) = answers(&wanted);
         let words = "1 file is left out: it is not a baseline JPEG that can hide bytes";
         assert_eq!(lines[1], format!("LOG SEVERITY=warning MESSAGE=\"{words}\""));
         assert!(open && lines[2].starts_with("SMETHOD anabranch "), "{lines:?}");
         // The warning about unusable pictures precedes the error that there are no pictures.
         std::fs::remove_file(folder.path().join("good.jpg")).unwrap();
-        let (open, lines) = said(&wanted);
+        let (open, lines) = answers(&wanted);
         assert!(lines[1].contains(words) && !open, "{lines:?}");
         let wanted = "SMETHOD-ERROR anabranch http-image needs a folder of JPEG pictures";
         assert!(lines[2].starts_with(wanted), "{lines:?}");
@@ -404,24 +404,24 @@ mod tests {
     #[test]
     fn a_command_that_is_told_to_be_at_the_other_side_opens_nothing() {
         let server = [("TOR_PT_SERVER_TRANSPORTS", "anabranch"), ("TOR_PT_ORPORT", "127.0.0.1:9")];
-        let told = "ENV-ERROR this command is for a client, but tor started it as a bridge: \
+        let message = "ENV-ERROR this command is for a client, but tor started it as a bridge: \
                     name the command for that role in torrc";
-        assert_eq!(said_at(true, &server), (false, vec![told.to_owned()]));
+        assert_eq!(answers_at(true, &server), (false, vec![message.to_owned()]));
         let client = [("TOR_PT_CLIENT_TRANSPORTS", "anabranch")];
-        let told = "ENV-ERROR this command is for a bridge, but tor started it as a client: \
+        let message = "ENV-ERROR this command is for a bridge, but tor started it as a client: \
                     name the command for that role in torrc";
-        assert_eq!(said_at(false, &client), (false, vec![told.to_owned()]));
+        assert_eq!(answers_at(false, &client), (false, vec![message.to_owned()]));
     }
 
     #[test]
     fn an_address_to_come_from_that_is_none_or_not_ours_is_refused() {
         let ours = ("TOR_PT_CLIENT_TRANSPORTS", "anabranch");
         let from = "TOR_PT_OUTBOUND_BIND_ADDRESS_V4";
-        assert!(said(&[ours, (from, "127.0.0.1")]).0);
+        assert!(answers(&[ours, (from, "127.0.0.1")]).0);
         for (value, why) in
             [("here", "'here' is not an IPv4 address"), ("192.0.2.77", "192.0.2.77: ")]
         {
-            let (open, lines) = said(&[ours, (from, value)]);
+            let (open, lines) = answers(&[ours, (from, value)]);
             assert!(!open && lines.len() == 1, "{lines:?}");
             assert!(lines[0].starts_with(&format!("ENV-ERROR {from}: {why}")), "{lines:?}");
         }
@@ -429,7 +429,7 @@ mod tests {
 
     #[test]
     fn an_environment_that_makes_no_sense_is_told_in_its_line() {
-        let (open, lines) = said(&[("TOR_PT_MANAGED_TRANSPORT_VER", "2")]);
+        let (open, lines) = answers(&[("TOR_PT_MANAGED_TRANSPORT_VER", "2")]);
         assert!(!open);
         assert_eq!(lines, ["VERSION-ERROR no-version"]);
     }

@@ -50,7 +50,7 @@ pub use bridge::{
     unusable_pictures,
 };
 pub use client::{ClientSettings, ClientStation, Entrance};
-pub use inside::Inside;
+pub use inside::TransportThread;
 pub use local::Arrival;
 pub use managed::{Limits, Managed, ManagedFailure, log_line, managed, server_settings};
 pub use plugin::{Plugin, PluginFailure, PluginSettings, ServerPlugin};
@@ -103,7 +103,7 @@ impl<S: AsFd> Ends<'_, S> {
     }
 
     /// Returns whether an event with the poller token `token` is a reason to stop.
-    fn is_told(&self, token: u64) -> bool {
+    fn is_stop(&self, token: u64) -> bool {
         match token {
             STOP => true,
             PARENT => match io::stdin().read(&mut [0; 512]) {
@@ -169,7 +169,7 @@ fn carry_while<S: AsFd, T: Station>(
         let ready: Vec<Ready> = station.poller().wait(Some(pause))?.collect();
         let now = clock.now();
         for ready in ready {
-            if ends.is_told(ready.token) {
+            if ends.is_stop(ready.token) {
                 return Ok(());
             }
             station.take(now, ready);

@@ -131,7 +131,7 @@ impl Plugin {
         let child = spawn(&settings, &state).map_err(cannot)?;
         let (stop, end) = UnixStream::pair().map_err(cannot)?;
         let clock = Clock::start();
-        let keeper = Keeper { settings, state, transports, end, clock };
+        let keeper = PluginThread { settings, state, transports, end, clock };
         let thread = thread::Builder::new().name("plugin".into());
         let thread = thread.spawn(move || keeper.run(child)).map_err(cannot)?;
         Ok(Plugin { stop: Some(stop), thread: Some(thread) })
@@ -146,7 +146,7 @@ impl Drop for Plugin {
 }
 
 /// State of the thread that keeps an external program with transports running.
-struct Keeper {
+struct PluginThread {
     settings: PluginSettings,
     state: PathBuf,
     transports: Transports,
@@ -156,7 +156,7 @@ struct Keeper {
 }
 
 /// Reason why the output of the external program is no longer read.
-enum Over {
+enum OutputEnd {
     /// The thread that keeps the program running should end.
     Wanted,
     /// The program has ended, or should be stopped because it has failed. The field is the reason,
@@ -164,7 +164,7 @@ enum Over {
     Ended(Option<String>),
 }
 
-impl Keeper {
+impl PluginThread {
     fn run(self, first: Child) {
         let (mut child, mut pause) = (Some(first), FIRST_PAUSE);
         loop {
@@ -175,17 +175,17 @@ impl Keeper {
                     part(child, &over);
                     over
                 }
-                Err(error) => Over::Ended(Some(error.to_string())),
+                Err(error) => OutputEnd::Ended(Some(error.to_string())),
             };
             for name in &self.settings.transports {
                 self.transports.gone(name);
             }
-            let Over::Ended(why) = over else { return };
+            let OutputEnd::Ended(why) = over else { return };
             if self.clock.now().since(begun) >= LONG_RUN {
                 pause = FIRST_PAUSE;
             }
             let why = why.unwrap_or_else(|| "the program has ended".to_owned());
-            self.say(&format!("{why}; restarting it in {:.1} s", pause.as_secs_f32()));
+            self.log(&format!("{why}; restarting it in {:.1} s", pause.as_secs_f32()));
             if self.must_stop(pause) {
                 return;
             }
@@ -195,10 +195,10 @@ impl Keeper {
 
     /// Reads the output of the external program until the program ends, or until this thread
     /// should end.
-    fn listen(&self, child: &mut Child) -> Over {
-        let broken = |error: io::Error| Over::Ended(Some(error.to_string()));
+    fn listen(&self, child: &mut Child) -> OutputEnd {
+        let broken = |error: io::Error| OutputEnd::Ended(Some(error.to_string()));
         let (Some(mut output), Some(errors)) = (child.stdout.take(), child.stderr.take()) else {
-            return Over::Ended(None);
+            return OutputEnd::Ended(None);
         };
         let mut errors = Errors { output: errors, line: Vec::new(), left: LINES };
         let mut poller = match self.watch(&output, &errors.output) {
@@ -213,29 +213,31 @@ impl Keeper {
                 Err(error) => return broken(error),
             };
             if ready.iter().any(|one| one.token == STOP) {
-                return Over::Wanted;
+                return OutputEnd::Wanted;
             }
             // Messages that the program wrote before its end are reported before the end.
             if ready.iter().any(|one| one.token == ERRORS)
-                && !errors.hear(|line| self.say(line))
+                && !errors.read_output(|line| self.log(line))
                 && let Err(error) = poller.remove(&errors.output)
             {
                 return broken(error);
             }
             if ready.iter().any(|one| one.token == OUTPUT) {
-                let heard = hear(&mut output, &mut manager);
+                let received = read_output(&mut output, &mut manager);
                 self.pass_on(&mut manager);
-                match heard {
+                match received {
                     Ok(true) => {}
-                    Ok(false) => return Over::Ended(None),
-                    Err(failure) => return Over::Ended(Some(failure.to_string())),
+                    Ok(false) => return OutputEnd::Ended(None),
+                    Err(failure) => return OutputEnd::Ended(Some(failure.to_string())),
                 }
             }
             if manager.is_ready() && !std::mem::replace(&mut was_ready, true) {
                 self.up(&manager);
             }
             if is_late(was_ready, self.clock.now(), deadline) {
-                return Over::Ended(Some("the program does not report its transports".to_owned()));
+                return OutputEnd::Ended(Some(
+                    "the program does not report its transports".to_owned(),
+                ));
             }
         }
     }
@@ -251,9 +253,9 @@ impl Keeper {
     /// Forwards the errors and warnings that the external program has reported in messages of
     /// pt-spec.
     fn pass_on(&self, manager: &mut Manager) {
-        for (severity, text) in manager.said() {
+        for (severity, text) in manager.messages() {
             if matches!(severity, Severity::Error | Severity::Warning) {
-                self.say(&text);
+                self.log(&text);
             }
         }
     }
@@ -262,7 +264,7 @@ impl Keeper {
     /// of its other transports.
     fn up(&self, manager: &Manager) {
         for (name, why) in manager.refused() {
-            self.say(&format!("this program cannot start the transport {name}: {why}"));
+            self.log(&format!("this program cannot start the transport {name}: {why}"));
         }
         for name in &self.settings.transports {
             let method = manager.methods().iter().find(|method| method.name == *name);
@@ -271,13 +273,13 @@ impl Keeper {
                     self.transports.ready(name, *address);
                 }
                 Some(Method { protocol: Some(Protocol::Socks4), .. }) => {
-                    self.say(&format!("transport {name} uses SOCKS4, which is not supported"));
+                    self.log(&format!("transport {name} uses SOCKS4, which is not supported"));
                 }
                 Some(Method { address, args, protocol: None, .. }) => {
                     self.transports.offer(name, *address, args.clone());
                 }
                 None if manager.refused().iter().any(|(refused, _)| refused == name) => {}
-                None => self.say(&format!("the program does not know the transport {name}")),
+                None => self.log(&format!("the program does not know the transport {name}")),
             }
         }
     }
@@ -287,12 +289,12 @@ impl Keeper {
     fn must_stop(&self, pause: Duration) -> bool {
         let Ok(mut poller) = Poller::new(1) else { return true };
         let wait = poller.add(&self.end, STOP).and_then(|()| Ok(poller.wait(Some(pause))?.count()));
-        wait.map_or(true, |told| told > 0)
+        wait.map_or(true, |report| report > 0)
     }
 
-    fn say(&self, text: &str) {
+    fn log(&self, text: &str) {
         let program = self.settings.program.first().map_or("", String::as_str);
-        self.transports.say(format!("{program}: {text}"));
+        self.transports.log(format!("{program}: {text}"));
     }
 }
 
@@ -304,7 +306,7 @@ fn is_late(was_ready: bool, now: Time, deadline: Time) -> bool {
 ///
 /// # Errors
 /// The program has sent an invalid message.
-fn hear(output: &mut ChildStdout, manager: &mut Manager) -> Result<bool, Failure> {
+fn read_output(output: &mut ChildStdout, manager: &mut Manager) -> Result<bool, Failure> {
     let mut buffer = [0; 4096];
     match output.read(&mut buffer) {
         Ok(0) | Err(_) => Ok(false),
@@ -324,7 +326,7 @@ struct Errors {
 impl Errors {
     /// Reads the external program's standard error once, and passes complete lines to `pass_on`.
     /// Returns false at the end of the output.
-    fn hear(&mut self, mut pass_on: impl FnMut(&str)) -> bool {
+    fn read_output(&mut self, mut pass_on: impl FnMut(&str)) -> bool {
         let mut buffer = [0; 4096];
         let count = self.output.read(&mut buffer).unwrap_or(0);
         let end: &[u8] = if count == 0 { b"\n" } else { &[] };
@@ -346,9 +348,9 @@ impl Errors {
 
 /// Stops the external program as pt-spec requires: closes its standard input, then sends SIGTERM,
 /// and finally SIGKILL.
-fn part(mut child: Child, over: &Over) {
+fn part(mut child: Child, over: &OutputEnd) {
     drop(child.stdin.take());
-    let patience = if matches!(over, Over::Wanted) { PARTING } else { PARTING / 4 };
+    let patience = if matches!(over, OutputEnd::Wanted) { PARTING } else { PARTING / 4 };
     if has_ended(&mut child, patience) {
         return;
     }
@@ -464,19 +466,20 @@ mod tests {
         std::fs::write(folder.path().join("count.die"), "").unwrap();
         wait_until("it is gone", || transports.at("x").is_none());
         wait_until("it is up again", || transports.at("x").is_some());
-        let said = transports.news().said;
+        let messages = transports.news().messages;
         assert!(
-            said.iter()
+            messages
+                .iter()
                 .any(|line| line == "sh: this program cannot start the transport y: not today"),
-            "{said:?}"
+            "{messages:?}"
         );
         assert!(
-            said.iter().any(|line| line.starts_with("sh: the program has ended; restarting")),
-            "{said:?}"
+            messages.iter().any(|line| line.starts_with("sh: the program has ended; restarting")),
+            "{messages:?}"
         );
         drop(plugin);
-        let told = std::fs::read_to_string(&count).unwrap();
-        let lines: Vec<&str> = told.lines().collect();
+        let text = std::fs::read_to_string(&count).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
         let state = folder.path().join(STATE).display().to_string();
         assert_eq!(lines, [&*format!("x,y {state}"), &format!("x,y {state}"), "end"]);
         assert_eq!(transports.at("x"), None);
@@ -487,14 +490,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let transports = Transports::new().unwrap();
         let _plugin = plugin("echo CMETHODS DONE; cat", folder.path(), &transports).unwrap();
-        let mut said = Vec::new();
+        let mut messages = Vec::new();
         wait_until("it is told", || {
-            said.extend(transports.news().said);
-            !said.is_empty()
+            messages.extend(transports.news().messages);
+            !messages.is_empty()
         });
         let wanted = "sh: the transport's program wrote 'CMETHODS DONE', which breaks the protocol \
                       for pluggable transports; restarting it";
-        assert!(said[0].starts_with(wanted), "{said:?}");
+        assert!(messages[0].starts_with(wanted), "{messages:?}");
         let program = vec!["/no/such/program".to_owned()];
         let data = folder.path().to_owned();
         let settings = PluginSettings { program, transports: Vec::new(), data, server: None };
@@ -506,15 +509,15 @@ mod tests {
     fn one_that_does_not_end_with_its_input_is_told_by_sigterm() {
         let folder = tempfile::tempdir().unwrap();
         let transports = Transports::new().unwrap();
-        let told = folder.path().join("told");
+        let report = folder.path().join("told");
         let script = format!(
             "trap 'echo term >> {}; exit' TERM; {UP} while :; do sleep .05; done",
-            told.display()
+            report.display()
         );
         let plugin = plugin(&script, folder.path(), &transports).unwrap();
         wait_until("it is up", || transports.at("x").is_some());
         drop(plugin);
-        assert_eq!(std::fs::read_to_string(&told).unwrap(), "term\n");
+        assert_eq!(std::fs::read_to_string(&report).unwrap(), "term\n");
     }
 
     #[test]
@@ -525,15 +528,16 @@ mod tests {
         let script = "i=0; while [ $i -lt 99 ]; do i=$((i+1)); echo complaint $i >&2; done; \
                       printf 'VERSION 1\\nLOG SEVERITY=error MESSAGE=logged\\nCMETHOD\\n'; cat";
         let _plugin = plugin(script, folder.path(), &transports).unwrap();
-        let mut said = Vec::new();
+        let mut messages = Vec::new();
         wait_until("it is told", || {
-            said.extend(transports.news().said);
-            said.iter().any(|line| line.contains("restarting"))
+            messages.extend(transports.news().messages);
+            messages.iter().any(|line| line.contains("restarting"))
         });
-        let ended = said.iter().position(|line| line.contains("restarting")).unwrap();
-        let complaints = said.iter().take(ended).filter(|line| line.contains("complaint")).count();
-        assert_eq!((complaints, &*said[0]), (LINES, "sh: complaint 1"), "{said:?}");
-        assert_eq!(said[ended - 1], "sh: logged");
+        let ended = messages.iter().position(|line| line.contains("restarting")).unwrap();
+        let complaints =
+            messages.iter().take(ended).filter(|line| line.contains("complaint")).count();
+        assert_eq!((complaints, &*messages[0]), (LINES, "sh: complaint 1"), "{messages:?}");
+        assert_eq!(messages[ended - 1], "sh: logged");
     }
 
     #[test]
@@ -547,9 +551,9 @@ mod tests {
         let (program, transports) = (vec!["p".to_owned()], vec!["x".to_owned()]);
         let data = PathBuf::from("/d");
         let settings = PluginSettings { program, transports, data, server: Some(server) };
-        let told = variables(&settings, Path::new("d/pt_state"));
+        let inbox = variables(&settings, Path::new("d/pt_state"));
         let of =
-            |name: &str| told.iter().find(|(one, _)| *one == name).map(|(_, value)| value.clone());
+            |name: &str| inbox.iter().find(|(one, _)| *one == name).map(|(_, value)| value.clone());
         let environment = anabranch_pt::Environment::read(|name| of(name)?.into_string().ok());
         let anabranch_pt::Side::Server(server) = environment.unwrap().side else {
             panic!("it is at a bridge")

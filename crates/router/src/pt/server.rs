@@ -15,7 +15,7 @@ use anabranch_multipath::{Core, Time};
 use anabranch_os::clock::Clock;
 use anabranch_os::cpu::has_aes;
 use anabranch_os::entropy::generator;
-use anabranch_os::files::{Spare, limit};
+use anabranch_os::files::{SpareDescriptor, limit};
 use anabranch_os::poller::{Poller, Ready};
 use anabranch_pt::{ConnectionInfo, ExtOrClient, Outbound};
 use anabranch_stego::{
@@ -80,7 +80,7 @@ pub struct ServerStation {
     clock: Clock,
     poller: Poller,
     listener: TcpListener,
-    spare: Spare,
+    spare: SpareDescriptor,
     most: usize,
     core: Server<ChaCha20Rng>,
     rng: ChaCha20Rng,
@@ -176,7 +176,7 @@ impl ServerStation {
             clock,
             poller,
             listener,
-            spare: Spare::new(),
+            spare: SpareDescriptor::new(),
             // Only half of the descriptors are used for these connections, because each link also
             // needs a local connection.
             most: (limit() / 2).min(MOST) as usize,
@@ -296,7 +296,7 @@ impl ServerStation {
                 self.addresses.remove(&wire);
                 self.wires.close(now, wire);
             }
-            ServerOutput::Stranger(ConnId(wire), said) => self.stranger(now, wire, &said),
+            ServerOutput::Stranger(ConnId(wire), message) => self.stranger(now, wire, &message),
             ServerOutput::Opened(link) => self.open(link),
             ServerOutput::Ready(link) => drop(self.touched.insert(link)),
             ServerOutput::Over(link, ending) => self.over(link, ending),

@@ -124,9 +124,9 @@ impl Write for Stream {
 pub fn dial(bridge: &Bridge) -> io::Result<Stream> {
     let (near, far) = pair()?;
     let (owned, bridge) = (Arc::new(()), bridge.clone());
-    let (owner, (teller, news)) = (Arc::downgrade(&owned), channel());
+    let (owner, (reporter, news)) = (Arc::downgrade(&owned), channel());
     let run = move || {
-        let up = |outcome| drop(teller.send(outcome));
+        let up = |outcome| drop(reporter.send(outcome));
         let open = || {
             let settings =
                 ClientSettings { listen: Vec::new(), schedule: pull(), shapes: Shapes::default() };
@@ -225,13 +225,13 @@ pub fn listen(
     settings: ListenSettings,
     watch: impl FnMut(PtEvent) + Send + 'static,
 ) -> io::Result<Listener> {
-    let (teller, taken) = channel();
+    let (reporter, taken) = channel();
     let ListenSettings { address, key, profile, site, covers, limits } = settings;
     let settings = ServerSettings {
         listen: address,
         key,
         profile,
-        onward: Onward::Program(teller),
+        onward: Onward::Program(reporter),
         site,
         schedule: pull(),
         memory: limits.memory,

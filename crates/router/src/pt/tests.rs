@@ -44,7 +44,7 @@ struct Running {
 
 impl Running {
     /// Waits until the client or server has reported an event for which `wanted` returns true.
-    fn tells(&self, wanted: impl Fn(&PtEvent) -> bool) {
+    fn expect_event(&self, wanted: impl Fn(&PtEvent) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !self.events.lock().unwrap().iter().any(&wanted) {
             assert!(Instant::now() < deadline, "{:?}", self.events);
@@ -62,12 +62,12 @@ impl Drop for Running {
 fn running(
     run: impl FnOnce(&Ends<'_, UnixStream>, &mut dyn FnMut(PtEvent)) + Send + 'static,
 ) -> Running {
-    let (stop, told) = UnixStream::pair().unwrap();
+    let (stop, report) = UnixStream::pair().unwrap();
     let events = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&events);
     thread::spawn(move || {
         let mut note = |event| noted.lock().unwrap().push(event);
-        run(&Ends { stop: &told, with_input: false }, &mut note);
+        run(&Ends { stop: &report, with_input: false }, &mut note);
     });
     Running { stop, events }
 }
@@ -101,25 +101,25 @@ fn server_with(
         links: 100,
         covers,
     };
-    let (teller, told) = channel();
+    let (reporter, inbox) = channel();
     let running = running(move |ends, note| {
         let mut station = ServerStation::new(settings).unwrap();
-        teller.send(station.bridge().clone()).unwrap();
+        reporter.send(station.bridge().clone()).unwrap();
         station.run(ends, note).unwrap();
     });
-    (running, told.recv().unwrap())
+    (running, inbox.recv().unwrap())
 }
 
 fn client(entrance: Entrance) -> (Running, SocketAddr) {
     let listen = vec![("127.0.0.1:0".parse().unwrap(), entrance)];
     let settings = ClientSettings { listen, schedule: schedule(), shapes: Shapes::default() };
-    let (teller, told) = channel();
+    let (reporter, inbox) = channel();
     let running = running(move |ends, note| {
         let mut station = ClientStation::new(settings).unwrap();
-        teller.send(station.addresses().unwrap()[0]).unwrap();
+        reporter.send(station.addresses().unwrap()[0]).unwrap();
         station.run(ends, note).unwrap();
     });
-    (running, told.recv().unwrap())
+    (running, inbox.recv().unwrap())
 }
 
 fn noise(length: usize) -> Vec<u8> {
@@ -136,10 +136,10 @@ fn sent_and_read(socket: TcpStream, bytes: &[u8]) -> Vec<u8> {
         writer.write_all(&bytes).unwrap();
         writer.shutdown(Shutdown::Write).unwrap();
     });
-    let mut came = Vec::new();
-    { socket }.read_to_end(&mut came).unwrap();
+    let mut received = Vec::new();
+    { socket }.read_to_end(&mut received).unwrap();
     writing.join().unwrap();
-    came
+    received
 }
 
 #[test]
@@ -154,8 +154,8 @@ fn streams_of_any_length_come_back_whole_by_every_profile() {
         };
         for &length in lengths {
             let bytes = noise(length);
-            let came = sent_and_read(TcpStream::connect(at).unwrap(), &bytes);
-            assert!(came == bytes, "{profile}: {} of {length} bytes came back", came.len());
+            let received = sent_and_read(TcpStream::connect(at).unwrap(), &bytes);
+            assert!(received == bytes, "{profile}: {} of {length} bytes came back", received.len());
         }
     }
 }
@@ -167,8 +167,8 @@ fn come_back((profile, covers): (&str, Covers), lengths: &[usize]) {
     let (_client, at) = client(Entrance::Bridge(Box::new(bridge)));
     for &length in lengths {
         let bytes = noise(length);
-        let came = sent_and_read(TcpStream::connect(at).unwrap(), &bytes);
-        assert!(came == bytes, "{profile}: {} of {length} bytes came back", came.len());
+        let received = sent_and_read(TcpStream::connect(at).unwrap(), &bytes);
+        assert!(received == bytes, "{profile}: {} of {length} bytes came back", received.len());
     }
 }
 
@@ -226,8 +226,8 @@ fn connections_that_are_killed_cost_no_byte() {
     let bridge = Bridge { address: killer(bridge.address, 100_000), ..bridge };
     let (_client, at) = client(Entrance::Bridge(Box::new(bridge)));
     let bytes = noise(3_000_000);
-    let came = sent_and_read(TcpStream::connect(at).unwrap(), &bytes);
-    assert!(came == bytes, "{} of {} bytes came back", came.len(), bytes.len());
+    let received = sent_and_read(TcpStream::connect(at).unwrap(), &bytes);
+    assert!(received == bytes, "{} of {} bytes came back", received.len(), bytes.len());
 }
 
 /// Requests the bridge `to` at a SOCKS port. Returns the connection, and the reply's code.
@@ -259,9 +259,9 @@ fn a_program_names_its_bridge_by_socks_and_hears_of_mistakes() {
     let (_, code) = asked(at, bridge.address, &anabranch_pt::Args::default());
     assert_eq!(code, 1, "the key is missing");
     let named = format!("bridge {}: the bridge line lacks key=", bridge.address);
-    client.tells(|event| matches!(event, PtEvent::Trouble(why) if why.starts_with(&named)));
-    client.tells(|event| *event == PtEvent::Up(Some(bridge.address)));
-    server.tells(|event| *event == PtEvent::Up(None));
+    client.expect_event(|event| matches!(event, PtEvent::Trouble(why) if why.starts_with(&named)));
+    client.expect_event(|event| *event == PtEvent::Up(Some(bridge.address)));
+    server.expect_event(|event| *event == PtEvent::Up(None));
 }
 
 #[test]
@@ -297,7 +297,7 @@ fn a_server_that_leads_nowhere_cuts_the_programs_off() {
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     let error = socket.read(&mut [0]).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
-    server.tells(|event| matches!(event, PtEvent::Trouble(_)));
+    server.expect_event(|event| matches!(event, PtEvent::Trouble(_)));
 }
 
 #[test]
@@ -311,7 +311,7 @@ fn a_stranger_hears_nothing_and_others_are_served() {
     stranger.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     let error = stranger.read(&mut [0]).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "no byte, and no end");
-    server.tells(|event| *event == PtEvent::Stranger);
+    server.expect_event(|event| *event == PtEvent::Stranger);
 }
 
 #[test]
@@ -358,16 +358,16 @@ fn site(answer: &'static [u8]) -> SocketAddr {
     let at = listener.local_addr().unwrap();
     thread::spawn(move || {
         for mut socket in listener.incoming().map_while(Result::ok) {
-            let mut said = Vec::new();
-            while !said.ends_with(b"\r\n\r\n") {
+            let mut messages = Vec::new();
+            while !messages.ends_with(b"\r\n\r\n") {
                 let mut byte = [0];
                 match socket.read(&mut byte) {
-                    Ok(1) => said.extend(byte),
+                    Ok(1) => messages.extend(byte),
                     _ => break,
                 }
             }
-            let told = if said.starts_with(b"GET / HTTP") { answer } else { b"400" };
-            socket.write_all(told).unwrap();
+            let report = if messages.starts_with(b"GET / HTTP") { answer } else { b"400" };
+            socket.write_all(report).unwrap();
         }
     });
     at
@@ -377,16 +377,16 @@ fn site(answer: &'static [u8]) -> SocketAddr {
 fn visitors_get_the_bytes_of_the_site_and_clients_a_link() {
     let page = Vec::leak(noise(700_000));
     let (server, bridge) = server_before("http-opaque", Onward::Plain(echo()), site(page));
-    let visit = |said: &[u8], ends: bool| {
+    let visit = |message: &[u8], ends: bool| {
         let mut visitor = TcpStream::connect(bridge.address).unwrap();
         visitor.set_read_timeout(Some(PATIENCE)).unwrap();
-        visitor.write_all(said).unwrap();
+        visitor.write_all(message).unwrap();
         if ends {
             visitor.shutdown(Shutdown::Write).unwrap();
         }
-        let mut came = Vec::new();
-        visitor.read_to_end(&mut came).unwrap();
-        came
+        let mut received = Vec::new();
+        visitor.read_to_end(&mut received).unwrap();
+        received
     };
     let request = b"GET / HTTP/1.1\r\nHost: example.net\r\n\r\n";
     assert!(visit(request, false) == page);
@@ -394,16 +394,16 @@ fn visitors_get_the_bytes_of_the_site_and_clients_a_link() {
     assert_eq!(visit(&noise(300), true), b"400");
     let (_client, at) = client(Entrance::Bridge(Box::new(bridge.clone())));
     assert_eq!(sent_and_read(TcpStream::connect(at).unwrap(), b"words"), b"words");
-    server.tells(|event| *event == PtEvent::Stranger);
+    server.expect_event(|event| *event == PtEvent::Stranger);
     // A visitor that sends the request in pieces receives the same page.
     let mut slow = TcpStream::connect(bridge.address).unwrap();
     slow.set_read_timeout(Some(PATIENCE)).unwrap();
     slow.write_all(&request[..9]).unwrap();
     thread::sleep(2 * TICK);
     slow.write_all(&request[9..]).unwrap();
-    let mut came = Vec::new();
-    slow.read_to_end(&mut came).unwrap();
-    assert!(came == page);
+    let mut received = Vec::new();
+    slow.read_to_end(&mut received).unwrap();
+    assert!(received == page);
 }
 
 /// Starts a web server that answers "early" to the first `\n` of a connection, and "late" once the
@@ -411,11 +411,11 @@ fn visitors_get_the_bytes_of_the_site_and_clients_a_link() {
 /// bytes. Returns the server's address, and all bytes that the server has received.
 fn impatient(patience: Duration, length: usize) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (at, said) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
-    let heard = Arc::clone(&said);
+    let (at, message) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
+    let received = Arc::clone(&message);
     thread::spawn(move || {
         for (number, mut socket) in listener.incoming().map_while(Result::ok).enumerate() {
-            let heard = Arc::clone(&heard);
+            let received = Arc::clone(&received);
             thread::spawn(move || {
                 for place in 0.. {
                     // On a busy machine, a visitor's bytes or a client's request may arrive late.
@@ -424,7 +424,7 @@ fn impatient(patience: Duration, length: usize) -> (SocketAddr, Arc<Mutex<Vec<u8
                     socket.set_read_timeout(Some(limit)).unwrap();
                     let mut byte = [0];
                     let Ok(1) = socket.read(&mut byte) else { break };
-                    heard.lock().unwrap().extend(byte);
+                    received.lock().unwrap().extend(byte);
                     if byte == *b"\n" {
                         return socket.write_all(b"early").unwrap();
                     }
@@ -434,33 +434,33 @@ fn impatient(patience: Duration, length: usize) -> (SocketAddr, Arc<Mutex<Vec<u8
             });
         }
     });
-    (at, said)
+    (at, message)
 }
 
 #[test]
 fn who_says_nothing_or_half_has_the_sites_patience_and_clients_do_not_reach_it() {
     let short = Duration::from_millis(300);
-    for (said, patience, told) in [
+    for (message, patience, report) in [
         (&b""[..], short, &b"late"[..]),
         (b"GET / HT", short, b"late"),
         // After a complete request, the site answers before any timeout.
         (b"GET /\r\n", PATIENCE, b"early"),
     ] {
-        let (at, heard) = impatient(patience, said.len());
+        let (at, input) = impatient(patience, message.len());
         let (_server, bridge) = server_before("http-opaque", Onward::Plain(echo()), at);
         let began = Instant::now();
         let mut visitor = TcpStream::connect(bridge.address).unwrap();
         visitor.set_read_timeout(Some(PATIENCE)).unwrap();
-        visitor.write_all(said).unwrap();
-        let mut came = Vec::new();
-        visitor.read_to_end(&mut came).unwrap();
-        assert_eq!(came, told, "{said:?}");
-        assert!(told == b"early" || began.elapsed() >= patience);
+        visitor.write_all(message).unwrap();
+        let mut received = Vec::new();
+        visitor.read_to_end(&mut received).unwrap();
+        assert_eq!(received, report, "{message:?}");
+        assert!(report == b"early" || began.elapsed() >= patience);
         assert!(began.elapsed() < PATIENCE / 2);
-        assert_eq!(*heard.lock().unwrap(), said);
+        assert_eq!(*input.lock().unwrap(), message);
         let (_client, at) = client(Entrance::Bridge(Box::new(bridge.clone())));
         assert_eq!(sent_and_read(TcpStream::connect(at).unwrap(), b"words"), b"words");
-        assert_eq!(*heard.lock().unwrap(), said, "a client's requests are its own");
+        assert_eq!(*input.lock().unwrap(), message, "a client's requests are its own");
     }
 }
 
@@ -472,12 +472,13 @@ fn an_operator_hears_of_a_site_that_is_not_there() {
     visitor.set_read_timeout(Some(PATIENCE)).unwrap();
     visitor.write_all(b"TRACE / HTTP/1.1\r\n\r\n").unwrap();
     assert_eq!(visitor.read(&mut [0]).unwrap(), 0);
-    let told = format!(
+    let message = format!(
         "cannot reach the web server at {}, which gets the connections that are not from clients: \
          Connection refused",
         nobody.at
     );
-    server.tells(|event| matches!(event, PtEvent::Trouble(why) if why.starts_with(&told)));
+    server
+        .expect_event(|event| matches!(event, PtEvent::Trouble(why) if why.starts_with(&message)));
 }
 
 #[test]
@@ -488,8 +489,8 @@ fn a_relay_whose_cookie_is_not_there_is_told_with_its_file() {
     let mut program = TcpStream::connect(at).unwrap();
     program.set_read_timeout(Some(PATIENCE)).unwrap();
     program.read(&mut [0]).unwrap_err();
-    let told = "/nowhere/cookie: No such file";
-    server.tells(|event| matches!(event, PtEvent::Trouble(why) if why.contains(told)));
+    let message = "/nowhere/cookie: No such file";
+    server.expect_event(|event| matches!(event, PtEvent::Trouble(why) if why.contains(message)));
 }
 
 #[test]

@@ -44,7 +44,7 @@ struct Wire {
     /// True if we opened the wire (TCP connection).
     dialled: bool,
     /// True if any bytes were queued for the wire (TCP connection) so far.
-    spoke: bool,
+    has_output: bool,
     /// True if the wire (TCP connection) is not read at present, because its bytes are forwarded
     /// to another wire that has no room.
     paused: bool,
@@ -129,7 +129,7 @@ impl Wires {
             waits: Backlog::default(),
             believed: 0,
             dialled: !connected,
-            spoke: false,
+            has_output: false,
             paused: false,
             ended: false,
             finishing: false,
@@ -149,13 +149,13 @@ impl Wires {
         let Some(wire) = self.wires.get_mut(&number) else { return WireNews::default() };
         let news = wire.take(&mut self.buffer, ready).unwrap_or_else(|error| wire.gone(error));
         self.changed.insert(number);
-        let told = wire.closing.is_none();
+        let report = wire.closing.is_none();
         if news.gone {
             self.wires.remove(&number);
         } else {
             self.watch(poller, number);
         }
-        if told { news } else { WireNews::default() }
+        if report { news } else { WireNews::default() }
     }
 
     /// Queues `bytes` for sending on the wire (TCP connection) `number`.
@@ -163,7 +163,7 @@ impl Wires {
         let Some(wire) = self.wires.get_mut(&number) else { return };
         wire.waits.push(bytes);
         wire.believed = wire.believed.saturating_sub(bytes.len());
-        wire.spoke = true;
+        wire.has_output = true;
         self.changed.insert(number);
     }
 
@@ -180,14 +180,14 @@ impl Wires {
     /// our stream has just ended. Each entry has the wire's number and its room in bytes, or
     /// `None` if the wire is gone.
     pub(super) fn settle(&mut self, poller: &Poller) -> Vec<(u64, Option<usize>)> {
-        let mut told = Vec::new();
+        let mut reports = Vec::new();
         for number in std::mem::take(&mut self.changed) {
             let Some(wire) = self.wires.get_mut(&number) else { continue };
             let (was_shut, written) = (wire.shut, wire.flush());
             let core_knows = wire.closing.is_none();
             if written.is_err() {
                 self.wires.remove(&number);
-                told.extend(core_knows.then_some((number, None)));
+                reports.extend(core_knows.then_some((number, None)));
                 continue;
             }
             // Both streams of the wire have ended. Without removal, the kernel would report its
@@ -198,10 +198,10 @@ impl Wires {
             }
             let finished = core_knows && wire.shut && !was_shut;
             let room = wire.grown().or(finished.then_some(BUFFER));
-            told.extend(room.map(|room| (number, Some(room))));
+            reports.extend(room.map(|room| (number, Some(room))));
             self.watch(poller, number);
         }
-        told
+        reports
     }
 
     /// Drops wires (TCP connections) that have not been closed by both ends within [`LINGERS`]
@@ -221,7 +221,7 @@ impl Wires {
     /// Returns the oldest incoming wire (TCP connection) on which we have sent nothing; `None` if
     /// there is none.
     pub(super) fn oldest_unanswered(&self) -> Option<u64> {
-        let silent = |wire: &Wire| !wire.spoke && !wire.dialled;
+        let silent = |wire: &Wire| !wire.has_output && !wire.dialled;
         self.wires.iter().find(|(_, wire)| silent(wire)).map(|(&number, _)| number)
     }
 

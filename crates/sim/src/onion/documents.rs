@@ -49,7 +49,7 @@ pub struct RelayDescription {
 
 /// Keys and certificates of a relay.
 #[derive(Clone)]
-pub(super) struct Papers {
+pub(super) struct RelayDocuments {
     pub(super) credentials: Arc<Credentials>,
     pub(super) onion_secret: [u8; 32],
     pub(super) address: IpAddr,
@@ -57,8 +57,8 @@ pub(super) struct Papers {
     pub(super) identity: [u8; 20],
 }
 
-impl Papers {
-    fn new(place: usize, keys: &RelayKeys) -> Papers {
+impl RelayDocuments {
+    fn new(place: usize, keys: &RelayKeys) -> RelayDocuments {
         let mut rng = stream(0, place as u64, "relay certificates");
         let name = format!("the TLS certificate of relay {place}");
         let credentials = keys.credentials(&mut rng, name.as_bytes(), START);
@@ -66,7 +66,7 @@ impl Papers {
         let (onion_secret, _) = keys.ntor();
         let address = IpAddr::V4(relay_address(place));
         let identity = keys.rsa_identity();
-        Papers { credentials: Arc::new(credentials), onion_secret, address, identity }
+        RelayDocuments { credentials: Arc::new(credentials), onion_secret, address, identity }
     }
 }
 
@@ -92,7 +92,7 @@ impl Keyring {
 #[derive(Clone)]
 pub struct NetworkDocuments {
     pub(super) network: Arc<Network>,
-    pub(super) relays: Vec<Papers>,
+    pub(super) relays: Vec<RelayDocuments>,
     pub(super) descriptions: Vec<RelayDescription>,
 }
 
@@ -166,7 +166,7 @@ impl NetworkDocuments {
         assert!(relays.len() <= MAX_RELAYS, "{} relays", relays.len());
         let keys = &keys.keys[..relays.len()];
         let network = network((relays, rules), keys, params, amend);
-        let papers = keys.iter().enumerate().map(|(place, keys)| Papers::new(place, keys));
+        let papers = keys.iter().enumerate().map(|(place, keys)| RelayDocuments::new(place, keys));
         NetworkDocuments {
             network: Arc::new(network),
             relays: papers.collect(),

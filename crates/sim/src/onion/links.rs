@@ -16,7 +16,7 @@ use super::Common;
 use super::documents::{ORPORT, QUIC_PORT};
 use super::hosts::{Hosts, LinkLayer, Side};
 use super::quic::QuicLinks;
-use super::records::{self, CLIENT_HELLO, FINISHED, Read, Reader, SERVER_FLIGHT};
+use super::records::{self, CLIENT_HELLO, FINISHED, ReadRecords, Reader, SERVER_FLIGHT};
 use crate::queue::HostId;
 use crate::simulation::Io;
 use crate::stack::{ConnId, TcpEvent};
@@ -75,7 +75,7 @@ struct Link {
     is_fixed: bool,
     /// True if the core (the protocol state of the relay or client) has cells to send over this
     /// link.
-    wants: bool,
+    has_output: bool,
     /// Time at which the free room in the TCP connection was last determined (KIST); `None` before
     /// the first time.
     looked: Option<Time>,
@@ -188,7 +188,7 @@ impl Links {
             LinkOutput::Transmit { link } => {
                 self.send_lossy(io, core, link);
                 if let Some(at) = self.links.get_mut(&link) {
-                    at.wants = true;
+                    at.has_output = true;
                     self.flush(io, core, link);
                 }
             }
@@ -203,11 +203,11 @@ impl Links {
                 let secret = secret.finalize().into();
                 core.handle_link(io.now, LinkInput::Exported { link, secret });
             }
-            LinkOutput::OpenBeside { link, target, .. } if self.lossy => {
+            LinkOutput::OpenQuic { link, target, .. } if self.lossy => {
                 self.dial(io, core, (target, Some(link)));
             }
-            LinkOutput::OpenBeside { link, .. } => {
-                core.handle_link(io.now, LinkInput::NoneBeside { link });
+            LinkOutput::OpenQuic { link, .. } => {
+                core.handle_link(io.now, LinkInput::QuicFailed { link });
             }
             LinkOutput::FixRecords { link, content } => {
                 let Some(at) = self.links.get_mut(&link) else { return };
@@ -262,7 +262,7 @@ impl Links {
             reader: Reader::default(),
             content: self.record,
             is_fixed: false,
-            wants: false,
+            has_output: false,
             looked: None,
             room: 0,
             is_full: false,
@@ -370,8 +370,8 @@ impl Links {
         plain.clear();
         while let Some(read) = self.links.get_mut(&link).and_then(|at| at.reader.next(&mut plain)) {
             match read {
-                Read::Handshake(hello) => self.advance(io, core, (link, &hello)),
-                Read::Data => {
+                ReadRecords::Handshake(hello) => self.advance(io, core, (link, &hello)),
+                ReadRecords::Data => {
                     core.handle_link(io.now, LinkInput::Bytes { link, bytes: &plain });
                     plain.clear();
                 }
@@ -443,14 +443,17 @@ impl Links {
         if lanes {
             self.sessions.insert(at.session, link);
         }
-        let beside = lossy || self.quic.is_some();
+        let offers_quic = lossy || self.quic.is_some();
         let early = self.are_unordered() && !lanes;
         let made = if lanes { Capabilities::LANES } else { Capabilities::ORDERED };
         let is_relay = self.hosts.certificates.contains_key(&io.host);
-        let offers = beside && is_relay && at.target.is_none();
+        let offers = offers_quic && is_relay && at.target.is_none();
         let start = Start {
-            capabilities: Capabilities { beside, lossy, early, ..made },
-            beside: QuicPreferences { port: if offers { QUIC_PORT } else { 0 }, ..usual.beside },
+            capabilities: Capabilities { parallel_quic: offers_quic, lossy, early, ..made },
+            quic_preferences: QuicPreferences {
+                port: if offers { QUIC_PORT } else { 0 },
+                ..usual.quic_preferences
+            },
             ..usual
         };
         let target = at.target.clone();
@@ -460,7 +463,7 @@ impl Links {
     /// Sends the cells of a link, as far as its connection has room.
     fn flush(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore, link: LinkId) {
         while let Some(at) = self.links.get_mut(&link) {
-            if at.stage != Stage::Open || !at.wants {
+            if at.stage != Stage::Open || !at.has_output {
                 return;
             }
             let batch = at.room(io, self.by_room).min(at.batch());
@@ -475,7 +478,7 @@ impl Links {
             let (plain, sealed) = (&mut self.plain, &mut self.sealed);
             plain.clear();
             sealed.clear();
-            at.wants = core.transmit(io.now, link, plain, batch);
+            at.has_output = core.transmit(io.now, link, plain, batch);
             at.room = at.room.saturating_sub(plain.len());
             records::seal_in(plain, at.content, sealed);
             io.tcp.write(at.conn, sealed);
@@ -524,7 +527,7 @@ impl Link {
 /// `alongside` is the TLS link for which a parallel link was requested, if any.
 fn unreachable<'a>(target: Target, alongside: Option<LinkId>) -> LinkInput<'a> {
     match alongside {
-        Some(link) => LinkInput::NoneBeside { link },
+        Some(link) => LinkInput::QuicFailed { link },
         None => LinkInput::Unreachable { target },
     }
 }

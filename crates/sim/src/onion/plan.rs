@@ -368,8 +368,8 @@ mod tests {
     #[test]
     fn what_makes_no_network_is_refused() {
         assert_eq!(plan().check(), Ok(()));
-        type Spoil = fn(&mut NetworkPlan);
-        let bad: [(Spoil, PlanError); 10] = [
+        type SpoilFn = fn(&mut NetworkPlan);
+        let bad: [(SpoilFn, PlanError); 10] = [
             (|plan| plan.relays = 1, PlanError::TooFewRelays { needed: 2 }),
             (|plan| plan.common.legs = 3, PlanError::TooFewRelays { needed: 6 }),
             (|plan| plan.exits = 0, PlanError::NoExit),

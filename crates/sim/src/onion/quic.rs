@@ -75,7 +75,7 @@ struct QuicConn {
     /// True if the core (the protocol state of the relay or client) was notified of the link.
     reported: bool,
     /// True if the protocol core has cells to send over this link.
-    wants: bool,
+    has_output: bool,
     /// True if the link will be closed once the protocol core's cells are sent.
     closing: bool,
 }
@@ -139,7 +139,7 @@ impl QuicLinks {
         output: LinkOutput,
     ) -> Option<LinkOutput> {
         match output {
-            LinkOutput::OpenBeside { link, target, begins } => {
+            LinkOutput::OpenQuic { link, target, begins } => {
                 self.dial(io, core, (target, link, begins));
             }
             LinkOutput::Transmit { link } if link.carrier() == CARRIER => {
@@ -171,14 +171,14 @@ impl QuicLinks {
         let peer = to.and_then(|to| self.hosts.hosts.get(&to.ip()).copied());
         let conn = to.and_then(|to| self.endpoint.connect(io.now, to, begins).ok());
         let (Some(peer), Some(conn)) = (peer, conn) else {
-            return core.handle_link(io.now, LinkInput::NoneBeside { link: alongside });
+            return core.handle_link(io.now, LinkInput::QuicFailed { link: alongside });
         };
         self.add(conn, peer, Some((target, alongside)));
         self.work(io, core);
     }
 
     fn add(&mut self, conn: ConnId, peer: HostId, target: Option<(Target, LinkId)>) {
-        let link = QuicConn { peer, target, reported: false, wants: false, closing: false };
+        let link = QuicConn { peer, target, reported: false, has_output: false, closing: false };
         self.links.insert(conn, link);
     }
 
@@ -214,7 +214,7 @@ impl QuicLinks {
     fn wants(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore, link: LinkId) {
         let conn = ConnId(link.number());
         if let Some(at) = self.links.get_mut(&conn) {
-            at.wants = true;
+            at.has_output = true;
             self.flush(io, core, conn);
         }
     }
@@ -328,13 +328,13 @@ impl QuicLinks {
     /// cells were written.
     fn fill(&mut self, now: Time, core: &mut dyn LinkCore, conn: ConnId) -> bool {
         let (link, mut written) = (LinkId::new(CARRIER, conn.0), 0);
-        while let Some(at) = self.links.get_mut(&conn).filter(|at| at.wants)
+        while let Some(at) = self.links.get_mut(&conn).filter(|at| at.has_output)
             && let Some(quic) = self.endpoint.link(conn)
             && written < SEND
             && quic.room() >= CELL
         {
             self.plain.clear();
-            at.wants = core.transmit(now, link, &mut self.plain, quic.room());
+            at.has_output = core.transmit(now, link, &mut self.plain, quic.room());
             // An error means that the link has ended, so nothing more is to be sent.
             let _ = quic.write(&self.plain);
             written += self.plain.len();
@@ -356,7 +356,7 @@ impl QuicLinks {
         self.transmit(io, conn);
         let link = LinkId::new(CARRIER, conn.0);
         let input = match (why, at.target) {
-            (_, Some((_, link))) if !at.reported => LinkInput::NoneBeside { link },
+            (_, Some((_, link))) if !at.reported => LinkInput::QuicFailed { link },
             _ if !at.reported => return,
             (LinkEnd::Closed, _) => LinkInput::Closed { link },
             (LinkEnd::Lost, _) => LinkInput::Lost { link },

@@ -65,7 +65,7 @@ pub(super) struct Reader {
 
 /// The records that were read in one call.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Read {
+pub(super) enum ReadRecords {
     /// A handshake record with its payload.
     Handshake(Vec<u8>),
     /// One or more records of application data, whose content was appended to `plain`.
@@ -96,13 +96,13 @@ impl Reader {
     /// consecutive records of application data. Appends the content of application data to
     /// `plain`, except for records that were already read early. Returns `None` if no record is
     /// complete.
-    pub(super) fn next(&mut self, plain: &mut Vec<u8>) -> Option<Read> {
+    pub(super) fn next(&mut self, plain: &mut Vec<u8>) -> Option<ReadRecords> {
         let (mut at, mut read) = (0, None);
         while let Some((kind, content)) = record(&self.bytes[at..]) {
             let end = at + HEADER + content.len();
             if kind == HANDSHAKE {
                 if read.is_none() {
-                    read = Some(Read::Handshake(content.to_vec()));
+                    read = Some(ReadRecords::Handshake(content.to_vec()));
                     at = end;
                 }
                 break;
@@ -111,7 +111,7 @@ impl Reader {
             if !early.is_some_and(|early| early.reached(self.read + at as u64)) {
                 plain.extend_from_slice(&content[..content.len().saturating_sub(OVERHEAD)]);
             }
-            (at, read) = (end, Some(Read::Data));
+            (at, read) = (end, Some(ReadRecords::Data));
         }
         self.bytes.drain(..at);
         self.read += at as u64;
@@ -147,7 +147,7 @@ mod tests {
             for piece in sent.chunks(piece) {
                 reader.buffer().extend_from_slice(piece);
                 while let Some(read) = reader.next(&mut plain) {
-                    if let Read::Handshake(hello) = read {
+                    if let ReadRecords::Handshake(hello) = read {
                         assert!(hello.starts_with(b"hello") && hello.len() == CLIENT_HELLO);
                         hellos += 1;
                     }

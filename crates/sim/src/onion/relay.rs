@@ -13,7 +13,7 @@ use anabranch_onion::relay::{Config, Output, Relay, ServiceParams, Stats};
 use anabranch_onion::wire::crypto::CurveKeys;
 use anabranch_onion::{Event, LossyTraffic};
 
-use super::documents::{ORPORT, Papers, QUIC_PORT};
+use super::documents::{ORPORT, QUIC_PORT, RelayDocuments};
 use super::exits::Exits;
 use super::hosts::{Hosts, Side};
 use super::links::Links;
@@ -98,7 +98,7 @@ pub struct RelayHost {
 impl RelayHost {
     pub(super) fn new(
         common: &Common,
-        (place, papers, exit): (usize, &Papers, bool),
+        (place, papers, exit): (usize, &RelayDocuments, bool),
         params: &BTreeMap<String, i32>,
         hosts: &Arc<Hosts>,
     ) -> RelayHost {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 use anabranch_onion::circmgr::Selection;
-use anabranch_onion::conflux::{Dealing, Design};
+use anabranch_onion::conflux::{Design, LegScheduler};
 use anabranch_onion::{LossyCongestion, circuitmux};
 use anabranch_tcp::Config;
 
@@ -54,7 +54,7 @@ pub struct Common {
     pub legs: usize,
     /// Scheduler that distributes messages among the circuits of a set. `None` selects the
     /// scheduler of the design.
-    pub dealing: Option<Dealing>,
+    pub dealing: Option<LegScheduler>,
     /// Congestion control of streams over lossy circuits: each stream is a TCP connection between
     /// client and exit. This is UDP-OR, or mUDP-OR if there are several circuits per set. `None`
     /// selects ordinary streams as in Tor.

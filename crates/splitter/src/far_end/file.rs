@@ -312,10 +312,10 @@ impl KeyFile {
     /// # Errors
     /// The file cannot be written.
     pub fn replace(&self, path: &Path) -> Result<(), KeyFileError> {
-        let beside = path.with_extension(format!("{}.new", std::process::id()));
+        let temporary = path.with_extension(format!("{}.new", std::process::id()));
         // The user does not know the temporary file.
-        self.write(&beside)
-            .and_then(|()| fs::rename(&beside, path))
+        self.write(&temporary)
+            .and_then(|()| fs::rename(&temporary, path))
             .map_err(|error| KeyFileError::Write(path.to_owned(), error))
     }
 }
@@ -365,18 +365,21 @@ mod tests {
     fn a_missing_folder_is_not_called_a_missing_key_file() {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("gone").join("a.key");
-        let told = KeyFile::of(pair(1)).create(&path).unwrap_err().to_string();
+        let message = KeyFile::of(pair(1)).create(&path).unwrap_err().to_string();
         let gone = folder.path().join("gone");
-        assert_eq!(told, format!("there is no directory '{}': make it first", gone.display()));
-        assert_eq!(KeyFile::of(pair(1)).replace(&path).unwrap_err().to_string(), told);
+        assert_eq!(message, format!("there is no directory '{}': make it first", gone.display()));
+        assert_eq!(KeyFile::of(pair(1)).replace(&path).unwrap_err().to_string(), message);
         // A file cannot replace a folder. The error must not name the temporary file.
         let taken = KeyFile::of(pair(1)).replace(folder.path()).unwrap_err().to_string();
         assert!(taken.starts_with(&format!("key file '{}': ", folder.path().display())), "{taken}");
         let read = KeyFile::read(&path).err().unwrap().to_string();
         assert!(read.starts_with("there is no key file"), "{read}");
         let absent = io::Error::from(io::ErrorKind::NotFound);
-        let told = KeyFileError::Write("/proc/far.key".into(), absent).to_string();
-        assert!(told.starts_with("key file '/proc/far.key': "), "the directory exists: {told}");
+        let message = KeyFileError::Write("/proc/far.key".into(), absent).to_string();
+        assert!(
+            message.starts_with("key file '/proc/far.key': "),
+            "the directory exists: {message}"
+        );
     }
 
     #[test]
@@ -437,10 +440,10 @@ mod tests {
         file.peers.push(Peer { name: "home".into(), public: pair(2).public, psk: [0; 32] });
         let (_folder, path) = written(&file.text(), 0o600);
         assert!(KeyFile::read_for(KeyEnd::Far, &path).is_ok());
-        let told = KeyFile::read_for(KeyEnd::Splitter, &path).err().unwrap().to_string();
+        let message = KeyFile::read_for(KeyEnd::Splitter, &path).err().unwrap().to_string();
         let wanted = "is for the far end ('anabranch merge'): give this program the other file of \
                       the pair, made for 'home'";
-        assert!(told.ends_with(wanted), "{told}");
+        assert!(message.ends_with(wanted), "{message}");
         let (_folder, path) = written(&KeyFile::of(pair(1)).text(), 0o600);
         assert!(KeyFile::read_for(KeyEnd::Splitter, &path).is_ok(), "a file that names no end");
     }

@@ -25,7 +25,7 @@ pub struct FarEnd {
     /// The secret that the two ends share; zeros if there is none.
     pub psk: Psk,
     /// Name of the server to request from the far end; empty if the far end has a single server.
-    pub behind: String,
+    pub server_name: String,
     /// Allowed lengths of packets, in bytes of UDP payload; empty if any length is allowed.
     pub pad: Vec<usize>,
     /// Budget for decoys (dummy packets) on idle paths; `None` for no decoys.
@@ -37,7 +37,7 @@ impl FarEnd {
     /// server. The tunnel then carries IP packets.
     #[must_use]
     pub fn for_packets(self) -> FarEnd {
-        FarEnd { behind: INTERFACE.to_owned(), ..self }
+        FarEnd { server_name: INTERFACE.to_owned(), ..self }
     }
 
     /// Returns the IP addresses of our end of the tunnel, for IP packets in the tunnel.
@@ -61,18 +61,18 @@ pub(crate) fn decoy_flow(count: DecoyCount) -> Flow {
 
 impl PartialEq for FarEnd {
     fn eq(&self, other: &FarEnd) -> bool {
-        let FarEnd { own, public, psk, behind, pad, decoys } = self;
+        let FarEnd { own, public, psk, server_name, pad, decoys } = self;
         (own.public, *public, *psk) == (other.own.public, other.public, other.psk)
-            && (behind, pad, decoys) == (&other.behind, &other.pad, &other.decoys)
+            && (server_name, pad, decoys) == (&other.server_name, &other.pad, &other.decoys)
     }
 }
 
 impl fmt::Debug for FarEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let FarEnd { own, public, behind, pad, decoys, psk: _ } = self;
+        let FarEnd { own, public, server_name, pad, decoys, psk: _ } = self;
         let mut shown = f.debug_struct("FarEnd");
         shown.field("own", &own.public).field("public", public);
-        shown.field("behind", behind).field("pad", pad).field("decoys", decoys);
+        shown.field("behind", server_name).field("pad", pad).field("decoys", decoys);
         shown.finish_non_exhaustive()
     }
 }

@@ -9,7 +9,7 @@ use anabranch_multipath::{
     Backlog, DELAYED_BYTES, Decoys, DelayQueue, PathId, PathView, Splitter, Time, seed,
 };
 use anabranch_os::udp::Received;
-use anabranch_tunnel::{ClientId, Datagram, DecoyCount, Far};
+use anabranch_tunnel::{ClientId, Datagram, DecoyCount, FarSide};
 use rand_chacha::ChaCha20Rng;
 
 use super::settings::{ClientSnapshot, News, PathSnapshot, Settings};
@@ -193,7 +193,11 @@ impl ClientState {
 
     /// Assigns a path to the next answers that wait for room in a congestion window. Returns the
     /// path and the number of answers; `None` if no window has room.
-    pub(super) fn next_run(&mut self, now: Time, far: &Far<ChaCha20Rng>) -> Option<(PathId, u64)> {
+    pub(super) fn next_run(
+        &mut self,
+        now: Time,
+        far: &FarSide<ChaCha20Rng>,
+    ) -> Option<(PathId, u64)> {
         self.refresh(now, far);
         let backlog = self.backlog.as_mut()?;
         let run = backlog.assign(now, self.splitter.as_mut()?, &self.views);
@@ -212,14 +216,14 @@ impl ClientState {
         self.backlog.as_mut().map_or(0, Backlog::take_dropped)
     }
 
-    fn refresh(&mut self, now: Time, far: &Far<ChaCha20Rng>) {
+    fn refresh(&mut self, now: Time, far: &FarSide<ChaCha20Rng>) {
         let view = |path| far.view(now, self.id, PathId::at(path));
         self.views.clear();
         self.views.extend((0..self.paths.len()).map(view));
     }
 
     /// Updates the state of the client's paths, and returns the changes.
-    pub(super) fn look(&mut self, now: Time, far: &Far<ChaCha20Rng>) -> Vec<News> {
+    pub(super) fn look(&mut self, now: Time, far: &FarSide<ChaCha20Rng>) -> Vec<News> {
         self.refresh(now, far);
         if self.splitter.is_some() {
             self.decoys[1] = far.decoys(self.id);
@@ -268,7 +272,7 @@ impl ClientState {
 
     pub(super) fn snapshot(
         &self,
-        far: &mut Far<ChaCha20Rng>,
+        far: &mut FarSide<ChaCha20Rng>,
         streams: Option<&Streams>,
     ) -> ClientSnapshot {
         let mut paths = self.paths.clone();

@@ -17,10 +17,10 @@ use anabranch_os::entropy::generator;
 use anabranch_os::files;
 use anabranch_os::hangup::Hangup;
 use anabranch_os::holders::{self, Transport};
-use anabranch_os::manager::tell;
+use anabranch_os::manager::notify;
 use anabranch_os::poller::{Poller, Ready};
 use anabranch_os::udp::{Datagrams, Fault, Received, RecvBatch, SendQueue, UdpOptions, UdpSocket};
-use anabranch_tunnel::{ClientId, Datagram, Far, INTERFACE, NewRun, PacketKind, Peer};
+use anabranch_tunnel::{ClientId, Datagram, FarSide, INTERFACE, NewRun, PacketKind, Peer};
 use rand_chacha::ChaCha20Rng;
 use sd_notify::NotifyState;
 
@@ -28,7 +28,7 @@ use super::client_interface::ClientInterface;
 use super::client_states::{ClientState, Destination};
 use super::flows::{FlowKey, Flows};
 use super::outbox::Outbox;
-use super::settings::{Failure, Listening, News, Reread, Screen, Server, Settings, Snapshot};
+use super::settings::{ActiveSettings, Failure, News, Reread, Screen, Server, Settings, Snapshot};
 use super::streams::{BEHIND, Entry, Packets, STREAMS, Streams};
 use crate::far_end::Inner;
 use crate::split::signals::signals;
@@ -128,7 +128,7 @@ fn run_driver(mut driver: Driver<'_>) -> Result<Snapshot, Failure> {
 
 /// The state of a running far end.
 pub(super) struct Driver<'s> {
-    pub(super) far: Far<ChaCha20Rng>,
+    pub(super) far: FarSide<ChaCha20Rng>,
     pub(super) settings: Settings,
     pub(super) servers: Vec<(String, SocketAddr)>,
     /// The interface that the option `--tun` creates; `None` if the option is not used.
@@ -159,7 +159,7 @@ pub(super) struct Driver<'s> {
     /// and `refused`. The other fields are unused.
     counted: Snapshot,
     /// Buffer for a client's datagrams (reused, and empty between calls).
-    came: Vec<Datagram>,
+    datagrams: Vec<Datagram>,
     pub(super) stopped: bool,
 }
 
@@ -176,10 +176,10 @@ impl<'s> Driver<'s> {
         let (clock, peers) = (Clock::start(), &settings.keys.peers);
         let clients: Vec<_> = peers.iter().map(|peer| (peer.public, peer.psk)).collect();
         let rng = generator().map_err(system("cannot read random bytes from the system"))?;
-        let mut far = Far::new(settings.keys.own.clone(), &clients, &settings.pad, rng);
+        let mut far = FarSide::new(settings.keys.own.clone(), &clients, &settings.pad, rng);
         far.prefer_aes(has_aes());
         let listener = open_listener(settings.listen)?;
-        let behind = look_up_behind(&settings)?;
+        let web_server = look_up_web_server(&settings)?;
         let interface = settings
             .tun
             .as_ref()
@@ -187,7 +187,7 @@ impl<'s> Driver<'s> {
             .transpose()?;
         let poller = Poller::new(EVENTS).map_err(system("cannot create an epoll instance"))?;
         poller.add(&listener, LISTENER).map_err(system("cannot watch a socket (epoll)"))?;
-        let streams = open_streams(&settings, behind, &poller)?;
+        let streams = open_streams(&settings, web_server, &poller)?;
         poller.add(&stop, STOP).map_err(system("cannot watch a socket (epoll)"))?;
         let hub_added = interface.as_ref().map_or(Ok(()), |interface| poller.add(interface, HUB));
         hub_added.map_err(system("cannot watch a socket (epoll)"))?;
@@ -218,7 +218,7 @@ impl<'s> Driver<'s> {
             next_sweep: clock.now() + SWEEP,
             next_complaint: Time::ZERO,
             counted: Snapshot::default(),
-            came: Vec::new(),
+            datagrams: Vec::new(),
             stopped: false,
         };
         let about = driver.about();
@@ -228,8 +228,8 @@ impl<'s> Driver<'s> {
     }
 
     /// Returns the present settings and addresses for display.
-    pub(super) fn about(&self) -> Listening {
-        Listening {
+    pub(super) fn about(&self) -> ActiveSettings {
+        ActiveSettings {
             listen: self.listener.local_addr().unwrap_or(self.settings.listen),
             listen_tcp: self.streams.as_ref().and_then(|one| one.local_addr(TCP_LISTENER)),
             listen_tls: self
@@ -237,7 +237,7 @@ impl<'s> Driver<'s> {
                 .as_ref()
                 .and_then(|one| one.local_addr(TLS_LISTENER))
                 .zip(self.settings.fingerprint.clone()),
-            behind: self.settings.behind.clone(),
+            web_server: self.settings.web_server.clone(),
             public: self.settings.keys.own.public.0,
             servers: self.servers.clone(),
             tun: self.interface.as_ref().map(|interface| {
@@ -262,7 +262,7 @@ impl<'s> Driver<'s> {
     pub(super) fn report_ready(&self) {
         let (listen, clients) = (self.about().listen, self.present().count());
         let status = format!("listening on {listen}; the key file has {clients} clients");
-        tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
+        notify(&[NotifyState::Ready, NotifyState::Status(&status)]);
     }
 
     /// Waits until a file descriptor (such as a socket) is ready or a timer is due.
@@ -435,7 +435,7 @@ impl<'s> Driver<'s> {
     /// and sets its timer.
     pub(super) fn tend(&mut self, now: Time, client: ClientId) {
         self.hand_on(now, client);
-        self.say(now, client);
+        self.send_own_packets(now, client);
         self.deal_delayed(now, client);
         self.use_windows(now, client);
         let state = &mut self.client_states[client.0 as usize];
@@ -445,10 +445,12 @@ impl<'s> Driver<'s> {
     }
 
     /// Sends a client the far end's own packets, such as acknowledgements and probes.
-    fn say(&mut self, now: Time, client: ClientId) {
+    fn send_own_packets(&mut self, now: Time, client: ClientId) {
         loop {
             let start = self.outbox.bytes.len();
-            let Some(to) = self.far.say(now, client, &mut self.outbox.bytes) else { return };
+            let Some(to) = self.far.poll_transmit(now, client, &mut self.outbox.bytes) else {
+                return;
+            };
             match (to.stream, &mut self.streams) {
                 (Some(stream), Some(streams)) => {
                     streams.push(now, stream, &self.outbox.bytes[start..], true);
@@ -462,14 +464,14 @@ impl<'s> Driver<'s> {
     /// Forwards the datagrams that a client has sent.
     fn hand_on(&mut self, now: Time, client: ClientId) {
         let Some(session) = self.far.session(client) else { return };
-        let mut came = std::mem::take(&mut self.came);
-        came.extend(std::iter::from_fn(|| session.poll(now)));
-        self.forward(now, client, &came);
+        let mut datagrams = std::mem::take(&mut self.datagrams);
+        datagrams.extend(std::iter::from_fn(|| session.poll(now)));
+        self.forward(now, client, &datagrams);
         match self.far.session(client) {
-            Some(session) => came.drain(..).for_each(|datagram| session.recycle(datagram)),
-            None => came.clear(),
+            Some(session) => datagrams.drain(..).for_each(|datagram| session.recycle(datagram)),
+            None => datagrams.clear(),
         }
-        self.came = came;
+        self.datagrams = datagrams;
     }
 
     /// Sends a client's datagrams to the client's server. Consecutive datagrams of one flow are
@@ -703,7 +705,7 @@ impl<'s> Driver<'s> {
 
     /// Sends every client a packet that ends its session, and reports the final counters.
     fn end(mut self) -> Snapshot {
-        tell(&[NotifyState::Stopping]);
+        notify(&[NotifyState::Stopping]);
         let now = self.clock.now();
         let snapshot = self.snapshot();
         for client in (0..self.client_states.len() as u32).map(ClientId) {
@@ -728,16 +730,17 @@ pub(super) fn look_up(servers: &[Server]) -> Result<Vec<(String, SocketAddr)>, F
 }
 
 /// Returns the address of the web server of `--behind`, if there is one.
-pub(super) fn look_up_behind(settings: &Settings) -> Result<Option<SocketAddr>, Failure> {
-    let Some(behind) = &settings.behind else { return Ok(None) };
-    let found = behind.resolve().map_err(|error| Failure::Resolve(behind.clone(), error))?;
+pub(super) fn look_up_web_server(settings: &Settings) -> Result<Option<SocketAddr>, Failure> {
+    let Some(web_server) = &settings.web_server else { return Ok(None) };
+    let found =
+        web_server.resolve().map_err(|error| Failure::Resolve(web_server.clone(), error))?;
     Ok(Some(found[0]))
 }
 
 /// Opens the sockets that accept streams. Returns `None` if the settings name no such socket.
 fn open_streams(
     settings: &Settings,
-    behind: Option<SocketAddr>,
+    web_server: Option<SocketAddr>,
     poller: &Poller,
 ) -> Result<Option<Streams>, Failure> {
     let plain = settings.listen_tcp.map(|listen| (listen, TCP_LISTENER, None));
@@ -754,7 +757,7 @@ fn open_streams(
     if entries.is_empty() {
         return Ok(None);
     }
-    let streams = Streams::new(entries, (behind, settings.stream_age), poller);
+    let streams = Streams::new(entries, (web_server, settings.stream_age), poller);
     streams.map(Some).map_err(|error| Failure::System("cannot watch a socket (epoll)", error))
 }
 

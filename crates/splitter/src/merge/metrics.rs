@@ -17,7 +17,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
-use super::settings::{Listening, News, PathSnapshot, Screen, Snapshot};
+use super::settings::{ActiveSettings, News, PathSnapshot, Screen, Snapshot};
 
 /// Maximum age of the exported counters.
 const FRESH: Duration = Duration::from_secs(1);
@@ -57,14 +57,14 @@ impl<'s> Metered<'s> {
 }
 
 impl Screen for Metered<'_> {
-    fn listening(&mut self, about: &Listening) {
+    fn listening(&mut self, about: &ActiveSettings) {
         self.inner.listening(about);
         if let Some(text) = self.server.exposure("how much each client sends") {
             self.inner.warn(&text);
         }
     }
 
-    fn reloaded(&mut self, now: Time, about: &Listening) {
+    fn reloaded(&mut self, now: Time, about: &ActiveSettings) {
         self.inner.reloaded(now, about);
     }
 

@@ -1,4 +1,4 @@
-//! The far end's driver: sockets and a clock around [`anabranch_tunnel::Far`], in front of
+//! The far end's driver: sockets and a clock around [`anabranch_tunnel::FarSide`], in front of
 //! unmodified UDP servers.
 //!
 //! [`run`] runs a far end. UDP packets of all clients and paths arrive at one socket. Each path
@@ -21,6 +21,6 @@ mod web_relay;
 pub use driver::{run, run_rereading, run_until};
 pub use metrics::Metered;
 pub use settings::{
-    ClientSnapshot, Failure, Listening, News, PathSnapshot, Reread, Screen, Server, Settings,
+    ActiveSettings, ClientSnapshot, Failure, News, PathSnapshot, Reread, Screen, Server, Settings,
     Snapshot, StreamSnapshot, StreamsSnapshot,
 };

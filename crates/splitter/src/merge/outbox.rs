@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use anabranch_multipath::{PathId, Time};
-use anabranch_tunnel::{ClientId, Far, Peer, pieces};
+use anabranch_tunnel::{ClientId, FarSide, Peer, pieces};
 use rand_chacha::ChaCha20Rng;
 
 use anabranch_os::udp::{Datagrams, SendQueue, UdpSocket};
@@ -32,7 +32,7 @@ impl Outbox {
     pub(super) fn seal(
         &mut self,
         now: Time,
-        far: &mut Far<ChaCha20Rng>,
+        far: &mut FarSide<ChaCha20Rng>,
         (client, path): (ClientId, PathId),
         (flow, datagram): (u16, &[u8]),
     ) -> bool {

@@ -8,7 +8,7 @@ use anabranch_os::manager::reloading;
 
 use super::client_interface::alike;
 use super::client_states::ClientState;
-use super::driver::{Driver, look_up, look_up_behind};
+use super::driver::{Driver, look_up, look_up_web_server};
 use super::settings::Settings;
 
 impl Driver<'_> {
@@ -30,14 +30,14 @@ impl Driver<'_> {
     fn adopt(&mut self, settings: Settings) -> Result<(), String> {
         refuse_fixed(&self.settings, &settings)?;
         let servers = look_up(&settings.servers).map_err(|failure| failure.to_string())?;
-        let behind = look_up_behind(&settings).map_err(|failure| failure.to_string())?;
+        let web_server = look_up_web_server(&settings).map_err(|failure| failure.to_string())?;
         if self.interface.is_some() {
             alike(&settings.keys).map_err(|failure| failure.to_string())?;
         }
         let now = self.clock.now();
         self.servers = servers;
         let tls = settings.listen_tls.as_ref().map(|(_, end)| Arc::clone(end));
-        self.streams.iter_mut().for_each(|streams| streams.replace(behind, tls.as_ref()));
+        self.streams.iter_mut().for_each(|streams| streams.replace(web_server, tls.as_ref()));
         self.settings = settings;
         self.replace_clients();
         self.flows.set_most(self.settings.flows);

@@ -25,12 +25,12 @@ pub struct Settings {
     /// Address at which clients' TLS streams arrive, and this end's certificate; `None` if TLS
     /// streams are not accepted.
     pub listen_tls: Option<(SocketAddr, Arc<dyn TlsEnd>)>,
-    /// SHA-256 of the certificate in `listen_tls`, in hexadecimal digits, which clients pin; `None`
-    /// without TLS.
+    /// SHA-256 of the certificate in `listen_tls`, in hexadecimal digits, which clients pin;
+    /// `None` without TLS.
     pub fingerprint: Option<String>,
     /// The web server that answers streams of unknown peers, if any. Its name is looked up at the
     /// start and at each reload.
-    pub behind: Option<Target>,
+    pub web_server: Option<Target>,
     /// Maximum time for which a packet waits for room in a stream.
     pub stream_age: Duration,
     /// Our keys, and the keys of the clients.
@@ -76,7 +76,7 @@ pub struct Server {
 
 /// Settings in force, with names resolved, for display.
 #[derive(Clone, Debug)]
-pub struct Listening {
+pub struct ActiveSettings {
     /// Address at which packets arrive. If the settings name port 0, the kernel has chosen the
     /// port.
     pub listen: SocketAddr,
@@ -87,7 +87,7 @@ pub struct Listening {
     /// streams are not accepted.
     pub listen_tls: Option<(SocketAddr, String)>,
     /// The web server that answers streams of unknown peers, if there is one.
-    pub behind: Option<Target>,
+    pub web_server: Option<Target>,
     /// Our public key.
     pub public: [u8; 32],
     /// The servers' names and addresses.
@@ -113,7 +113,7 @@ pub struct Listening {
     pub seed: u64,
 }
 
-impl Listening {
+impl ActiveSettings {
     /// Describes in words how the paths of datagrams are chosen.
     pub fn dealing(&self) -> String {
         let more = [&self.redraw, &self.jitter, &self.decoys].map(Option::as_deref);
@@ -261,9 +261,9 @@ pub type Reread<'r> = Box<dyn FnMut(&Settings) -> Result<Settings, String> + 'r>
 /// Display of the events and counters of a running far end.
 pub trait Screen {
     /// Reports that clients can connect.
-    fn listening(&mut self, about: &Listening);
+    fn listening(&mut self, about: &ActiveSettings);
     /// Reports that the settings in `about` are in force from `now` on.
-    fn reloaded(&mut self, now: Time, about: &Listening);
+    fn reloaded(&mut self, now: Time, about: &ActiveSettings);
     /// Reports an event at `now`.
     fn news(&mut self, now: Time, news: &News);
     /// Reports the counters at `now`. Called at every [`Screen::interval`].

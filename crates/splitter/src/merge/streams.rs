@@ -149,7 +149,7 @@ impl Packets {
 pub(super) struct Streams {
     entries: Vec<Entry>,
     /// Address of the web server that answers unknown peers; `None` if there is none.
-    behind: Option<SocketAddr>,
+    web_server: Option<SocketAddr>,
     /// Maximum time for which a packet waits for room in a stream.
     age: Duration,
     carriers: BTreeMap<u64, Carrier>,
@@ -173,20 +173,20 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    /// Accepts streams at `entries`. The web server `behind` answers unknown peers. Packets wait at
-    /// most `age` for room.
+    /// Accepts streams at `entries`. The web server `web_server` answers unknown peers. Packets
+    /// wait at most `age` for room.
     ///
     /// # Errors
     /// An entry cannot be watched.
     pub(super) fn new(
         entries: Vec<Entry>,
-        (behind, age): (Option<SocketAddr>, Duration),
+        (web_server, age): (Option<SocketAddr>, Duration),
         poller: &Poller,
     ) -> io::Result<Streams> {
         entries.iter().try_for_each(|entry| poller.add(&entry.listener, entry.token))?;
         Ok(Streams {
             entries,
-            behind,
+            web_server,
             age,
             carriers: BTreeMap::new(),
             strangers: VecDeque::new(),
@@ -207,8 +207,12 @@ impl Streams {
 
     /// Replaces the web server that answers unknown peers, and the certificate of future TLS
     /// streams. So certificates can be renewed while the program runs.
-    pub(super) fn replace(&mut self, behind: Option<SocketAddr>, tls: Option<&Arc<dyn TlsEnd>>) {
-        self.behind = behind;
+    pub(super) fn replace(
+        &mut self,
+        web_server: Option<SocketAddr>,
+        tls: Option<&Arc<dyn TlsEnd>>,
+    ) {
+        self.web_server = web_server;
         let entries = self.entries.iter_mut().filter_map(|entry| entry.tls.as_mut());
         entries.zip(tls).for_each(|(own, tls)| *own = Arc::clone(tls));
     }
@@ -260,7 +264,7 @@ impl Streams {
         self.next += 1;
         self.unbound += 1;
         self.strangers.push_back(number);
-        let patience = if self.behind.is_some() { HESITATION } else { PATIENCE };
+        let patience = if self.web_server.is_some() { HESITATION } else { PATIENCE };
         let owner = Owner::Stranger(now + patience);
         let (begun, relay) = (Vec::new(), None);
         let carrier = Carrier { connection, from, since: now, owner, begun, relay };
@@ -291,7 +295,7 @@ impl Streams {
                 })
             }
         };
-        if is_stranger && self.behind.is_some() {
+        if is_stranger && self.web_server.is_some() {
             carrier.begun.extend_from_slice(carrier.connection.last_read());
         }
         let peer = Peer { remote: carrier.from, local: None, stream: Some(number) };
@@ -301,7 +305,7 @@ impl Streams {
             (Ok(()), _) => {}
             (Err(Ending::Length(_) | Ending::Closed), Owner::Late) => self.doubt(number, poller),
             (Err(Ending::Length(_)), Owner::Stranger(until) | Owner::Greeted(until)) => {
-                carrier.owner = match self.behind {
+                carrier.owner = match self.web_server {
                     Some(_) => Owner::Stranger(until),
                     None => Owner::Muted(until),
                 };
@@ -329,7 +333,8 @@ impl Streams {
     /// Begins to relay an unknown peer's stream to the web server, if there is one. `owner` is the
     /// stream's owner from now on.
     fn hand_over(&mut self, number: u64, owner: Owner, poller: &Poller) {
-        let (Some(server), Some(carrier)) = (self.behind, self.carriers.get_mut(&number)) else {
+        let (Some(server), Some(carrier)) = (self.web_server, self.carriers.get_mut(&number))
+        else {
             return;
         };
         let begun = std::mem::take(&mut carrier.begun);
@@ -465,7 +470,7 @@ impl Streams {
     fn give_up(&mut self, now: Time, number: u64, poller: &Poller) {
         let Some(carrier) = self.carriers.get_mut(&number) else { return };
         let last = carrier.since + PATIENCE;
-        match self.behind {
+        match self.web_server {
             Some(_) if carrier.connection.is_open() => self.hand_over(number, Owner::Late, poller),
             Some(_) if now < last => carrier.owner = Owner::Stranger(last),
             _ => self.close(number),
@@ -543,11 +548,11 @@ mod tests {
     const NOW: Time = Time::from_secs(1);
 
     fn streams() -> (Streams, Poller) {
-        behind(None)
+        streams_with_web_server(None)
     }
 
     /// Returns streams as `streams` does, with a web server that answers unknown peers.
-    fn behind(server: Option<SocketAddr>) -> (Streams, Poller) {
+    fn streams_with_web_server(server: Option<SocketAddr>) -> (Streams, Poller) {
         let poller = Poller::new(8).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let entry = Entry::new(listener, LISTENER, None).unwrap();
@@ -609,8 +614,8 @@ mod tests {
         outside.write_all(&[&[0, 25][..], &[7; 25]].concat()).unwrap();
         assert_eq!(read(&mut streams, &poller, 0), (None, 0), "nothing is read from it any more");
         outside.set_nonblocking(true).unwrap();
-        let heard = outside.read(&mut [0; 8]).map_err(|error| error.kind());
-        assert_eq!(heard, Err(ErrorKind::WouldBlock), "it is open, and silent");
+        let received = outside.read(&mut [0; 8]).map_err(|error| error.kind());
+        assert_eq!(received, Err(ErrorKind::WouldBlock), "it is open, and silent");
         streams.sweep(NOW + PATIENCE, &poller);
         assert_eq!(streams.snapshot().strangers, 0);
         outside.set_nonblocking(false).unwrap();
@@ -660,11 +665,11 @@ mod tests {
         let at = listener.local_addr().unwrap();
         let serving = std::thread::spawn(move || {
             let (mut client, _) = listener.accept().unwrap();
-            let mut heard = vec![0; reads];
-            client.read_exact(&mut heard).unwrap();
-            client.write_all(&heard).unwrap();
+            let mut received = vec![0; reads];
+            client.read_exact(&mut received).unwrap();
+            client.write_all(&received).unwrap();
             client.write_all(b"the server").unwrap();
-            heard
+            received
         });
         (at, serving)
     }
@@ -672,7 +677,7 @@ mod tests {
     /// Relays as the loop does until the stream has ended. Returns the bytes that the unknown peer
     /// received.
     fn relay(streams: &mut Streams, poller: &mut Poller, outside: &mut TcpStream) -> Vec<u8> {
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         outside.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
         while streams.carriers.contains_key(&0) {
             let ready: Vec<_> = poller.wait(Some(Duration::from_millis(5))).unwrap().collect();
@@ -684,27 +689,27 @@ mod tests {
             }
             let mut room = vec![0; 64 << 10];
             let length = outside.read(&mut room).unwrap_or(0);
-            heard.extend_from_slice(&room[..length]);
+            received.extend_from_slice(&room[..length]);
         }
         outside.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        outside.read_to_end(&mut heard).unwrap();
-        heard
+        outside.read_to_end(&mut received).unwrap();
+        received
     }
 
     #[test]
     fn a_stranger_gets_the_web_servers_answer_with_all_that_it_has_sent() {
         // The first bytes announce a packet of 16,740 bytes. The other bytes are more than the
         // relay stores at once.
-        let said = [b"Ad".to_vec(), vec![7; 200_000]].concat();
-        let (server, serving) = web_server(said.len());
-        let (mut streams, mut poller) = behind(Some(server));
+        let message = [b"Ad".to_vec(), vec![7; 200_000]].concat();
+        let (server, serving) = web_server(message.len());
+        let (mut streams, mut poller) = streams_with_web_server(Some(server));
         let mut outside = connect(&mut streams, &poller);
         let mut writer = outside.try_clone().unwrap();
-        let spoken = said.clone();
+        let spoken = message.clone();
         let talking = std::thread::spawn(move || writer.write_all(&spoken).unwrap());
-        let heard = relay(&mut streams, &mut poller, &mut outside);
-        assert!(heard == [&said[..], b"the server"].concat(), "{} bytes", heard.len());
-        assert!(serving.join().unwrap() == said);
+        let received = relay(&mut streams, &mut poller, &mut outside);
+        assert!(received == [&message[..], b"the server"].concat(), "{} bytes", received.len());
+        assert!(serving.join().unwrap() == message);
         talking.join().unwrap();
         let snapshot = streams.snapshot();
         assert_eq!((snapshot.handed, snapshot.strangers, snapshot.bound), (1, 0, 0));
@@ -715,7 +720,7 @@ mod tests {
         let whole = [&[0, 25][..], &[7; 25]].concat();
         for (says, doubts) in [(&whole[..10], false), (&whole[..], true)] {
             let (server, serving) = web_server(says.len());
-            let (mut streams, mut poller) = behind(Some(server));
+            let (mut streams, mut poller) = streams_with_web_server(Some(server));
             let mut outside = connect(&mut streams, &poller);
             outside.write_all(says).unwrap();
             while streams.carriers[&0].begun.len() < says.len() {
@@ -727,11 +732,11 @@ mod tests {
                 true => streams.doubt(0, &poller),
                 false => streams.sweep(NOW + HESITATION, &poller),
             }
-            let heard = relay(&mut streams, &mut poller, &mut outside);
-            assert_eq!(heard, [says, b"the server"].concat());
+            let received = relay(&mut streams, &mut poller, &mut outside);
+            assert_eq!(received, [says, b"the server"].concat());
             assert_eq!(serving.join().unwrap(), says);
         }
-        let (mut streams, poller) = behind(Some("127.0.0.1:1".parse().unwrap()));
+        let (mut streams, poller) = streams_with_web_server(Some("127.0.0.1:1".parse().unwrap()));
         let mut outside = connect(&mut streams, &poller);
         outside.write_all(&whole).unwrap();
         read(&mut streams, &poller, 0);
@@ -749,7 +754,7 @@ mod tests {
         let whole = [&[0, 25][..], &[7; 25]].concat();
         for early in [0, 10] {
             let (server, serving) = web_server(1_000);
-            let (mut streams, poller) = behind(Some(server));
+            let (mut streams, poller) = streams_with_web_server(Some(server));
             let mut outside = connect(&mut streams, &poller);
             outside.write_all(&whole[..early]).unwrap();
             while streams.carriers[&0].begun.len() < early {
@@ -765,9 +770,9 @@ mod tests {
             assert!(serving.join().is_err());
             assert!(streams.push(NOW, 0, &[9; 40], false));
             streams.flush(NOW, &poller);
-            let mut heard = [0; 42];
-            outside.read_exact(&mut heard).unwrap();
-            assert_eq!(heard[..2], [0, 40]);
+            let mut received = [0; 42];
+            outside.read_exact(&mut received).unwrap();
+            assert_eq!(received[..2], [0, 40]);
         }
     }
 
@@ -775,22 +780,22 @@ mod tests {
     fn a_late_stranger_stays_with_the_web_server_once_it_has_answered() {
         let whole = [&[0, 25][..], &[7; 25]].concat();
         let (server, serving) = web_server(1);
-        let (mut streams, mut poller) = behind(Some(server));
+        let (mut streams, mut poller) = streams_with_web_server(Some(server));
         let mut outside = connect(&mut streams, &poller);
         outside.write_all(&whole[..1]).unwrap();
         while streams.carriers[&0].begun.is_empty() {
             streams.read(0, &mut Packets::default(), &poller);
         }
         streams.sweep(NOW + HESITATION, &poller);
-        let heard = relay(&mut streams, &mut poller, &mut outside);
-        assert_eq!(heard, [&whole[..1], b"the server"].concat());
+        let received = relay(&mut streams, &mut poller, &mut outside);
+        assert_eq!(received, [&whole[..1], b"the server"].concat());
         serving.join().unwrap();
     }
 
     #[test]
     fn a_web_server_that_is_not_there_ends_the_strangers_stream() {
         let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let (mut streams, mut poller) = behind(Some(closed));
+        let (mut streams, mut poller) = streams_with_web_server(Some(closed));
         let mut outside = connect(&mut streams, &poller);
         outside.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
         assert_eq!(relay(&mut streams, &mut poller, &mut outside), b"");

@@ -27,7 +27,7 @@ pub(super) struct Relay {
     ended: [bool; 2],
     /// True if our sending side of the connection to the web server is shut down, because the
     /// unknown peer has closed its sending side.
-    is_told: bool,
+    is_shut_down: bool,
     /// True if the web server has sent bytes, or has closed its sending side.
     has_answered: bool,
     interests: [Interest; 2],
@@ -62,7 +62,7 @@ impl Relay {
             to_web: begun,
             to_stranger,
             ended,
-            is_told: false,
+            is_shut_down: false,
             has_answered: false,
             interests,
         })
@@ -135,8 +135,8 @@ impl Relay {
     fn drain(&mut self, wire: &mut Wire) -> Result<(), Ending> {
         let to_web = &mut self.to_web;
         write_out(to_web, |bytes| (&self.web).write(bytes)).map_err(Ending::Broken)?;
-        if self.ended[0] && self.to_web.is_empty() && !self.is_told {
-            self.is_told = self.web.shutdown(Shutdown::Write).is_ok();
+        if self.ended[0] && self.to_web.is_empty() && !self.is_shut_down {
+            self.is_shut_down = self.web.shutdown(Shutdown::Write).is_ok();
         }
         wire.push().map_err(Ending::Broken)?;
         let to_stranger = &mut self.to_stranger;

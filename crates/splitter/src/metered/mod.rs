@@ -1,7 +1,7 @@
 //! Export of a splitter's counters to Prometheus (`docs/formats.md`).
 //!
-//! [`Metered`] wraps a [`Screen`] and stores the latest counters. A separate thread serves them, so
-//! that slow or frequent requests do not delay datagrams.
+//! [`Metered`] wraps a [`Screen`] and stores the latest counters. A separate thread serves them,
+//! so that slow or frequent requests do not delay datagrams.
 
 mod run;
 
@@ -15,7 +15,7 @@ use anabranch_multipath::Time;
 use anabranch_os::metrics::{Page, Server};
 
 use self::run::{Numbers, Run};
-use crate::split::{FarEndNews, Listening, Screen};
+use crate::split::{ActiveSettings, FarEndNews, Screen};
 
 /// Maximum age of the exported counters.
 const FRESH: Duration = Duration::from_secs(1);
@@ -59,14 +59,14 @@ impl<'s> Metered<'s> {
         change(&mut self.numbers.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    fn name_paths(&self, about: &Listening) {
+    fn name_paths(&self, about: &ActiveSettings) {
         let names = about.egresses.iter().map(|egress| egress.name.clone()).collect();
         self.change(|numbers| numbers.name_paths(names));
     }
 }
 
 impl Screen for Metered<'_> {
-    fn listening(&mut self, about: &Listening) {
+    fn listening(&mut self, about: &ActiveSettings) {
         self.name_paths(about);
         self.inner.listening(about);
         if let Some(text) = self.server.exposure("how much you send") {
@@ -96,7 +96,7 @@ impl Screen for Metered<'_> {
         self.inner.finish(now, snapshot);
     }
 
-    fn reloaded(&mut self, now: Time, about: &Listening) {
+    fn reloaded(&mut self, now: Time, about: &ActiveSettings) {
         self.name_paths(about);
         self.change(|numbers| numbers.reloads += 1);
         self.inner.reloaded(now, about);

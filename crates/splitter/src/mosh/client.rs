@@ -35,8 +35,8 @@ impl Client {
     pub fn colors(&self) -> io::Result<Option<u32>> {
         let mut ask = Command::new(self.command.program());
         ask.args(self.command.arguments()).arg("-c").env_remove("MOSH_KEY").stdin(Stdio::null());
-        let said = ask.stderr(Stdio::null()).output()?;
-        Ok(String::from_utf8_lossy(&said.stdout).trim().parse().ok())
+        let output = ask.stderr(Stdio::null()).output()?;
+        Ok(String::from_utf8_lossy(&output.stdout).trim().parse().ok())
     }
 
     /// Starts mosh-client on this terminal, connected to `splitter`.
@@ -82,26 +82,26 @@ impl Running {
     ///
     /// # Errors
     /// The system does not report the status.
-    pub fn wait(mut self) -> io::Result<Ended> {
-        self.child.wait().map(Ended::from)
+    pub fn wait(mut self) -> io::Result<ClientEnd> {
+        self.child.wait().map(ClientEnd::from)
     }
 }
 
 /// The end of a client: its exit code, and whether a signal killed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct ClientEnd {
     /// Exit status of the client; 128 plus the number of the signal if a signal killed the client.
     pub code: u8,
     /// True if a signal killed the client, so that it did not restore the terminal.
     pub killed: bool,
 }
 
-impl From<ExitStatus> for Ended {
-    fn from(status: ExitStatus) -> Ended {
+impl From<ExitStatus> for ClientEnd {
+    fn from(status: ExitStatus) -> ClientEnd {
         let code = status.code().or_else(|| Some(128 + status.signal()?));
         // Both values are below 256: exit codes have 8 bits, and there are 64 signals.
         let code = code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
-        Ended { code, killed: status.signal().is_some() }
+        ClientEnd { code, killed: status.signal().is_some() }
     }
 }
 
@@ -117,7 +117,7 @@ impl Terminal {
     }
 
     /// Restores the terminal after a client that ended as `ended`. Errors are ignored.
-    pub fn restore(&self, ended: Ended) {
+    pub fn restore(&self, ended: ClientEnd) {
         if let Some(before) = &self.0 {
             let _ = tcsetattr(io::stdin(), OptionalActions::Drain, before);
         }
@@ -142,7 +142,7 @@ mod tests {
         }
     }
 
-    fn end_of(script: &str) -> Ended {
+    fn end_of(script: &str) -> ClientEnd {
         let key = KEY.parse().unwrap();
         client(script).start("127.0.0.1:7".parse().unwrap(), &key).unwrap().wait().unwrap()
     }
@@ -152,13 +152,13 @@ mod tests {
         let ended = end_of(&format!(
             "test $MOSH_KEY = {KEY} -a $MOSH_NO_TERM_INIT = 1 -a \"$*\" = '127.0.0.1 7'"
         ));
-        assert_eq!(ended, Ended { code: 0, killed: false });
+        assert_eq!(ended, ClientEnd { code: 0, killed: false });
     }
 
     #[test]
     fn its_end_is_told_as_a_shell_tells_it() {
-        assert_eq!(end_of("exit 7"), Ended { code: 7, killed: false });
-        assert_eq!(end_of("kill -TERM $$"), Ended { code: 143, killed: true });
+        assert_eq!(end_of("exit 7"), ClientEnd { code: 7, killed: false });
+        assert_eq!(end_of("kill -TERM $$"), ClientEnd { code: 143, killed: true });
     }
 
     #[test]

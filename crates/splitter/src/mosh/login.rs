@@ -180,15 +180,15 @@ impl fmt::Display for LoginError {
 impl std::error::Error for LoginError {}
 
 impl Login {
-    /// Logs in and starts mosh-server. Writes all output of ssh and of the server to `said`,
+    /// Logs in and starts mosh-server. Writes all output of ssh and of the server to `log`,
     /// except mosh-server's answer.
     ///
     /// # Errors
     /// [`LoginError`] if the login failed to start a session.
-    pub fn run(&self, said: &mut dyn Write) -> Result<MoshServer, LoginError> {
+    pub fn run(&self, log: &mut dyn Write) -> Result<MoshServer, LoginError> {
         let local = self.look_up()?;
         let (mut child, out) = self.start(local)?;
-        let (answer, rest) = read(out, said).inspect_err(|_| end(&mut child))?;
+        let (answer, rest) = read(out, log).inspect_err(|_| end(&mut child))?;
         // The thread reads on, so that ssh does not block on a full pipe. ssh ends when
         // mosh-server has left its terminal.
         thread::spawn(move || io::copy(&mut { rest }, &mut io::sink()));
@@ -279,9 +279,9 @@ impl Login {
         if self.remote != RemoteIp::Remote {
             return command;
         }
-        let tell =
+        let notify =
             r#"[ -n "$SSH_CONNECTION" ] && printf "\nMOSH SSH_CONNECTION %s\n" "$SSH_CONNECTION""#;
-        format!("sh -c {}", quoted(&format!("{tell} ; {command}")))
+        format!("sh -c {}", quoted(&format!("{notify} ; {command}")))
     }
 }
 
@@ -303,7 +303,7 @@ fn proxy_command(words: &[String]) -> String {
 /// pipe for its remaining output.
 fn read(
     out: PipeReader,
-    said: &mut dyn Write,
+    log: &mut dyn Write,
 ) -> Result<(Answer, BufReader<PipeReader>), LoginError> {
     let (mut lines, mut answer) = (BufReader::new(out), Answer::default());
     let mut line = Vec::new();
@@ -317,7 +317,7 @@ fn read(
             AnswerLine::Part => {}
             AnswerLine::Malformed => return Err(LoginError::Malformed),
             // A failed write is ignored: the reader may be gone.
-            AnswerLine::Other => _ = said.write_all(&line).and_then(|()| said.flush()),
+            AnswerLine::Other => _ = log.write_all(&line).and_then(|()| log.flush()),
         }
     }
     Ok((answer, lines))

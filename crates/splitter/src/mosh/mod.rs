@@ -12,7 +12,7 @@ mod proxy;
 mod words;
 
 pub use answer::{Answer, AnswerLine, Key, KeyError};
-pub use client::{Client, Ended, Running, Terminal};
+pub use client::{Client, ClientEnd, Running, Terminal};
 pub use login::{Bind, Family, Login, LoginError, MoshServer, RemoteIp};
 pub use proxy::carry;
 pub use words::{Words, WordsError};

@@ -31,9 +31,9 @@ pub fn carry(host: &str, port: u16, family: Family) -> io::Result<()> {
     let find = || reach(&family.sorted((host, port).to_socket_addrs()?), PATIENCE);
     let notice = format!("still connecting to {host} port {port}; {JUMP}");
     // A failed write is ignored: the reader may be gone.
-    let say = move || _ = writeln!(io::stderr(), "{notice}");
+    let send = move || _ = writeln!(io::stderr(), "{notice}");
     let explained = |error: io::Error| io::Error::new(error.kind(), format!("{error}; {JUMP}"));
-    let server = with_notice(NOTICE, say, find).map_err(explained)?;
+    let server = with_notice(NOTICE, send, find).map_err(explained)?;
     writeln!(io::stderr(), "MOSH IP {}", server.peer_addr()?.ip())?;
     let mut up = server.try_clone()?;
     // This function does not wait for the thread, because standard input may stay open after the
@@ -49,13 +49,13 @@ pub fn carry(host: &str, port: u16, family: Family) -> io::Result<()> {
 /// Runs `work`. Calls `say` from another thread if `work` takes longer than `after`.
 fn with_notice<R>(
     after: Duration,
-    say: impl FnOnce() + Send + 'static,
+    send: impl FnOnce() + Send + 'static,
     work: impl FnOnce() -> R,
 ) -> R {
     let (done, waits) = mpsc::channel::<()>();
     thread::spawn(move || {
         if waits.recv_timeout(after) == Err(RecvTimeoutError::Timeout) {
-            say();
+            send();
         }
     });
     let result = work();
@@ -100,14 +100,14 @@ mod tests {
 
     #[test]
     fn only_a_way_that_takes_long_is_explained() {
-        let told = |after: u64, takes: u64| {
-            let (say, heard) = mpsc::channel();
+        let text_of = |after: u64, takes: u64| {
+            let (send, received) = mpsc::channel();
             let wait = || thread::sleep(Duration::from_millis(takes));
-            with_notice(Duration::from_millis(after), move || say.send(()).unwrap(), wait);
-            heard.recv_timeout(Duration::from_secs(5)).is_ok()
+            with_notice(Duration::from_millis(after), move || send.send(()).unwrap(), wait);
+            received.recv_timeout(Duration::from_secs(5)).is_ok()
         };
-        assert!(told(10, 300));
-        assert!(!told(60_000, 1));
+        assert!(text_of(10, 300));
+        assert!(!text_of(60_000, 1));
     }
 
     #[test]

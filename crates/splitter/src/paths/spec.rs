@@ -28,7 +28,8 @@ pub struct PathSpec {
     pub name: String,
     /// Interface that the path's sockets are bound to (`if:`, or derived from `wg:`).
     pub device: Option<String>,
-    /// Name of a wg-quick file (`wg:`), whose tunnel is the path's interface. The file is not read.
+    /// Name of a wg-quick file (`wg:`), whose tunnel is the path's interface. The file is not
+    /// read.
     pub tunnel: Option<String>,
     /// Source address that the path's sockets are bound to (`addr:`).
     pub source: Option<IpAddr>,
@@ -172,14 +173,14 @@ fn split(kinds: &str) -> Result<Vec<(&str, &str)>, SpecError> {
     let mut found = Vec::new();
     let mut rest = kinds;
     loop {
-        let (word, behind) = rest.split_once(':').ok_or_else(|| SpecError::Kind(hide(rest)))?;
-        let commas = behind.match_indices(',').map(|(at, _)| at);
+        let (word, tail) = rest.split_once(':').ok_or_else(|| SpecError::Kind(hide(rest)))?;
+        let commas = tail.match_indices(',').map(|(at, _)| at);
         let ends =
-            |at: &usize| !has_password(word) || words().any(|kind| starts(&behind[at + 1..], kind));
+            |at: &usize| !has_password(word) || words().any(|kind| starts(&tail[at + 1..], kind));
         let end = commas.into_iter().find(ends);
-        found.push((word, &behind[..end.unwrap_or(behind.len())]));
+        found.push((word, &tail[..end.unwrap_or(tail.len())]));
         match end {
-            Some(end) => rest = &behind[end + 1..],
+            Some(end) => rest = &tail[end + 1..],
             None => return Ok(found),
         }
     }
@@ -203,7 +204,7 @@ fn starts(text: &str, kind: &str) -> bool {
 /// Returns `text` without a proxy's password: everything before the last `@` is replaced by three
 /// dots.
 fn hide(text: &str) -> String {
-    text.rsplit_once('@').map_or_else(|| text.to_owned(), |(_, behind)| format!("...@{behind}"))
+    text.rsplit_once('@').map_or_else(|| text.to_owned(), |(_, tail)| format!("...@{tail}"))
 }
 
 fn address(text: &str) -> Result<IpAddr, SpecError> {

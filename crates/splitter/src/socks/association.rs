@@ -23,7 +23,7 @@ const KEEPALIVES: u32 = 3;
 
 /// Parameters of the TCP connection to a proxy, or to another first hop.
 #[derive(Clone, Debug)]
-pub struct Reach {
+pub struct ConnectSettings {
     /// TCP address of the proxy or other first hop.
     pub proxy: SocketAddr,
     /// The local address to bind to; with port 0 the kernel chooses the port.
@@ -69,7 +69,7 @@ pub(crate) fn is_over(mut control: &TcpStream) -> bool {
 /// # Errors
 /// The proxy is not reachable, refuses to relay, or sends an invalid answer.
 pub fn associate(
-    reach: &Reach,
+    reach: &ConnectSettings,
     credentials: Option<&Credentials>,
 ) -> Result<Association, ProxyFault> {
     let until = Instant::now() + PATIENCE;
@@ -122,7 +122,7 @@ fn is_shared(ip: Ipv4Addr) -> bool {
 }
 
 /// Connects to the first hop of `reach`. Waits for at most `patience`.
-pub(crate) fn connect(reach: &Reach, patience: Duration) -> io::Result<Socket> {
+pub(crate) fn connect(reach: &ConnectSettings, patience: Duration) -> io::Result<Socket> {
     let domain = Domain::for_address(reach.proxy);
     let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
     if let Some(device) = &reach.device {
@@ -185,8 +185,8 @@ mod tests {
     use super::*;
     use anabranch_testkit::silent_port::SilentPort;
 
-    fn reach(proxy: SocketAddr) -> Reach {
-        Reach { proxy, local: "127.0.0.5:0".parse().unwrap(), device: None, mark: None }
+    fn reach(proxy: SocketAddr) -> ConnectSettings {
+        ConnectSettings { proxy, local: "127.0.0.5:0".parse().unwrap(), device: None, mark: None }
     }
 
     #[test]
@@ -236,8 +236,8 @@ mod tests {
     #[test]
     fn a_port_where_nothing_listens_is_told_as_that() {
         let nobody = SilentPort::new();
-        let told = associate(&reach(nobody.at), None).unwrap_err().to_string();
-        assert_eq!(told, "does not listen at this address (connection refused)");
+        let message = associate(&reach(nobody.at), None).unwrap_err().to_string();
+        assert_eq!(message, "does not listen at this address (connection refused)");
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub fn converse(
     let (mut out, request) = (Vec::new(), SocksRequest::Associate { v6 });
     let mut client = SocksDialogue::new(request, credentials.cloned(), &mut out);
     loop {
-        say(stream, &std::mem::take(&mut out))?;
+        write_message(stream, &std::mem::take(&mut out))?;
         let mut bytes = vec![0; client.missing()];
         stream.read_exact(&mut bytes).map_err(ProxyFault::of_stream)?;
         if let Some(grant) = client.take(&bytes, &mut out)? {
@@ -44,7 +44,7 @@ fn relay_of(grant: SocksGrant) -> Result<SocketAddr, ProxyFault> {
 }
 
 /// Writes a message in one call, so that it is sent as one segment.
-fn say(stream: &mut impl Write, message: &[u8]) -> Result<(), ProxyFault> {
+fn write_message(stream: &mut impl Write, message: &[u8]) -> Result<(), ProxyFault> {
     if message.is_empty() {
         return Ok(());
     }
@@ -59,21 +59,21 @@ mod tests {
 
     /// A proxy that sends a fixed sequence of bytes, regardless of its input.
     struct Script {
-        says: io::Cursor<Vec<u8>>,
-        heard: Vec<u8>,
+        output: io::Cursor<Vec<u8>>,
+        input: Vec<u8>,
     }
 
     impl Read for Script {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
             // The text is read byte by byte, because messages may arrive in pieces of any length.
             let length = buffer.len().min(1);
-            self.says.read(&mut buffer[..length])
+            self.output.read(&mut buffer[..length])
         }
     }
 
     impl Write for Script {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.heard.write(bytes)
+            self.input.write(bytes)
         }
 
         fn flush(&mut self) -> io::Result<()> {
@@ -81,34 +81,34 @@ mod tests {
         }
     }
 
-    fn with(says: &[&[u8]], login: bool) -> (Result<SocketAddr, ProxyFault>, Vec<u8>) {
-        let mut script = Script { says: io::Cursor::new(says.concat()), heard: Vec::new() };
+    fn with(output: &[&[u8]], login: bool) -> (Result<SocketAddr, ProxyFault>, Vec<u8>) {
+        let mut script = Script { output: io::Cursor::new(output.concat()), input: Vec::new() };
         let anna = Credentials { user: "anna".into(), password: "secret".into() };
         let result = converse(&mut script, login.then_some(&anna), false);
-        (result, script.heard)
+        (result, script.input)
     }
 
-    fn fault(says: &[&[u8]], login: bool) -> String {
-        with(says, login).0.unwrap_err().to_string()
+    fn fault(output: &[&[u8]], login: bool) -> String {
+        with(output, login).0.unwrap_err().to_string()
     }
 
     const RELAY: &[u8] = b"\x05\0\0\x01\xc0\0\x02\x09\x04\xd2";
 
     #[test]
     fn without_a_login_two_messages_make_a_relay() {
-        let (relay, heard) = with(&[b"\x05\0", RELAY], false);
+        let (relay, input) = with(&[b"\x05\0", RELAY], false);
         assert_eq!(relay.unwrap(), "192.0.2.9:1234".parse().unwrap());
-        assert_eq!(heard, b"\x05\x01\0\x05\x03\0\x01\0\0\0\0\0\0");
+        assert_eq!(input, b"\x05\x01\0\x05\x03\0\x01\0\0\0\0\0\0");
     }
 
     #[test]
     fn a_login_is_offered_and_given_where_the_proxy_wants_it() {
-        let (relay, heard) = with(&[b"\x05\x02", b"\x01\0", RELAY], true);
+        let (relay, input) = with(&[b"\x05\x02", b"\x01\0", RELAY], true);
         assert!(relay.is_ok());
-        let told = b"\x05\x02\x02\0\x01\x04anna\x06secret\x05\x03\0\x01\0\0\0\0\0\0";
-        assert_eq!(heard, told);
-        let (relay, heard) = with(&[b"\x05\0", RELAY], true);
-        assert!(relay.is_ok() && !heard.windows(6).any(|part| part == b"secret"));
+        let report = b"\x05\x02\x02\0\x01\x04anna\x06secret\x05\x03\0\x01\0\0\0\0\0\0";
+        assert_eq!(input, report);
+        let (relay, input) = with(&[b"\x05\0", RELAY], true);
+        assert!(relay.is_ok() && !input.windows(6).any(|part| part == b"secret"));
     }
 
     #[test]
@@ -126,9 +126,9 @@ mod tests {
             (&[b"\x05\0", b"\x05\0\0\x03\x01x\0\x09"], false, "a host name where the address"),
             (&[b"\x05\0", b"\x05\0\0\x07"], false, "unknown type 0x07"),
         ];
-        for (says, login, words) in cases {
-            let told = fault(says, login);
-            assert!(told.contains(words), "{says:?}: {told}");
+        for (output, login, words) in cases {
+            let report = fault(output, login);
+            assert!(report.contains(words), "{output:?}: {report}");
         }
     }
 

@@ -61,7 +61,7 @@ impl Header {
 /// Datagrams received from a proxy's UDP relay, without their SOCKS5 headers. Consecutive
 /// datagrams of equal length are stored together, as one run.
 #[derive(Debug, Default)]
-pub struct Opened {
+pub struct RelayedDatagrams {
     bytes: Vec<u8>,
     runs: Vec<Run>,
     unfit: u64,
@@ -77,7 +77,7 @@ struct Run {
     open: bool,
 }
 
-impl Opened {
+impl RelayedDatagrams {
     /// Processes consecutive datagrams (`run`) received from the relay. Drops and counts
     /// fragments, malformed datagrams, and datagrams that are not from `server`: any host can send
     /// to the relay.
@@ -160,10 +160,10 @@ mod tests {
         Received { from: "10.0.0.1:9".parse().unwrap(), to: None, ecn: 1, stride, bytes }
     }
 
-    /// Passes one run to `Opened`. Returns each resulting run's stride and bytes, and the number of
-    /// dropped datagrams.
+    /// Passes one run to `RelayedDatagrams`. Returns each resulting run's stride and bytes, and
+    /// the number of dropped datagrams.
     fn opened(bytes: &[u8], stride: usize) -> (Vec<(usize, Vec<u8>)>, u64) {
-        let mut opened = Opened::default();
+        let mut opened = RelayedDatagrams::default();
         opened.take(&received(bytes, stride), four());
         let runs = opened.runs(four()).map(|run| (run.stride, run.bytes.to_vec())).collect();
         (runs, opened.unfit())
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn runs_of_two_messages_keep_their_ecn_bits() {
         let wrapped = Header::to(four()).wrap(b"same", 4);
-        let mut opened = Opened::default();
+        let mut opened = RelayedDatagrams::default();
         opened.take(&received(&wrapped, wrapped.len()), four());
         opened.take(&Received { ecn: 3, ..received(&wrapped, wrapped.len()) }, four());
         let ecn: Vec<u8> = opened.runs(four()).map(|run| run.ecn).collect();

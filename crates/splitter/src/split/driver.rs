@@ -19,7 +19,7 @@ use super::streams::STREAMS;
 use super::tunnel::{TUNNEL, Tunnel};
 use super::uplinks::Uplinks;
 use super::warnings::Warnings;
-use super::{Failure, Listening, Reread, Screen, Settings, manager};
+use super::{ActiveSettings, Failure, Reread, Screen, Settings, manager};
 
 /// Poller token of the socket at which clients' datagrams arrive. The tokens of path sockets count
 /// up from 0.
@@ -121,7 +121,7 @@ pub(super) struct Driver<'s> {
     /// The present settings.
     pub(super) settings: Settings,
     /// The present settings for display, with resolved names and paths.
-    pub(super) about: Listening,
+    pub(super) about: ActiveSettings,
     /// Whether the datagrams that are sent now may be fragmented, because they arrived in
     /// fragments.
     pub(super) in_parts: bool,
@@ -223,7 +223,7 @@ impl Driver<'_> {
                 self.on_far_end(now, path, [run]);
                 continue;
             }
-            self.core.handle(now, source.says(batch_of(&run)));
+            self.core.handle(now, source.into_input(batch_of(&run)));
             self.drain(now, Some(&run), &mut outgoing, &mut back);
         }
         self.give_back(&back);

@@ -11,7 +11,7 @@ use anabranch_multipath::{PathId, Time};
 
 use super::{Failure, Settings};
 use crate::paths::{self, Egress, Fault, PathError, PathSpec};
-use crate::steer::{Exit, Out};
+use crate::steer::{Exit, PathExit};
 
 /// Minimum interval between two lookups of the paths' routes. The kernel reports each changed
 /// address and route separately, and a routing daemon may change thousands.
@@ -22,17 +22,17 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// The result of a repeated lookup of one path's route.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Look {
+pub(super) struct RouteLookup {
     pub(super) path: PathId,
     /// Reason why the path is down; `None` if it works.
     pub(super) broken: Option<DownReason>,
     /// The change of the path's interface or source address; `None` if neither has changed.
-    pub(super) moved: Option<Moved>,
+    pub(super) moved: Option<RouteChange>,
 }
 
 /// A change of a path's interface or source address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Moved {
+pub(super) struct RouteChange {
     /// The source addresses before and after the change; `None` if the kernel does not report
     /// them.
     addresses: [Option<IpAddr>; 2],
@@ -40,16 +40,16 @@ pub(super) struct Moved {
     device: Option<String>,
 }
 
-impl Moved {
-    fn between(before: &Egress, now: &Egress) -> Option<Moved> {
-        is_elsewhere(before, now).then(|| Moved {
+impl RouteChange {
+    fn between(before: &Egress, now: &Egress) -> Option<RouteChange> {
+        is_elsewhere(before, now).then(|| RouteChange {
             addresses: [before.sends_as, now.sends_as],
             device: now.device.clone().filter(|_| before.index != now.index),
         })
     }
 }
 
-impl fmt::Display for Moved {
+impl fmt::Display for RouteChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.addresses {
             [Some(before), Some(now)] if before != now => {
@@ -167,7 +167,7 @@ impl EgressTable {
     pub(super) fn exits(&self) -> Vec<Exit> {
         let families = self.families.iter().flatten().zip(&self.egresses).enumerate();
         let exits = families.filter_map(|(index, (both, last))| {
-            let out = |egress: &Egress| Out {
+            let out = |egress: &Egress| PathExit {
                 oif: egress.index,
                 gateway: egress.gateway,
                 source: egress.source,
@@ -238,7 +238,7 @@ impl EgressTable {
 
     /// Looks up the route of every path again if a lookup is due. Returns the results, or an empty
     /// list if no lookup is due.
-    pub(super) fn look_again(&mut self, now: Time) -> Vec<Look> {
+    pub(super) fn look_again(&mut self, now: Time) -> Vec<RouteLookup> {
         if self.due.is_none_or(|due| due > now) {
             return Vec::new();
         }
@@ -258,11 +258,11 @@ impl EgressTable {
         &mut self,
         now: Time,
         answers: io::Result<Vec<Result<Egress, PathError>>>,
-    ) -> Vec<Look> {
+    ) -> Vec<RouteLookup> {
         let answers = answers.unwrap_or_default();
         let expected = self.egresses.len();
         let numbered = answers.into_iter().enumerate();
-        let looks: Vec<Look> =
+        let looks: Vec<RouteLookup> =
             numbered.filter_map(|(index, answer)| self.judge(index, answer)).collect();
         self.due = (looks.len() < expected).then_some(now + RETRY);
         looks
@@ -271,20 +271,24 @@ impl EgressTable {
     /// Changes a path to another address of its proxy or first hop. `found` has the addresses that
     /// the name now resolves to. Returns the change; `None` if the path's interface reaches none
     /// of them.
-    pub(super) fn redirect(&mut self, path: PathId, found: &[SocketAddr]) -> Option<Look> {
+    pub(super) fn redirect(&mut self, path: PathId, found: &[SocketAddr]) -> Option<RouteLookup> {
         let index = path.index();
         let (spec, before) = (&self.specs[index], &self.egresses[index]);
         let now = paths::redirect(spec, before, found, self.fwmark)?;
         let addresses = [before.sends_as, now.sends_as];
         self.egresses[index] = now;
-        Some(Look { path, broken: None, moved: Some(Moved { addresses, device: None }) })
+        Some(RouteLookup {
+            path,
+            broken: None,
+            moved: Some(RouteChange { addresses, device: None }),
+        })
     }
 
     fn learn_anywhere(
         &mut self,
         now: Time,
         answers: io::Result<Vec<[Result<Egress, PathError>; 2]>>,
-    ) -> Vec<Look> {
+    ) -> Vec<RouteLookup> {
         let Ok(answers) = answers else {
             self.due = Some(now + RETRY);
             return Vec::new();
@@ -300,7 +304,7 @@ impl EgressTable {
 
     /// Applies the results of a path's lookups for IPv4 and IPv6. The path works if it has a route
     /// for at least one of the two.
-    fn judge_both(&mut self, index: usize, answers: [Result<Egress, PathError>; 2]) -> Look {
+    fn judge_both(&mut self, index: usize, answers: [Result<Egress, PathError>; 2]) -> RouteLookup {
         let path = PathId::at(index);
         let families = self
             .families
@@ -311,7 +315,8 @@ impl EgressTable {
         for ((place, last), answer) in places.zip(answers) {
             match answer {
                 Ok(egress) => {
-                    let change = last.as_ref().and_then(|before| Moved::between(before, &egress));
+                    let change =
+                        last.as_ref().and_then(|before| RouteChange::between(before, &egress));
                     moved = moved.or(change);
                     *last = Some(egress.clone());
                     *place = Some(egress);
@@ -327,20 +332,22 @@ impl EgressTable {
             self.egresses[index] = egress.clone();
             fault = None;
         }
-        Look { path, broken: fault, moved }
+        RouteLookup { path, broken: fault, moved }
     }
 
-    fn judge(&mut self, index: usize, answer: Result<Egress, PathError>) -> Option<Look> {
+    fn judge(&mut self, index: usize, answer: Result<Egress, PathError>) -> Option<RouteLookup> {
         let path = PathId::at(index);
         match answer {
             Ok(egress) => {
                 let before = &self.egresses[index];
-                let moved = Moved::between(before, &egress);
+                let moved = RouteChange::between(before, &egress);
                 self.egresses[index] = egress;
-                Some(Look { path, broken: None, moved })
+                Some(RouteLookup { path, broken: None, moved })
             }
             Err(error) if error.fault.is_passing() => None,
-            Err(error) => Some(Look { path, broken: Some(reason(&error.fault)), moved: None }),
+            Err(error) => {
+                Some(RouteLookup { path, broken: Some(reason(&error.fault)), moved: None })
+            }
         }
     }
 }
@@ -387,7 +394,7 @@ mod tests {
         let down = error(Fault::DeviceDown("lo".into()));
         let looks = egress_table.learn(AT, Ok(vec![Err(unanswered), Err(down)]));
         let broken = Some(DownReason::Interface);
-        assert_eq!(looks, [Look { path: PathId::at(1), broken, moved: None }]);
+        assert_eq!(looks, [RouteLookup { path: PathId::at(1), broken, moved: None }]);
         assert_eq!(egress_table.next_timeout(), Some(AT + RETRY));
         let looks = egress_table.look_again(AT + RETRY);
         assert!(looks.len() == 2 && looks.iter().all(|look| look.broken.is_none()), "{looks:?}");
@@ -402,7 +409,7 @@ mod tests {
         let looks = egress_table
             .learn(AT, Ok(vec![Err(error(Fault::NoRouteBy(server, "lo".into()))), Ok(same)]));
         assert_eq!(looks[0].broken, Some(DownReason::Unreachable));
-        assert_eq!(looks[1], Look { path: PathId::at(1), broken: None, moved: None });
+        assert_eq!(looks[1], RouteLookup { path: PathId::at(1), broken: None, moved: None });
         assert_eq!(egress_table.next_timeout(), None);
     }
 
@@ -412,15 +419,15 @@ mod tests {
         let mut other = egress_table.egresses.clone();
         other[1].sends_as = "127.0.0.9".parse().ok();
         let looks = egress_table.learn(AT, Ok(other.clone().into_iter().map(Ok).collect()));
-        let told = |looks: &[Look]| -> Vec<Option<String>> {
+        let text_of = |looks: &[RouteLookup]| -> Vec<Option<String>> {
             looks.iter().map(|look| look.moved.as_ref().map(ToString::to_string)).collect()
         };
         let changed = "its address changed from 127.0.0.3 to 127.0.0.9".to_owned();
-        assert_eq!(told(&looks), [None, Some(changed)]);
+        assert_eq!(text_of(&looks), [None, Some(changed)]);
         (other[1].index, other[1].device) = (7, Some("wlan1".to_owned()));
         let looks = egress_table.learn(AT, Ok(other.into_iter().map(Ok).collect()));
         let moved = "it has another route, on the interface wlan1".to_owned();
-        assert_eq!(told(&looks), [None, Some(moved)]);
+        assert_eq!(text_of(&looks), [None, Some(moved)]);
     }
 
     #[test]

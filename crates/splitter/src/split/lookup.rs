@@ -11,7 +11,7 @@ use std::thread;
 use anabranch_os::target::Target;
 
 /// The lookup results, one for each name.
-pub(super) type Found = Vec<(Target, io::Result<Vec<SocketAddr>>)>;
+pub(super) type LookupResults = Vec<(Target, io::Result<Vec<SocketAddr>>)>;
 
 /// A lookup of names on which a caller `W` waits, for example new settings. A new caller replaces
 /// the previous caller.
@@ -20,8 +20,8 @@ pub(super) struct Lookup<W> {
     waiting: Option<W>,
     /// Number of the present lookup. Results of earlier lookups are ignored.
     round: u64,
-    answered: Sender<(u64, Found)>,
-    answers: Receiver<(u64, Found)>,
+    answered: Sender<(u64, LookupResults)>,
+    answers: Receiver<(u64, LookupResults)>,
     bell: UnixStream,
     ring: UnixStream,
 }
@@ -68,7 +68,7 @@ impl<W> Lookup<W> {
 
     /// Returns the waiting caller and its results; `None` if there are no results, or only results
     /// for an earlier caller.
-    pub(super) fn answer(&mut self) -> Option<(W, Found)> {
+    pub(super) fn answer(&mut self) -> Option<(W, LookupResults)> {
         // If this byte is left unread, the loop wakes again.
         let _ = self.bell.read(&mut [0]);
         let (round, found) = self.answers.try_recv().ok()?;

@@ -1,13 +1,13 @@
 //! Notifications to the service manager that started the program (sd_notify(3)). Without a service
 //! manager they have no effect.
 
-use anabranch_os::manager::tell;
+use anabranch_os::manager::notify;
 use sd_notify::NotifyState;
 
-use super::Listening;
+use super::ActiveSettings;
 
 /// Notifies the manager that clients can connect.
-pub(super) fn ready(about: &Listening) {
+pub(super) fn ready(about: &ActiveSettings) {
     let paths: Vec<_> = about.egresses.iter().map(|egress| egress.name.as_str()).collect();
     let ingress = match (&about.listen, &about.tun) {
         (_, Some(plan)) => format!("interface {}", plan.request.tun),
@@ -15,10 +15,10 @@ pub(super) fn ready(about: &Listening) {
         (None, None) => String::new(),
     };
     let status = format!("{ingress}, paths {}", paths.join(", "));
-    tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
+    notify(&[NotifyState::Ready, NotifyState::Status(&status)]);
 }
 
 /// Notifies the manager that the program is ending, because completing the captures may take long.
 pub(super) fn stopping() {
-    tell(&[NotifyState::Stopping]);
+    notify(&[NotifyState::Stopping]);
 }

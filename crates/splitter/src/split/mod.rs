@@ -50,6 +50,6 @@ pub use anabranch_os::target::{Target, TargetError};
 pub use driver::{run, run_rereading, run_until};
 pub(crate) use settings::dealing;
 pub use settings::{
-    Entrance, Failure, FarEndNews, Listening, Reread, Screen, Settings, fresh_seed,
+    ActiveSettings, Entrance, Failure, FarEndNews, Reread, Screen, Settings, fresh_seed,
 };
 pub use trial::{free_loopback, look_ahead, may_mark};

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
-use anabranch_comps::{Batch, Held, Payload, SessionId, TupleId};
+use anabranch_comps::{Batch, HeldDatagrams, Payload, SessionId, TupleId};
 use anabranch_multipath::PathId;
 use anabranch_os::udp::{Datagrams, Received, SendReport};
 
@@ -57,7 +57,7 @@ impl Outgoing<'_> {
     }
 
     /// Returns a copy with a proxy's header before each datagram.
-    pub(super) fn behind(&self, header: &Header) -> Outgoing<'static> {
+    pub(super) fn with_header(&self, header: &Header) -> Outgoing<'static> {
         let bytes = header.wrap(&self.bytes, self.stride);
         Outgoing { bytes: Cow::Owned(bytes), stride: self.stride + header.len(), ..*self }
     }
@@ -101,7 +101,7 @@ impl<'a> Back<'a> {
     pub(super) fn of(
         client: SocketAddr,
         local: Option<IpAddr>,
-        held: Option<Held>,
+        held: Option<HeldDatagrams>,
         run: Option<&Received<'a>>,
     ) -> Option<Back<'a>> {
         let (bytes, stride, ecn) = match held {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anabranch_comps::{Failure as Fault, Input, SessionId};
 use anabranch_multipath::{Core as _, Time};
-use anabranch_os::packet::{self, Complaint, Content, Datagram, Whole};
+use anabranch_os::packet::{self, Complaint, Content, Datagram, ReassembledDatagram};
 use anabranch_os::udp::Received;
 
 use super::Failure;
@@ -89,8 +89,8 @@ impl Driver<'_> {
 
     /// Handles a datagram that was reassembled from fragments. It may be sent in fragments again,
     /// because it arrived in fragments.
-    fn on_whole(&mut self, now: Time, whole: &Whole) {
-        let Whole { from, to, ecn, .. } = *whole;
+    fn on_whole(&mut self, now: Time, whole: &ReassembledDatagram) {
+        let ReassembledDatagram { from, to, ecn, .. } = *whole;
         let datagram = Datagram { from, to, ecn, payload: whole.payload() };
         if !self.ingress.interface().is_some_and(|ingress| ingress.splits(&datagram)) {
             return;
@@ -138,8 +138,8 @@ impl Driver<'_> {
     /// # Errors
     /// The routes or rules cannot be restored; all traffic then stays blocked.
     pub(super) fn on_steered(&mut self) -> Result<(), Failure> {
-        let Upkeep { told, network, again } = self.ingress.keep()?;
-        told.iter().for_each(|line| self.report.screen.warn(line));
+        let Upkeep { messages: inbox, network, again } = self.ingress.keep()?;
+        inbox.iter().for_each(|line| self.report.screen.warn(line));
         self.control.keep_at = again.then(|| self.clock.now() + AGAIN);
         if network {
             self.uplinks.egress_table.on_change(self.clock.now());

@@ -9,11 +9,11 @@ use anabranch_multipath::{Core as _, PathId, Time};
 use anabranch_os::udp;
 
 use super::driver::{Driver, SPARES};
-use super::egress_table::Look;
+use super::egress_table::RouteLookup;
 use super::onward::{Outgoing, batch_of};
 use super::proxies::{Outcome, WaitingTuple};
 use crate::paths::PathSpec;
-use crate::socks::{Association, Opened, ProxyFault};
+use crate::socks::{Association, ProxyFault, RelayedDatagrams};
 
 impl Driver<'_> {
     /// Handles the results of attempts to open associations (UDP relays of proxies).
@@ -54,7 +54,7 @@ impl Driver<'_> {
         let WaitingTuple { session, tuple, kept } = &waiting;
         match self.open_socket(now, (*session, *tuple, path), Some((association, now))) {
             Ok(()) => self.send_as_is(now, kept),
-            Err(failure) => self.disappoint(now, &waiting, failure),
+            Err(failure) => self.fail_tuple(now, &waiting, failure),
         }
     }
 
@@ -69,7 +69,7 @@ impl Driver<'_> {
             }
             if !stays(path) {
                 for waiting in self.uplinks.proxies.dismiss(path) {
-                    self.disappoint(now, &waiting, Failure::Full);
+                    self.fail_tuple(now, &waiting, Failure::Full);
                 }
             }
         }
@@ -171,7 +171,7 @@ impl Driver<'_> {
             let broken = self.uplinks.proxies.broken(path);
             self.report_path(now, path, broken);
             for waiting in self.uplinks.proxies.hopeless(now, path) {
-                self.disappoint(now, &waiting, self.why(path));
+                self.fail_tuple(now, &waiting, self.why(path));
             }
         }
         self.settle(now);
@@ -185,14 +185,14 @@ impl Driver<'_> {
         let sockets = &self.uplinks.sockets;
         for path in self.uplinks.proxies.on_time(now, |path| !sockets.has_relay(path)) {
             for waiting in self.uplinks.proxies.dismiss(path) {
-                self.disappoint(now, &waiting, self.why(path));
+                self.fail_tuple(now, &waiting, self.why(path));
             }
         }
         self.tend(now);
     }
 
     /// Handles the result of a new check of a path's route and source address.
-    pub(super) fn on_look(&mut self, now: Time, look: &Look) {
+    pub(super) fn on_look(&mut self, now: Time, look: &RouteLookup) {
         if let Some(moved) = &look.moved {
             self.uplinks.sockets.retire(now, look.path);
             let name = &self.uplinks.egress_table.of(look.path).name;
@@ -210,7 +210,7 @@ impl Driver<'_> {
         let Some(socket) = self.uplinks.sockets.by_token(token) else { return };
         let Some(relay) = &socket.relay else { return };
         let (source, path, server) = (socket.source(), socket.path, relay.header.server());
-        let mut opened = Opened::default();
+        let mut opened = RelayedDatagrams::default();
         for run in runs.filter(|run| socket.is_to(run.from)) {
             self.report.see(now, socket, false, run.onward());
             opened.take(&run, server);
@@ -221,14 +221,14 @@ impl Driver<'_> {
         }
         let (mut outgoing, mut back) = (Vec::new(), Vec::new());
         for run in opened.runs(server) {
-            self.core.handle(now, source.says(batch_of(&run)));
+            self.core.handle(now, source.into_input(batch_of(&run)));
             self.drain(now, Some(&run), &mut outgoing, &mut back);
         }
         self.give_back(&back);
         self.send(now, &outgoing);
     }
 
-    fn disappoint(&mut self, now: Time, waiting: &WaitingTuple, failure: Failure) {
+    fn fail_tuple(&mut self, now: Time, waiting: &WaitingTuple, failure: Failure) {
         let (datagrams, bytes) = waiting.load();
         self.fail(now, waiting.session, waiting.tuple, failure, datagrams, bytes);
     }

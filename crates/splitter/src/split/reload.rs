@@ -11,9 +11,9 @@ use anabranch_os::manager::reloading;
 use anabranch_os::target::Target;
 
 use super::driver::Driver;
-use super::lookup::Found;
+use super::lookup::LookupResults;
 use super::trial::try_paths;
-use super::{Entrance, Failure, Listening, Settings, manager, needed};
+use super::{ActiveSettings, Entrance, Failure, Settings, manager, needed};
 use crate::paths::{self, Egress, PathSpec};
 
 impl Driver<'_> {
@@ -32,7 +32,9 @@ impl Driver<'_> {
         let names =
             |settings: &Settings| names(&self.settings.specs, &settings.specs, far.as_ref());
         match read.map(|settings| (names(&settings), settings)) {
-            Ok((names, settings)) if names.is_empty() => self.take_over(settings, &Found::new()),
+            Ok((names, settings)) if names.is_empty() => {
+                self.take_over(settings, &LookupResults::new())
+            }
             Ok((names, settings)) => {
                 if let Err(error) = self.control.lookup.begin(settings, names) {
                     self.end_reload(Err(format!(
@@ -52,7 +54,7 @@ impl Driver<'_> {
         }
     }
 
-    fn take_over(&mut self, settings: Settings, found: &Found) {
+    fn take_over(&mut self, settings: Settings, found: &LookupResults) {
         let done = self.adopt(settings, found);
         self.end_reload(done);
     }
@@ -64,7 +66,7 @@ impl Driver<'_> {
         manager::ready(&self.about);
     }
 
-    fn adopt(&mut self, settings: Settings, found: &Found) -> Result<(), String> {
+    fn adopt(&mut self, settings: Settings, found: &LookupResults) -> Result<(), String> {
         let now = self.clock.now();
         let before = places(&self.settings.specs, &settings.specs);
         let egresses = self.egresses(&settings, &before, found);
@@ -87,7 +89,7 @@ impl Driver<'_> {
         if tun.is_none() {
             self.uplinks.egress_table.replace(now, settings.specs.clone(), egresses.clone());
         }
-        self.about = Listening::about(&settings, ends, tun, (egresses, others));
+        self.about = ActiveSettings::about(&settings, ends, tun, (egresses, others));
         self.uplinks.streams.set_tls(settings.tls.clone());
         self.settings = settings;
         if let Some(tunnel) = &mut self.tunnel {
@@ -125,7 +127,7 @@ impl Driver<'_> {
         &mut self,
         settings: &Settings,
         before: &[Option<PathId>],
-        found: &Found,
+        found: &LookupResults,
     ) -> Result<Vec<Egress>, Failure> {
         let server = self.uplinks.egress_table.server();
         let mut egresses = Vec::new();
@@ -148,7 +150,7 @@ impl Driver<'_> {
         &mut self,
         spec: &PathSpec,
         server: SocketAddr,
-        found: &Found,
+        found: &LookupResults,
     ) -> Result<Egress, Failure> {
         let known = |name: &Target| match found.iter().find(|(looked_up, _)| looked_up == name) {
             Some((_, Ok(addresses))) => Ok(addresses.clone()),
@@ -163,8 +165,8 @@ impl Driver<'_> {
         Ok(egresses.into_iter().next().expect("a path without an error has an egress"))
     }
 
-    /// Reports to the core again which paths lead to each session's server, and executes the core's
-    /// outputs.
+    /// Reports to the core again which paths lead to each session's server, and executes the
+    /// core's outputs.
     pub(super) fn resolve_again(&mut self, now: Time) {
         let mut sessions: Vec<SessionId> = self.uplinks.servers.keys().copied().collect();
         sessions.sort_unstable();

@@ -44,7 +44,7 @@ impl Driver<'_> {
         let Some(socket) = self.uplinks.sockets.of(session, tuple) else { return };
         let header = socket.relay.as_ref().map(|relay| &relay.header);
         let wrapped: Option<Vec<_>> =
-            header.map(|header| group.iter().map(|each| each.behind(header)).collect());
+            header.map(|header| group.iter().map(|each| each.with_header(header)).collect());
         let added = header.map_or(0, Header::len);
         let group = wrapped.as_deref().unwrap_or(group);
         let in_parts = self.in_parts && socket.udp.allow_fragments(true).is_ok();

@@ -115,7 +115,7 @@ pub type Reread<'r> = Box<dyn FnMut(&Settings) -> Result<Settings, String> + 'r>
 /// Display of the events and counters of a running splitter.
 pub trait Screen {
     /// Reports that the splitter is ready for clients.
-    fn listening(&mut self, about: &Listening);
+    fn listening(&mut self, about: &ActiveSettings);
     /// Reports `event`, which happened at `now`.
     fn event(&mut self, now: Time, event: &Event);
     /// Reports the counters at `now`. Called at every [`Screen::interval`].
@@ -124,7 +124,7 @@ pub trait Screen {
     fn finish(&mut self, now: Time, snapshot: &Snapshot);
     /// Reports that the settings in `about` are in force from `now` on. Paths may be new, missing,
     /// or in another order.
-    fn reloaded(&mut self, now: Time, about: &Listening);
+    fn reloaded(&mut self, now: Time, about: &ActiveSettings);
     /// Reports a change of the far end's state. Called only if there is a far end.
     fn far_end(&mut self, now: Time, news: &FarEndNews);
     /// Reports a fault that does not end the program.
@@ -155,7 +155,7 @@ pub enum FarEndNews {
 /// The settings for display, with resolved names and paths. They are the settings in force or,
 /// before the splitter starts, the settings with which it will start.
 #[derive(Clone, Debug)]
-pub struct Listening {
+pub struct ActiveSettings {
     /// Address at which clients' datagrams arrive; `None` with an interface. If the settings name
     /// port 0, the kernel chooses the port when the socket is opened.
     pub listen: Option<SocketAddr>,
@@ -191,7 +191,7 @@ pub struct Listening {
     pub tunnel_mtu: Option<u32>,
 }
 
-impl Listening {
+impl ActiveSettings {
     /// Describes in one line for users how and how often paths are chosen, and the delays and
     /// decoys (dummy packets).
     pub fn dealing(&self) -> String {
@@ -203,36 +203,36 @@ impl Listening {
     ///
     /// # Errors
     /// The name cannot be resolved, or a path does not lead to the server.
-    pub fn look(settings: &Settings) -> Result<Listening, Failure> {
+    pub fn look(settings: &Settings) -> Result<ActiveSettings, Failure> {
         match &settings.entrance {
             Entrance::Port { listen, to } => {
                 let (server, egresses) = towards(settings, to)?;
                 let ends = (Some(*listen), server);
-                Ok(Listening::about(settings, ends, None, (egresses, Vec::new())))
+                Ok(ActiveSettings::about(settings, ends, None, (egresses, Vec::new())))
             }
             Entrance::Packets { request, to } => {
                 let (server, egresses) = towards(settings, to)?;
                 let egress_table = (egresses, Vec::new());
-                let about = Listening::about(settings, (None, server), None, egress_table);
+                let about = ActiveSettings::about(settings, (None, server), None, egress_table);
                 // A packet is the payload of a datagram. IPv6 requires 1,280 bytes (RFC 8200,
                 // section 5).
                 let mtu = about.udp_payload.unwrap_or(1280).clamp(1280, 65_535);
                 let plan = Plan::look(request.clone(), Vec::new(), mtu, settings.fwmark)?;
-                Ok(Listening { tun: Some(plan), ..about })
+                Ok(ActiveSettings { tun: Some(plan), ..about })
             }
-            Entrance::Tun(request) => Listening::look_around(settings, request),
+            Entrance::Tun(request) => ActiveSettings::look_around(settings, request),
         }
     }
 
     /// Resolves the settings of a splitter that receives its clients' packets at an interface.
     /// Each packet names its server, so the paths must lead to any server.
-    fn look_around(settings: &Settings, request: &Request) -> Result<Listening, Failure> {
+    fn look_around(settings: &Settings, request: &Request) -> Result<ActiveSettings, Failure> {
         let egress_table = EgressTable::anywhere(settings)?;
         let all = egress_table.all();
         let mtu = all.iter().filter_map(|egress| egress.mtu).min().unwrap_or(1280).min(65_535);
         let plan = Plan::look(request.clone(), egress_table.exits(), mtu, settings.fwmark)?;
         let (egresses, others) = egress_table.primary_and_others();
-        Ok(Listening::about(settings, (None, None), Some(plan), (egresses, others)))
+        Ok(ActiveSettings::about(settings, (None, None), Some(plan), (egresses, others)))
     }
 
     /// Returns `settings` for display, with the addresses in use, the interface, and the egresses.
@@ -243,11 +243,11 @@ impl Listening {
         (listen, server): (Option<SocketAddr>, Option<SocketAddr>),
         tun: Option<Plan>,
         (egresses, others): (Vec<Egress>, Vec<Egress>),
-    ) -> Listening {
+    ) -> ActiveSettings {
         // Clients of an interface name servers of both address families.
         let mtu = paths::recommended(&[&egresses[..], &others[..]].concat());
         let added = settings.far_end.as_ref().map_or(0, |far| far.overhead() as u32);
-        Listening {
+        ActiveSettings {
             listen,
             server,
             tun,

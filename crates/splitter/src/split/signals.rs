@@ -43,7 +43,7 @@ mod tests {
     use anabranch_multipath::Time;
 
     use super::*;
-    use crate::split::{Entrance, Listening, Screen, Settings, run};
+    use crate::split::{ActiveSettings, Entrance, Screen, Settings, run};
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -52,7 +52,7 @@ mod tests {
     struct Slow(Duration);
 
     impl Screen for Slow {
-        fn listening(&mut self, _: &Listening) {
+        fn listening(&mut self, _: &ActiveSettings) {
             println!("\nlistening");
         }
         fn event(&mut self, _: Time, _: &Event) {}
@@ -61,7 +61,7 @@ mod tests {
             println!("\nending");
             std::thread::sleep(self.0);
         }
-        fn reloaded(&mut self, _: Time, _: &Listening) {
+        fn reloaded(&mut self, _: Time, _: &ActiveSettings) {
             println!("\nreloaded");
         }
         fn far_end(&mut self, _: Time, _: &crate::split::FarEndNews) {}
@@ -142,10 +142,10 @@ mod tests {
             let (mut child, mut lines) = start("", PATIENCE.as_secs());
             signal(&child, first);
             until(&mut lines, "ending");
-            let told = Instant::now();
+            let report = Instant::now();
             signal(&child, "-INT");
             assert_eq!(child.wait().unwrap().code(), Some(INTERRUPTED));
-            assert!(told.elapsed() < PATIENCE / 2);
+            assert!(report.elapsed() < PATIENCE / 2);
         }
     }
 

@@ -81,7 +81,7 @@ pub(super) struct Source {
 
 impl Source {
     /// Converts `batch`, which arrived from this source, to an input of the core.
-    pub(super) fn says(self, batch: Batch<'_>) -> Input<'_> {
+    pub(super) fn into_input(self, batch: Batch<'_>) -> Input<'_> {
         let Source { session, tuple, removed } = self;
         match removed {
             false => Input::Server { session, tuple, batch },
@@ -307,7 +307,8 @@ impl Sockets {
         self.retired.first().map(|retired| retired.0)
     }
 
-    /// Closes the sockets that were retired at least [`LINGER`] ago. Returns their local addresses.
+    /// Closes the sockets that were retired at least [`LINGER`] ago. Returns their local
+    /// addresses.
     pub(super) fn close_retired(&mut self, now: Time) -> Vec<SocketAddr> {
         let due = self.retired.partition_point(|retired| retired.0 <= now);
         let closed: Vec<u32> = self.retired.drain(..due).map(|retired| retired.1).collect();

@@ -27,7 +27,7 @@ use super::taps::Taps;
 use super::trial::try_paths;
 use super::tunnel::Tunnel;
 use super::uplinks::Uplinks;
-use super::{Entrance, Failure, Listening, Reread, Screen, Settings, Target};
+use super::{ActiveSettings, Entrance, Failure, Reread, Screen, Settings, Target};
 use crate::steer::Steering;
 
 /// Receive buffer of the listener in bytes, shared by all clients.
@@ -41,7 +41,7 @@ impl<'s> Driver<'s> {
         screen: &'s mut dyn Screen,
         stop: Option<UnixStream>,
     ) -> Result<Driver<'s>, Failure> {
-        let mut about = Listening::look(&settings)?;
+        let mut about = ActiveSettings::look(&settings)?;
         let mut warnings = try_paths(&about.egresses, settings.fwmark)?;
         files::raise_limit();
         let system = |what| move |error| Failure::System(what, error);
@@ -64,8 +64,8 @@ impl<'s> Driver<'s> {
         let tunnel = tunnel.transpose().map_err(system("cannot prepare the tunnel"))?;
         // This step changes the machine, so it follows the steps that are likely to fail. If a
         // later step fails, dropping `ingress` undoes the changes.
-        let (ingress, egress_table, told) = open_door(&settings, &mut about)?;
-        warnings.extend(told);
+        let (ingress, egress_table, message) = open_door(&settings, &mut about)?;
+        warnings.extend(message);
         let fwmark = mark(&settings, &about);
         let far = settings.to_tcp.as_ref().or(settings.entrance.to());
         let records = settings.trace.is_some() || settings.pcap.is_some();
@@ -127,7 +127,7 @@ impl<'s> Driver<'s> {
 /// for the user.
 fn open_door(
     settings: &Settings,
-    about: &mut Listening,
+    about: &mut ActiveSettings,
 ) -> Result<(Ingress, EgressTable, Vec<String>), Failure> {
     match (&settings.entrance, about.tun.take()) {
         (Entrance::Port { listen, .. }, _) => {
@@ -169,7 +169,7 @@ fn open_port(listen: SocketAddr) -> Result<UdpSocket, Failure> {
 /// Returns the mark of our own packets. With [`Entrance::Tun`] it is the mark in the plan, so that
 /// rules keep these packets out of the interface. Otherwise it is the mark that the user has
 /// chosen, or `None`.
-fn mark(settings: &Settings, about: &Listening) -> Option<u32> {
+fn mark(settings: &Settings, about: &ActiveSettings) -> Option<u32> {
     match settings.entrance {
         Entrance::Tun(_) => about.tun.as_ref().map(|plan| plan.own),
         _ => settings.fwmark,

@@ -86,8 +86,8 @@ impl Taps {
         self.numbers[path.index()]
     }
 
-    /// Passes datagrams to the captures. `outward` is true for datagrams sent by the path's socket,
-    /// false for datagrams received on it.
+    /// Passes datagrams to the captures. `outward` is true for datagrams sent by the path's
+    /// socket, false for datagrams received on it.
     pub(super) fn see(
         &mut self,
         now: Time,
@@ -205,9 +205,9 @@ mod tests {
 
     /// A capture that fails when it is completed, with the text in the field; `None` if it
     /// succeeds.
-    struct Fails(Option<&'static str>);
+    struct FailingCapture(Option<&'static str>);
 
-    impl Tap for Fails {
+    impl Tap for FailingCapture {
         fn seen(&mut self, _: &ObservedBatch<'_>) -> io::Result<()> {
             Ok(())
         }
@@ -224,7 +224,7 @@ mod tests {
     fn taps(failed: Vec<io::Error>, all: &[(&str, Option<&'static str>)]) -> Taps {
         let capture = |&(name, why): &(&str, Option<&'static str>)| Capture {
             name: name.to_owned(),
-            tap: Box::new(Fails(why)),
+            tap: Box::new(FailingCapture(why)),
         };
         let taps = all.iter().map(capture).collect();
         Taps { taps, failed, names: Vec::new(), numbers: Vec::new() }

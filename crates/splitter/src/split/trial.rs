@@ -11,7 +11,7 @@ use anabranch_os::udp::{UdpOptions, UdpSocket};
 use crate::paths::{self, Egress};
 
 use super::sockets::options;
-use super::{Failure, Listening, Settings};
+use super::{ActiveSettings, Failure, Settings};
 
 /// Opens a socket for each path, sends nothing, and closes the socket. Returns warnings about
 /// failures that may be temporary, such as an address that is not ready yet.
@@ -44,7 +44,7 @@ pub(super) fn try_paths(egresses: &[Egress], fwmark: Option<u32>) -> Result<Vec<
 /// A path leads nowhere, or the system does not permit the requested settings.
 pub fn look_ahead(settings: &Settings, known: bool) -> Result<(), Failure> {
     if known {
-        let about = Listening::look(settings)?;
+        let about = ActiveSettings::look(settings)?;
         return try_paths(&about.egresses, settings.fwmark).map(drop);
     }
     paths::check(&settings.specs, settings.same_egress)?;

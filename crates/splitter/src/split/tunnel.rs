@@ -19,11 +19,11 @@ use anabranch_multipath::{Decoys, PathId, PathView, Time};
 use anabranch_os::cpu::has_aes;
 use anabranch_os::entropy::generator;
 use anabranch_os::udp::Received;
-use anabranch_tunnel::{Datagram, Near, State, pieces};
+use anabranch_tunnel::{Datagram, NearEnd, State, pieces};
 use rand_chacha::ChaCha20Rng;
 
 use super::onward::Outgoing;
-use super::{FarEndNews, Listening, Settings};
+use super::{ActiveSettings, FarEndNews, Settings};
 use crate::far_end::{FarEnd, decoy_flow};
 
 /// Number of the session that the sockets to the far end belong to. The core gives this number to
@@ -35,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The near end of a tunnel (on the clients' side), and the state that connects it with the core.
 pub(super) struct Tunnel {
-    near: Near<ChaCha20Rng>,
+    near: NearEnd<ChaCha20Rng>,
     /// The core's session of each flow, by the flow's number.
     flows: HashMap<u16, SessionId>,
     /// Sessions whose datagrams wait for the far end.
@@ -68,7 +68,7 @@ struct Condition {
 }
 
 /// Packets for one four-tuple. `part` is their range in the buffer of sealed packets.
-pub(super) struct Sealed {
+pub(super) struct SealedPackets {
     tuple: TupleId,
     path: PathId,
     part: Range<usize>,
@@ -93,7 +93,7 @@ impl Tunnel {
     pub(super) fn new(
         far: &FarEnd,
         settings: &Settings,
-        about: &Listening,
+        about: &ActiveSettings,
         now: Time,
     ) -> io::Result<Tunnel> {
         let ports = &settings.core.ports;
@@ -102,7 +102,8 @@ impl Tunnel {
         let fits = |size: &usize| room.is_none_or(|room| *size <= room);
         let pad: Vec<usize> = far.pad.iter().copied().filter(fits).collect();
         let (own, theirs) = (far.own.clone(), (far.public, far.psk));
-        let near = Near::new(own, theirs, &far.behind, ports.len() as u16, &pad, generator()?);
+        let near =
+            NearEnd::new(own, theirs, &far.server_name, ports.len() as u16, &pad, generator()?);
         let mut near = near.map_err(|error| io::Error::other(format!("{error:?}")))?;
         let windows = settings.core.schedule.family().needs_windows;
         near.session().keep_windows(windows);
@@ -210,7 +211,7 @@ impl Tunnel {
         now: Time,
         outgoing: &Outgoing<'_>,
         packets: &mut Vec<u8>,
-        sealed: &mut Vec<Sealed>,
+        sealed: &mut Vec<SealedPackets>,
     ) {
         let Outgoing { session, tuple, path, .. } = *outgoing;
         let (flow, room) = (flow_of(session), self.near.session().room(path));
@@ -223,7 +224,7 @@ impl Tunnel {
             let part = start..packets.len();
             match sealed.last_mut().filter(|last| last.takes(tuple, &part)) {
                 Some(last) => last.part.end = part.end,
-                None => sealed.push(Sealed { tuple, path, stride: part.len(), part }),
+                None => sealed.push(SealedPackets { tuple, path, stride: part.len(), part }),
             }
         }
         self.tuples[path.index()] = tuple;
@@ -284,7 +285,7 @@ impl Tunnel {
         let mut words = Vec::new();
         loop {
             let mut bytes = Vec::new();
-            let Some(path) = self.near.say(now, unix, &mut bytes) else { return words };
+            let Some(path) = self.near.poll_transmit(now, unix, &mut bytes) else { return words };
             let (tuple, stride) = (self.tuples[path.index()], bytes.len());
             let bytes = Cow::Owned(bytes);
             words.push(Outgoing { session: TUNNEL, tuple, path, bytes, stride, ecn: 0 });
@@ -337,7 +338,7 @@ impl Condition {
     }
 }
 
-impl Sealed {
+impl SealedPackets {
     /// Returns whether a packet for `tuple` can be appended to this group. All packets of a group
     /// except the last must have the same length.
     fn takes(&self, tuple: TupleId, packet: &Range<usize>) -> bool {

@@ -7,7 +7,7 @@
 //! made. The namespace is then cut off from the network. Only its nftables table stays until the
 //! new splitter replaces it.
 
-use super::ledger::{self, Ledger, MadeFile, Notes, Survey};
+use super::ledger::{self, CreatedFile, Ledger, Notes, Survey};
 use super::plan::namespace_number;
 use super::slot::NOBODY;
 use super::sysctl::{AddedForwarding, Setting};
@@ -151,7 +151,7 @@ fn notes(plan: &Plan) -> Notes {
         process: std::process::id(),
         tun: plan.request.tun.clone(),
         netns: plan.request.netns.clone(),
-        files: resolver.into_iter().collect::<Vec<MadeFile>>(),
+        files: resolver.into_iter().collect::<Vec<CreatedFile>>(),
         folders,
         ..Notes::default()
     }

@@ -43,20 +43,20 @@ pub(crate) struct Notes {
     /// changed them.
     pub(crate) settings: Vec<Setting>,
     /// Files that the splitter made.
-    pub(crate) files: Vec<MadeFile>,
+    pub(crate) files: Vec<CreatedFile>,
     /// Directories that the splitter made. The undo removes them if they contain nothing else.
     pub(crate) folders: Vec<PathBuf>,
 }
 
 /// A file that a splitter made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct MadeFile {
+pub(crate) struct CreatedFile {
     pub(crate) path: PathBuf,
     /// Content of the file.
     pub(crate) text: String,
 }
 
-impl MadeFile {
+impl CreatedFile {
     /// Returns whether the file exists with our content, or the beginning of it: a splitter may
     /// have been killed while it wrote the file.
     pub(crate) fn is_still(&self) -> bool {
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn a_file_that_somebody_else_has_written_since_is_not_ours() {
         let path = std::env::temp_dir().join(format!("anabranch-made-{}", std::process::id()));
-        let made = MadeFile { path: path.clone(), text: "nameserver 192.0.2.53\n".into() };
+        let made = CreatedFile { path: path.clone(), text: "nameserver 192.0.2.53\n".into() };
         assert!(!made.is_still());
         for (text, ours) in
             [("", true), ("nameserver 192", true), ("nameserver 192.0.2.9\n", false)]

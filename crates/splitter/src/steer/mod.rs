@@ -52,8 +52,8 @@ mod undo;
 
 pub use error::SteerError;
 pub use launch::{RunAs, launch, namespaces};
-pub use named::{Place, place};
-pub use plan::{Exit, Out, Plan, Request};
+pub use named::{MountPoint, place};
+pub use plan::{Exit, PathExit, Plan, Request};
 pub use ports::{PortRange, PortRangeError, Ports};
 pub use raise::{Steering, UPLINK, Upkeep};
 pub use slot::Slot;

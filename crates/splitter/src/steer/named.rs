@@ -13,7 +13,7 @@ use anabranch_os::udp::{UdpOptions, UdpSocket};
 
 /// The place where a named namespace is mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum MountPoint {
     /// In the mount namespace of this process.
     Here,
     /// Only in the mount namespace of the process with this number. `ip netns exec` makes a mount
@@ -27,13 +27,13 @@ pub enum Place {
 ///
 /// # Errors
 /// `/proc` cannot be read.
-pub fn place(name: &str) -> io::Result<Place> {
+pub fn place(name: &str) -> io::Result<MountPoint> {
     // All files of namespaces are on one device.
     let device = fs::metadata("/proc/thread-self/ns/net")?.dev();
     let is_namespace = |file: &Path| fs::metadata(file).is_ok_and(|about| about.dev() == device);
     let file = file(name);
     if is_namespace(&file) {
-        return Ok(Place::Here);
+        return Ok(MountPoint::Here);
     }
     let below_root = file.strip_prefix("/").expect("the path is absolute");
     let numbers = fs::read_dir("/proc")?.flatten();
@@ -41,7 +41,7 @@ pub fn place(name: &str) -> io::Result<Place> {
     let sees = |process: &u32| {
         is_namespace(&Path::new("/proc").join(process.to_string()).join("root").join(below_root))
     };
-    Ok(numbers.filter(sees).min().map_or(Place::Nowhere, Place::MountsOf))
+    Ok(numbers.filter(sees).min().map_or(MountPoint::Nowhere, MountPoint::MountsOf))
 }
 
 /// Directory of the files on which named namespaces are mounted.
@@ -72,8 +72,8 @@ pub(crate) fn number() -> io::Result<u64> {
     cookie.or_else(|_| Ok(fs::metadata("/proc/thread-self/ns/net")?.ino()))
 }
 
-/// Returns whether `name` still refers to the namespace with the number `known`, and not to a later
-/// one.
+/// Returns whether `name` still refers to the namespace with the number `known`, and not to a
+/// later one.
 pub(crate) fn is_still(name: &str, known: Option<u64>) -> bool {
     let file = file(name);
     match Namespace::open(&file).and_then(|namespace| namespace.run(number)) {

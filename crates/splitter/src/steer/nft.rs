@@ -58,38 +58,38 @@ pub(crate) fn counters(nft: &Path, table: &str) -> io::Result<String> {
 }
 
 /// Converts an error message of `nft` to an error with one line.
-fn blame(said: &str) -> io::Error {
-    let line = said.lines().find(|line| !line.trim().is_empty()).unwrap_or("it failed");
+fn blame(message: &str) -> io::Error {
+    let line = message.lines().find(|line| !line.trim().is_empty()).unwrap_or("it failed");
     io::Error::other(format!("nft: {line}"))
 }
 
 /// A table that this handle owns: no other process can change or remove it, not even by flushing
-/// all tables. It is removed with the handle, or with the process (the kernel's `owner` flag, since
-/// 5.12).
+/// all tables. It is removed with the handle, or with the process (the kernel's `owner` flag,
+/// since 5.12).
 #[derive(Debug)]
-pub(crate) struct Owned {
+pub(crate) struct OwnedTable {
     /// The `nft` process, which owns the table as long as its input is open.
     nft: Child,
 }
 
-impl Owned {
+impl OwnedTable {
     /// Makes the table `name`. `body` is the text between its braces, in one line.
     ///
     /// # Errors
     /// The message of `nft`, in one line.
-    pub(crate) fn create(nft: &Path, name: &str, body: &str) -> io::Result<Owned> {
-        let (heard, said) = io::pipe()?;
+    pub(crate) fn create(nft: &Path, name: &str, body: &str) -> io::Result<OwnedTable> {
+        let (received, message) = io::pipe()?;
         let mut command = Command::new(nft);
-        command.arg("-i").stdin(Stdio::piped()).stdout(said.try_clone()?).stderr(said);
+        command.arg("-i").stdin(Stdio::piped()).stdout(message.try_clone()?).stderr(message);
         let child = command.process_group(0).spawn()?;
         // The command value holds this process's copies of the pipe for the child's output.
         drop(command);
-        let mut owned = Owned { nft: child };
+        let mut owned = OwnedTable { nft: child };
         let stdin = owned.nft.stdin.as_mut().expect("the standard input of nft is a pipe");
         writeln!(stdin, "add table inet {name} {{ flags owner; {body}; }}; list tables inet")?;
         let made = format!("table inet {name}");
         let mut all = String::new();
-        for line in BufReader::new(heard).lines() {
+        for line in BufReader::new(received).lines() {
             let line = line?;
             if line.trim() == made {
                 return Ok(owned);
@@ -108,7 +108,7 @@ impl Owned {
     }
 }
 
-impl Drop for Owned {
+impl Drop for OwnedTable {
     fn drop(&mut self) {
         // Closing the input of `nft` ends the process, and the kernel then removes the table.
         drop(self.nft.stdin.take());

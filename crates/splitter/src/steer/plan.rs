@@ -10,7 +10,7 @@ use anabranch_os::netlink;
 use anabranch_os::netlink::policy::{self, Family, FoundRoute};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities};
 
-use super::ledger::{MadeFile, Notes};
+use super::ledger::{CreatedFile, Notes};
 use super::slot::MOST_PATHS;
 use super::sysctl::{self, AddedForwarding, Setting};
 use super::{Ports, Slot, SteerError, ledger, named, nft};
@@ -51,14 +51,14 @@ pub struct Exit {
     /// The outgoing interface of the path.
     pub device: String,
     /// The exit (interface, router and source address) for IPv4; `None` if it is not available.
-    pub four: Option<Out>,
+    pub four: Option<PathExit>,
     /// The exit (interface, router and source address) for IPv6; `None` if it is not available.
-    pub six: Option<Out>,
+    pub six: Option<PathExit>,
 }
 
 /// An exit of a path (interface, router and source address) for packets of one IP version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Out {
+pub struct PathExit {
     /// Index of the outgoing interface.
     pub oif: u32,
     /// The next router; `None` if the interface leads directly to servers.
@@ -70,7 +70,7 @@ pub struct Out {
 impl Exit {
     /// Returns the exit (interface, router and source address) for `family`; `None` if it is not
     /// available.
-    pub fn way(&self, family: Family) -> Option<Out> {
+    pub fn way(&self, family: Family) -> Option<PathExit> {
         match family {
             Family::Four => self.four,
             Family::Six => self.six,
@@ -164,14 +164,14 @@ impl Plan {
         (settings, lent)
     }
 
-    /// Returns the file with the name servers for programs in the namespace (`ip netns exec` mounts
-    /// it over `/etc/resolv.conf`). Returns `None` if there is no namespace, or no name server is
-    /// known.
-    pub(crate) fn resolver(&self) -> Option<MadeFile> {
+    /// Returns the file with the name servers for programs in the namespace (`ip netns exec`
+    /// mounts it over `/etc/resolv.conf`). Returns `None` if there is no namespace, or no name
+    /// server is known.
+    pub(crate) fn resolver(&self) -> Option<CreatedFile> {
         let name = self.request.netns.as_ref().filter(|_| !self.nameservers.is_empty())?;
         let path = Path::new("/etc/netns").join(name).join("resolv.conf");
         let lines = self.nameservers.iter().map(|server| format!("nameserver {server}\n"));
-        Some(MadeFile { path, text: lines.collect() })
+        Some(CreatedFile { path, text: lines.collect() })
     }
 
     /// Describes the changes of the plan, in one line for each kind of change.
@@ -198,7 +198,7 @@ impl Plan {
         } else {
             lines.push("routes: unchanged (--route changes them)".to_owned());
         }
-        if let Some(MadeFile { path, .. }) = self.resolver() {
+        if let Some(CreatedFile { path, .. }) = self.resolver() {
             let servers: Vec<_> = self.nameservers.iter().map(IpAddr::to_string).collect();
             lines.push(format!("name servers: {} in {}", servers.join(", "), path.display()));
         }
@@ -256,7 +256,7 @@ impl Plan {
     /// # Errors
     /// Those errors of [`Steering::raise`](super::Steering::raise) that can be found without
     /// permissions.
-    pub fn foresee(&self) -> Result<(), SteerError> {
+    pub fn check_obstacles(&self) -> Result<(), SteerError> {
         // The records of another user's splitters may not be readable.
         let Ok(survey) = ledger::survey(namespace_number()?) else { return Ok(()) };
         if survey.held.iter().any(|(_, notes)| self.is_same(notes)) {

@@ -16,7 +16,7 @@ use super::claim::Claim;
 use super::fence::Fence;
 use super::lead::{self, Routing};
 use super::ledger::{self, Ledger, Notes};
-use super::nft::Owned;
+use super::nft::OwnedTable;
 use super::plan::{namespace_number, within};
 use super::ruleset::{self, Subject};
 use super::slot::NOBODY;
@@ -45,7 +45,7 @@ pub struct Steering {
     fences: Vec<Fence>,
     /// The table that blocks packets while another program has flushed the other tables; `None` if
     /// there is no such table.
-    guard: Option<Owned>,
+    guard: Option<OwnedTable>,
     /// Monitor of network changes in the namespace; `None` without a namespace.
     inside: Option<Monitor>,
     /// Counters of the connections that are not split, but each kept on one path; `None` if these
@@ -58,7 +58,7 @@ pub struct Steering {
 pub struct Upkeep {
     /// One-line messages about changes that other programs had undone. Each message reports
     /// whether the change could be restored.
-    pub told: Vec<String>,
+    pub messages: Vec<String>,
     /// Whether an interface in the namespace has changed.
     pub network: bool,
     /// Whether the check must be repeated soon, because the system is short of file descriptors or
@@ -92,7 +92,7 @@ impl Steering {
         if tun.is_err() && adopted {
             // A splitter that fails to start must not unblock traffic that a killed splitter has
             // left blocked.
-            steering.forsake();
+            steering.keep_setup();
         }
         let tun = tun?;
         warnings.extend(steering.stand_guard().err().map(unguarded));
@@ -171,15 +171,15 @@ impl Steering {
     /// packets while another program has flushed the splitter's main nftables table. The kernel
     /// does not report the guard table's removal.
     pub fn is_guarded(&mut self) -> bool {
-        self.guard.as_mut().is_none_or(Owned::stands)
+        self.guard.as_mut().is_none_or(OwnedTable::stands)
     }
 
     /// Restores changes that other programs have undone: rules, routing tables, and the nftables
     /// table.
     ///
     /// # Errors
-    /// A change could not be restored. All traffic then stays blocked, as if this splitter had been
-    /// killed; the error names the remedy.
+    /// A change could not be restored. All traffic then stays blocked, as if this splitter had
+    /// been killed; the error names the remedy.
     pub fn keep(&mut self) -> Result<Upkeep, SteerError> {
         if !self.plan.request.pins() {
             return Ok(Upkeep::default());
@@ -188,7 +188,7 @@ impl Steering {
             Err(error) if is_passing(&error) => Ok(Upkeep { again: true, ..Upkeep::default() }),
             Err(error) => {
                 let shut = lead::shut(self.plan.slot, &self.origin());
-                self.forsake();
+                self.keep_setup();
                 Err(SteerError::Lost(shut.err().unwrap_or(error)))
             }
             Ok(kept) => Ok(kept),
@@ -204,7 +204,7 @@ impl Steering {
             missing += namespace.run(|| Routing::only_in(self.plan.slot).ensure())?;
         }
         if missing > 0 {
-            kept.told.push(format!(
+            kept.messages.push(format!(
                 "another program removed {missing} of the splitter's routing rules and routes: \
                  they are set again"
             ));
@@ -214,7 +214,7 @@ impl Steering {
             if !self.fences[number].is_whole(&nft, self.plan.slot)? {
                 self.fence_off(number)?;
                 let table = self.plan.slot.ruleset();
-                kept.told.push(format!(
+                kept.messages.push(format!(
                     "another program changed or removed nftables' table inet {table}: it is set \
                      again"
                 ));
@@ -222,7 +222,7 @@ impl Steering {
         }
         if !self.is_guarded() {
             self.guard = None;
-            kept.told.extend(self.stand_guard().err().map(unguarded));
+            kept.messages.extend(self.stand_guard().err().map(unguarded));
         }
         Ok(kept)
     }
@@ -238,12 +238,12 @@ impl Steering {
     /// Ends as if by SIGKILL: releases the lock, and undoes nothing.
     #[cfg(test)]
     pub(super) fn kill(mut self) {
-        self.forsake();
+        self.keep_setup();
     }
 
     /// Leaves the setup in place when this value is dropped. The next start or `--restore` will
     /// undo it.
-    fn forsake(&mut self) {
+    fn keep_setup(&mut self) {
         drop(self.ledger.take());
         self.guard = None;
     }
@@ -373,7 +373,7 @@ impl Steering {
             None => ruleset::guard_of_machine(&subject),
             Some(_) => ruleset::guard_of_cable(&subject),
         };
-        self.guard = Some(Owned::create(nft, &name, &body)?);
+        self.guard = Some(OwnedTable::create(nft, &name, &body)?);
         Ok(())
     }
 
@@ -394,8 +394,8 @@ impl Steering {
         Subject { slot: *slot, tun, ports, own: *own, exits, lent: &self.lent }
     }
 
-    /// Makes the virtual Ethernet pair, with an address at each end, and a default route inside the
-    /// namespace.
+    /// Makes the virtual Ethernet pair, with an address at each end, and a default route inside
+    /// the namespace.
     fn lay_cable(&self, namespace: &Namespace) -> io::Result<()> {
         let Plan { slot, mtu, .. } = self.plan;
         let with6 = self.plan.has(Family::Six);

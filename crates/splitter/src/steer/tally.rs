@@ -113,22 +113,22 @@ impl Shared {
 }
 
 /// Numbers of packets and bytes of each nftables counter, by the counter's name.
-type Counted = BTreeMap<String, (u64, u64)>;
+type CounterValues = BTreeMap<String, (u64, u64)>;
 
 /// Sums of the nftables counters. The sums continue when the nftables table is set again and its
 /// counters start from 0.
 #[derive(Debug)]
 struct Sums {
-    last: Counted,
+    last: CounterValues,
     total: Vec<Pinned>,
 }
 
 impl Sums {
     fn new(paths: usize) -> Sums {
-        Sums { last: Counted::new(), total: vec![Pinned::default(); paths] }
+        Sums { last: CounterValues::new(), total: vec![Pinned::default(); paths] }
     }
 
-    fn add(&mut self, counted: &Counted) {
+    fn add(&mut self, counted: &CounterValues) {
         let fresh = |name: String| {
             let (packets, bytes) = counted.get(&name).copied().unwrap_or_default();
             let (before, bytes_before) = self.last.get(&name).copied().unwrap_or_default();
@@ -152,8 +152,8 @@ fn sum(one: Flow, other: Flow) -> Flow {
 }
 
 /// Returns the counters in the output of `nft list counters`.
-fn parse(listing: &str) -> Counted {
-    let (mut counted, mut name) = (Counted::new(), None);
+fn parse(listing: &str) -> CounterValues {
+    let (mut counted, mut name) = (CounterValues::new(), None);
     for line in listing.lines() {
         match *line.split_whitespace().collect::<Vec<_>>().as_slice() {
             ["counter", of, "{"] => name = Some(of.trim_matches('"').to_owned()),

@@ -1,5 +1,5 @@
-//! Tests of the setup in a namespace: what the kernel lists while a splitter runs, and after it has
-//! ended or was killed.
+//! Tests of the setup in a namespace: what the kernel lists while a splitter runs, and after it
+//! has ended or was killed.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -46,8 +46,8 @@ fn undone(work: impl FnOnce(&[Tun; 2]) + Send) {
     });
 }
 
-/// Waits until `look` returns `wanted`: addresses and routes follow a change of an interface with a
-/// delay.
+/// Waits until `look` returns `wanted`: addresses and routes follow a change of an interface with
+/// a delay.
 fn becomes<T: PartialEq + std::fmt::Debug>(wanted: &T, look: impl Fn() -> T) {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -79,7 +79,7 @@ fn uplink(number: u8) -> std::io::Result<Tun> {
 fn exits(uplinks: &[Tun; 2]) -> Vec<Exit> {
     let exit = |index: usize| {
         let gateway: IpAddr = [10, 77, index as u8, 1].into();
-        let out = Out { oif: uplinks[index].index(), gateway: Some(gateway), source: None };
+        let out = PathExit { oif: uplinks[index].index(), gateway: Some(gateway), source: None };
         Exit { index, device: format!("p{index}"), four: Some(out), six: None }
     };
     vec![exit(0), exit(1)]
@@ -213,13 +213,13 @@ fn what_a_killed_run_left_leads_nowhere_and_is_undone_by_the_next() {
         drop(tun);
         assert!(settled().contains("numgen inc"), "it is still closed");
         let strange = Tun::create("any0").unwrap();
-        let error = plan(uplinks, None).foresee().unwrap_err();
+        let error = plan(uplinks, None).check_obstacles().unwrap_err();
         assert!(matches!(error, SteerError::Interface(_)), "{error}");
         let error = Steering::raise(plan(uplinks, None)).unwrap_err();
         assert!(matches!(error, SteerError::Interface(_)), "{error}");
         drop(strange);
         assert!(settled().contains("numgen inc"), "who cannot start opens nothing");
-        plan(uplinks, Some(&name)).foresee().unwrap();
+        plan(uplinks, Some(&name)).check_obstacles().unwrap();
         let (steering, tun, warnings) = Steering::raise(plan(uplinks, None)).unwrap();
         assert!(warnings.len() == 1 && warnings[0].contains("--tun any0"), "{warnings:?}");
         let closed = closed_state();
@@ -286,15 +286,15 @@ fn what_others_take_away_is_set_again() {
             run("nft flush ruleset");
             assert!(state().contains("_guard"), "the guard stays");
             let kept = steering.keep().unwrap();
-            assert!(kept.told[0].contains("nftables") && kept.told.len() == 1, "{kept:?}");
+            assert!(kept.messages[0].contains("nftables") && kept.messages.len() == 1, "{kept:?}");
             policy::remove_rules(slot.priorities()).unwrap();
             policy::remove_routes_but(slot.tables(), |table| table != slot.nowhere()).unwrap();
             let kept = steering.keep().unwrap();
-            assert!(kept.told[0].contains("routing rules"), "{kept:?}");
+            assert!(kept.messages[0].contains("routing rules"), "{kept:?}");
             becomes(&during, sorted);
             assert_eq!(steering.keep().unwrap(), Upkeep::default());
             run(&format!("nft add rule inet {} addresses drop", slot.ruleset()));
-            assert_eq!(steering.keep().unwrap().told.len(), 1, "something was added");
+            assert_eq!(steering.keep().unwrap().messages.len(), 1, "something was added");
             becomes(&during, sorted);
         });
     }
@@ -353,7 +353,7 @@ fn strangers_are_kept_out_of_the_family_that_forwards_because_of_us() {
         };
         let name = format!("anabranch-lent-{}", std::process::id());
         let mut both = plan(uplinks, Some(&name));
-        let out = Out { oif: uplinks[0].index(), gateway: None, source: None };
+        let out = PathExit { oif: uplinks[0].index(), gateway: None, source: None };
         both.exits[0].six = Some(out);
         assert_eq!(fence(both.clone()), [true, true]);
         let set = |name: &str| sysctl::Setting::new(name.into(), "1").set().unwrap();
@@ -376,7 +376,7 @@ fn a_name_that_somebody_else_has_taken_since_is_left_to_them() {
         let theirs = Namespace::new().unwrap();
         named::give(&name, &theirs).unwrap();
         std::fs::write(&file, "nameserver 192.0.2.1\n").unwrap();
-        let error = plan(uplinks, Some(&name)).foresee().unwrap_err();
+        let error = plan(uplinks, Some(&name)).check_obstacles().unwrap_err();
         assert!(matches!(error, SteerError::Namespace(_)), "{error}");
         assert_eq!(restore().unwrap(), ["any0"]);
         assert!(named::file(&name).exists() && file.exists());

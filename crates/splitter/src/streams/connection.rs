@@ -75,8 +75,8 @@ impl Connection {
         self.wire.is_open()
     }
 
-    /// Processes bytes that were read after a proxy's answer or during the TLS handshake, and calls
-    /// `each` with every packet.
+    /// Processes bytes that were read after a proxy's answer or during the TLS handshake, and
+    /// calls `each` with every packet.
     ///
     /// # Errors
     /// A length is out of bounds.

@@ -12,4 +12,4 @@ pub use tls::{TlsEnd, TlsError, TlsStream};
 
 pub(crate) use connection::{Connection, prepare};
 pub(crate) use ending::Ending;
-pub(crate) use wire::{Passed, Wire, is_passing};
+pub(crate) use wire::{Wire, WireTraffic, is_passing};

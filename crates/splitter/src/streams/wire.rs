@@ -16,7 +16,7 @@ const SEALED: usize = 16 << 10;
 
 /// Bytes sent and received by a stream's socket, for captures.
 #[derive(Debug, Default)]
-pub(crate) struct Passed {
+pub(crate) struct WireTraffic {
     /// Bytes that the socket has accepted for sending.
     pub(crate) outward: Vec<u8>,
     /// Bytes that were read from the socket.
@@ -34,7 +34,7 @@ pub(crate) struct Wire {
     sent: usize,
     /// Bytes sent and received since the last [`Wire::take_passed`]; `None` if they are not
     /// recorded.
-    passed: Option<Passed>,
+    passed: Option<WireTraffic>,
 }
 
 impl Wire {
@@ -52,11 +52,11 @@ impl Wire {
 
     /// Records the bytes sent and received by the socket from now on.
     pub(crate) fn record(&mut self) {
-        self.passed = Some(Passed::default());
+        self.passed = Some(WireTraffic::default());
     }
 
     /// Returns the bytes recorded since the last call; `None` if there are none.
-    pub(crate) fn take_passed(&mut self) -> Option<Passed> {
+    pub(crate) fn take_passed(&mut self) -> Option<WireTraffic> {
         let passed = self.passed.as_mut().map(std::mem::take)?;
         (!passed.outward.is_empty() || !passed.inward.is_empty()).then_some(passed)
     }

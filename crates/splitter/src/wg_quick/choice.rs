@@ -43,9 +43,9 @@ impl PeerChoice {
             PeerChoice::Key(key) => key.clone(),
         };
         let found =
-            chosen.ok_or_else(|| format!("no peer '{name}' in this file; {}", told(peers)))?;
+            chosen.ok_or_else(|| format!("no peer '{name}' in this file; {}", peer_list(peers)))?;
         if found.endpoint.is_none() {
-            return Err(format!("peer '{name}' has no Endpoint; {}", told(peers)));
+            return Err(format!("peer '{name}' has no Endpoint; {}", peer_list(peers)));
         }
         Ok(found)
     }
@@ -57,16 +57,17 @@ pub(super) fn only(peers: &[Peer]) -> Result<&Peer, String> {
     let mut ends = peers.iter().filter(|peer| peer.endpoint.is_some());
     match (ends.next(), ends.next()) {
         (Some(peer), None) => Ok(peer),
-        (Some(_), Some(_)) => {
-            Err(format!("several peers have an Endpoint; choose one with --peer: {}", told(peers)))
-        }
+        (Some(_), Some(_)) => Err(format!(
+            "several peers have an Endpoint; choose one with --peer: {}",
+            peer_list(peers)
+        )),
         _ => Err("no peer has an Endpoint, so there is no server to split to: add an Endpoint"
             .to_owned()),
     }
 }
 
 /// Lists the peers that can be chosen.
-fn told(peers: &[Peer]) -> String {
+fn peer_list(peers: &[Peer]) -> String {
     let ends = peers.iter().filter_map(|peer| Some((peer, peer.endpoint.as_ref()?)));
     let lines = ends.map(|(Peer { number, public_key, .. }, endpoint)| {
         format!("{number} ({public_key}, {endpoint})")

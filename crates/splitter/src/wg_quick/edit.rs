@@ -33,7 +33,7 @@ pub struct Change {
 
 /// A changed configuration file.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Changed {
+pub struct ChangedFile {
     /// The whole text of the file, including its secrets.
     pub text: String,
     /// The changed lines, beginning with the lines of the interface.
@@ -43,9 +43,9 @@ pub struct Changed {
 impl WgQuick {
     /// Returns the file with `changes` for `peer`, which is one of the file's peers. Everything
     /// else stays unchanged, including comments, order, blanks and line breaks.
-    pub fn changed(&self, peer: &Peer, changes: &Changes) -> Changed {
+    pub fn changed(&self, peer: &Peer, changes: &Changes) -> ChangedFile {
         let mut lines = self.lines.clone();
-        let mut told = Vec::new();
+        let mut reports = Vec::new();
         // A number that the file has in another notation, such as 0xca6c, is left unchanged.
         let number = |new: Option<u32>, own: Option<u32>| {
             new.filter(|_| new != own).map(|number| number.to_string())
@@ -60,11 +60,11 @@ impl WgQuick {
             let section = (kind == Kind::Peer).then_some(peer.section);
             let before = set(&mut lines, kind, section, key, &after);
             if before.as_ref() != Some(&after) {
-                told.push(Change { section: kind.header(), key, before, after });
+                reports.push(Change { section: kind.header(), key, before, after });
             }
         }
         let text = lines.into_iter().map(|line| line.text).collect();
-        Changed { text, changes: told }
+        ChangedFile { text, changes: reports }
     }
 }
 
@@ -140,7 +140,7 @@ fn add(lines: &mut Vec<Line>, last: Option<usize>, kind: Kind, name: &str, value
 mod tests {
     use super::*;
 
-    fn changed(text: &str, number: usize, changes: Changes) -> Changed {
+    fn changed(text: &str, number: usize, changes: Changes) -> ChangedFile {
         let file = WgQuick::parse(text, "f.conf").unwrap();
         file.changed(&file.peers()[number - 1], &changes)
     }
@@ -161,8 +161,9 @@ mod tests {
             .replace("a=b\r\n", "a=b\r\nFwMark = 51820\r\n")
             .replace("h:1#", "127.0.0.1:9#");
         assert_eq!(changed.text, wanted);
-        let told: Vec<_> = changed.changes.iter().map(|c| (c.key, c.before.as_deref())).collect();
-        assert_eq!(told, [("MTU", Some("1500")), ("FwMark", None), ("Endpoint", Some("h:1"))]);
+        let reports: Vec<_> =
+            changed.changes.iter().map(|c| (c.key, c.before.as_deref())).collect();
+        assert_eq!(reports, [("MTU", Some("1500")), ("FwMark", None), ("Endpoint", Some("h:1"))]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! lines change; all other lines stay the same byte for byte.
 //!
 //! A file holds private keys. No private key appears in a message, a [`Change`] or the `Debug`
-//! form. Only [`Changed::text`] contains them, because it is the whole file.
+//! form. Only [`ChangedFile::text`] contains them, because it is the whole file.
 //!
 //! ```
 //! use anabranch_splitter::wg_quick::{Changes, WgQuick};
@@ -23,7 +23,7 @@ mod peer;
 mod store;
 
 pub use choice::{PeerChoice, interface_name};
-pub use edit::{Change, Changed, Changes};
+pub use edit::{Change, ChangedFile, Changes};
 pub use error::ConfError;
 pub use parse::WgQuick;
 pub use peer::Peer;

@@ -38,7 +38,7 @@ pub(super) struct ConnState {
     dialled: Time,
     pub(super) opened: bool,
     /// Whether anything from the server has arrived over the connection.
-    pub(super) heard: bool,
+    pub(super) has_received: bool,
     /// The token of the current exchange (usually a request and its answer); `None` between
     /// exchanges and during the handshake.
     pub(super) token: Option<u32>,
@@ -56,7 +56,7 @@ impl ConnState {
             path,
             dialled,
             opened: false,
-            heard: false,
+            has_received: false,
             token: None,
             exchange: false,
             skip: 0,
@@ -152,7 +152,7 @@ impl<R: CryptoRng> Client<R> {
     /// Removes a connection that the driver has reported as closed.
     pub(super) fn gone(&mut self, now: Time, id: ConnId) {
         let Some(conn) = self.conns.remove(&id) else { return };
-        if !conn.state.heard {
+        if !conn.state.has_received {
             self.backoff.failed(now, &mut self.rng);
         }
         match &mut self.stage {
@@ -181,7 +181,7 @@ impl<R: CryptoRng> Client<R> {
             let Some(conn) = self.conns.remove(&id) else { continue };
             link.lost(now, conn.state.path);
             self.outputs.push_back(ClientOutput::Close(id));
-            if dead && !conn.state.heard {
+            if dead && !conn.state.has_received {
                 self.backoff.failed(now, &mut self.rng);
             }
         }

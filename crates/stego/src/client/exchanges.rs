@@ -154,7 +154,7 @@ impl<R: CryptoRng> Client<R> {
                 state.received += bytes.len();
                 if link.receive(now, state.path, state.skip_padding(bytes))? > 0 {
                     state.token.into_iter().for_each(|token| allocator.mark_accepted(token));
-                    self.heard_server(now, state);
+                    self.on_server_data(now, state);
                 }
                 Ok(())
             }

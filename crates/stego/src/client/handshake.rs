@@ -107,7 +107,7 @@ impl<R: CryptoRng> Client<R> {
         }
         self.early.bytes = Vec::new();
         state.skip = padding.into();
-        self.heard_server(now, state);
+        self.on_server_data(now, state);
         let received = link.receive(now, state.path, state.skip_padding(&rest));
         let allocator = TokenAllocator::new(&secrets.tokens);
         self.stage = Stage::Up(Box::new(link), Box::new(allocator));
@@ -116,8 +116,8 @@ impl<R: CryptoRng> Client<R> {
     }
 
     /// Records that the server has sent something valid over a connection.
-    pub(super) fn heard_server(&mut self, now: Time, state: &mut ConnState) {
-        (self.heard, state.heard) = (Some(now), true);
+    pub(super) fn on_server_data(&mut self, now: Time, state: &mut ConnState) {
+        (self.last_arrival, state.has_received) = (Some(now), true);
         self.backoff.reset();
     }
 

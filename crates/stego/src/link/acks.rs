@@ -31,7 +31,7 @@ pub(super) struct Acks {
     /// Path that last received a block that needs an acknowledgement.
     latest_path: usize,
     /// Number of the connection that carried the last acknowledgement.
-    carried_by: u64,
+    sent_on: u64,
 }
 
 impl Acks {
@@ -42,7 +42,7 @@ impl Acks {
             advertises: !family.streams && side == Side::Server,
             advertised: 0,
             latest_path: 0,
-            carried_by: 0,
+            sent_on: 0,
         }
     }
 
@@ -94,14 +94,14 @@ impl Acks {
         number: u64,
     ) -> Ack {
         self.advertised = outbox.written();
-        self.carried_by = number;
+        self.sent_on = number;
         inbox.ack(outbox.written(), room)
     }
 
     /// Handles the loss or silence of connection `number`. If that connection carried the last
     /// acknowledgement, makes another acknowledgement due.
     pub(super) fn connection_lost(&mut self, now: Time, number: u64, inbox: &mut Inbox) {
-        if number == self.carried_by {
+        if number == self.sent_on {
             inbox.repeat_ack(now);
             self.advertised = 0;
         }

@@ -21,9 +21,9 @@ pub(super) struct Connection {
     pub(super) sealed: Vec<u8>,
     /// How many more bytes the next message can hide, in addition to the sealed bytes.
     pub(super) room: Room,
-    /// The index that the client has given to the connection (its seat); `None` if it is not
+    /// The index that the client has given to the connection; `None` if it is not
     /// known.
-    seat: Option<u64>,
+    slot: Option<u64>,
     /// A control frame that has to be sent over this connection.
     pub(super) control: Option<Frame<'static>>,
     pub(super) recovery: Recovery,
@@ -133,7 +133,7 @@ impl Connections {
         first: &[u8],
     ) {
         let (control, delay) = match opening {
-            Opening::Asks(delay) => (Some(Frame::Seat(path as u64)), delay),
+            Opening::Asks(delay) => (Some(Frame::Slot(path as u64)), delay),
             Opening::Answers => (Some(Frame::Pong), self.longest_pause),
             Opening::Waits => (None, self.longest_pause),
         };
@@ -148,13 +148,14 @@ impl Connections {
             partial: Vec::new(),
             sealed: first.to_vec(),
             room: Room::default(),
-            seat: None,
+            slot: None,
             control,
             recovery,
         }));
     }
 
-    /// Frees `path` after the end of its connection, whose blocks in flight may still have arrived.
+    /// Frees `path` after the end of its connection, whose blocks in flight may still have
+    /// arrived.
     pub(super) fn close(&mut self, path: usize) {
         let Some(mut connection) = self.remove(path) else { return };
         connection.recovery.close();
@@ -187,13 +188,13 @@ impl Connections {
     /// Sets the client's index of the connection of `path`. Returns the path of an earlier
     /// connection with the same index, if there is one; the caller has to remove that connection.
     /// The client may have closed it without notice.
-    pub(super) fn set_seat(&mut self, path: usize, seat: u64) -> Option<usize> {
+    pub(super) fn set_slot(&mut self, path: usize, slot: u64) -> Option<usize> {
         let has_seat = |connection: &Option<Box<Connection>>| {
-            connection.as_ref().is_some_and(|connection| connection.seat == Some(seat))
+            connection.as_ref().is_some_and(|connection| connection.slot == Some(slot))
         };
         let stale = self.paths.iter().position(has_seat).filter(|&stale| stale != path);
         if let Some(connection) = self.get_mut(path) {
-            connection.seat = Some(seat);
+            connection.slot = Some(slot);
         }
         self.evicted.extend(stale);
         stale

@@ -45,8 +45,8 @@ pub(crate) enum LinkViolation {
     Frame,
     /// Data exceed what this end has permitted.
     Overrun(Overrun),
-    /// The server sent a SEAT frame. Only a client numbers its connections.
-    SeatOfServer,
+    /// The server sent a SLOT frame. Only a client numbers its connections.
+    SlotFromServer,
     /// The other end acknowledges chunks that this end has not sent.
     AckOfUnsent,
     /// The client's part of an exchange ended before a token or a HELLO was complete.
@@ -95,7 +95,7 @@ pub(crate) enum Side {
 /// The first control frame that this end sends on a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opening {
-    /// A SEAT frame, which contains the client's index of the connection. The other end has to
+    /// A SLOT frame, which contains the client's index of the connection. The other end has to
     /// answer, and may delay its answer by this time.
     Asks(Duration),
     /// A PONG frame, which is sent at once.

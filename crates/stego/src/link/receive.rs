@@ -71,11 +71,11 @@ impl Link {
                 }
             }
             Frame::Pong => {}
-            Frame::Seat(_) if self.side == Side::Client => {
-                return Err(LinkViolation::SeatOfServer);
+            Frame::Slot(_) if self.side == Side::Client => {
+                return Err(LinkViolation::SlotFromServer);
             }
-            Frame::Seat(seat) => {
-                if let Some(stale) = self.connections.set_seat(path, *seat) {
+            Frame::Slot(slot) => {
+                if let Some(stale) = self.connections.set_slot(path, *slot) {
                     self.lost(now, stale);
                 }
             }

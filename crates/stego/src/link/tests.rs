@@ -28,7 +28,7 @@ fn a_message_of_a_lost_connection_has_no_padding() {
 #[test]
 fn only_a_client_numbers_its_connections() {
     let (mut client, mut server) = (link(Side::Client), link(Side::Server));
-    let mut seat = |from: Side, expected| {
+    let mut slot = |from: Side, expected| {
         for link in [&mut client, &mut server] {
             link.open(NOW, 0, 1, Opening::Asks(Duration::ZERO), &[]);
         }
@@ -40,8 +40,8 @@ fn only_a_client_numbers_its_connections() {
         let block = near.take(NOW, 0, 0);
         assert_eq!(far.receive(NOW, 0, &block), expected);
     };
-    seat(Side::Client, Ok(1));
-    seat(Side::Server, Err(LinkViolation::SeatOfServer));
+    slot(Side::Client, Ok(1));
+    slot(Side::Server, Err(LinkViolation::SlotFromServer));
 }
 
 /// Returns a server's link with a connection, and the sealer of its client.
@@ -102,8 +102,8 @@ fn a_new_connection_on_an_evicted_path_is_not_closed() {
     let mut server = link(Side::Server);
     server.open(NOW, 0, 1, Opening::Waits, &[]);
     server.open(NOW, 1, 2, Opening::Waits, &[]);
-    assert_eq!(server.connections.set_seat(0, 5), None);
-    assert_eq!(server.connections.set_seat(1, 5), Some(0));
+    assert_eq!(server.connections.set_slot(0, 5), None);
+    assert_eq!(server.connections.set_slot(1, 5), Some(0));
     server.open(NOW, 0, 3, Opening::Waits, &[]);
     assert_eq!(server.evicted(), []);
 }

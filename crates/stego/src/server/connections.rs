@@ -132,7 +132,7 @@ impl<R: CryptoRng> Server<R> {
         *skip -= skipped;
         self.touched.insert(*link);
         if entry.link.receive(now, *path, &bytes[skipped..])? > 0 {
-            entry.heard = now;
+            entry.last_arrival = now;
         }
         Ok(())
     }
@@ -185,7 +185,8 @@ impl<R: CryptoRng> Server<R> {
         paths[0] = Some(id);
         let tokens = self.awaited.add(number, &secrets.tokens);
         let timer = Time::MAX;
-        let entry = LinkEntry { link, tokens, paths, heard: now, done: None, timer, memory: 0 };
+        let entry =
+            LinkEntry { link, tokens, paths, last_arrival: now, done: None, timer, memory: 0 };
         self.links.insert(LinkId(number), entry);
         self.divide();
         self.outputs.push_back(ServerOutput::Opened(LinkId(number)));
@@ -213,7 +214,7 @@ impl<R: CryptoRng> Server<R> {
             self.conns.remove(&stale);
             self.outputs.push_back(ServerOutput::Close(stale));
         }
-        entry.heard = now;
+        entry.last_arrival = now;
         let opening = if streams { Opening::Answers } else { Opening::Waits };
         entry.link.open(now, path, u64::from(number) + 1, opening, &[]);
         *owner = ConnOwner::Joined { link, path, skip: 0 };

@@ -24,7 +24,7 @@ const GREEDY: u64 = 1 << 60;
 struct World {
     now: Time,
     server: Server<Stream>,
-    said: BTreeMap<ConnId, Vec<u8>>,
+    sent: BTreeMap<ConnId, Vec<u8>>,
     opened: Vec<LinkId>,
     over: Vec<(LinkId, Ending)>,
 }
@@ -48,7 +48,7 @@ impl World {
         World {
             now: Time::from_secs(1),
             server: Server::new(config, stream(1, 2, "server")),
-            said: BTreeMap::new(),
+            sent: BTreeMap::new(),
             opened: Vec::new(),
             over: Vec::new(),
         }
@@ -64,7 +64,7 @@ impl World {
         while let Some(output) = self.server.poll(self.now) {
             match output {
                 ServerOutput::Send(id, bytes) => {
-                    self.said.entry(id).or_default().extend(bytes);
+                    self.sent.entry(id).or_default().extend(bytes);
                     self.server.handle(self.now, Input::Room(id, ROOM));
                 }
                 ServerOutput::Opened(link) => self.opened.push(link),
@@ -116,8 +116,8 @@ impl Greedy {
             ClientHandshake::begin(&key, minute, (true, 0), &mut rng, &mut hello).unwrap();
         world.open(id);
         world.hear(id, &hello);
-        let said = world.said.remove(&id).unwrap();
-        let (answer, rest) = said.split_first_chunk::<ANSWER>().unwrap();
+        let sent = world.sent.remove(&id).unwrap();
+        let (answer, rest) = sent.split_first_chunk::<ANSWER>().unwrap();
         let (secrets, padding) = client_handshake.finish(answer).unwrap();
         let mut greedy = Greedy {
             id,
@@ -133,7 +133,7 @@ impl Greedy {
 
     /// Processes the received blocks. Returns whether the last frame was a RESET.
     fn listen(&mut self, world: &mut World) -> bool {
-        self.partial.extend(world.said.remove(&self.id).unwrap_or_default());
+        self.partial.extend(world.sent.remove(&self.id).unwrap_or_default());
         let (mut start, mut frames, mut reset) = (0, Vec::new(), false);
         while let Some(length) = self.opener.open(&self.partial[start..], &mut frames).unwrap() {
             start += length;
@@ -151,24 +151,24 @@ impl Greedy {
 
     fn ack(&mut self, world: &mut World) {
         let ack = Ack { next: self.next, limit: GREEDY, ..Ack::default() };
-        self.say(world, &Frame::Ack(ack));
+        self.send_message(world, &Frame::Ack(ack));
     }
 
-    fn say(&mut self, world: &mut World, frame: &Frame<'_>) {
+    fn send_message(&mut self, world: &mut World, frame: &Frame<'_>) {
         let mut block = Vec::new();
         self.sealer.seal(&mut block, |out| frame.write(out));
         world.hear(self.id, &block);
     }
 
-    /// Sends a stream without its first chunk, in chunks of `length` bytes, up to the window or the
-    /// end of the link.
+    /// Sends a stream without its first chunk, in chunks of `length` bytes, up to the window or
+    /// the end of the link.
     fn send_ahead(&mut self, world: &mut World, length: usize) {
         let bytes = vec![9; length];
         for chunk in 1..=(LEAST_WINDOW / length).min(AHEAD - 1) as u64 {
             if world.over.iter().any(|(link, _)| *link == self.link) {
                 return;
             }
-            self.say(world, &Frame::Data { chunk, bytes: &bytes });
+            self.send_message(world, &Frame::Data { chunk, bytes: &bytes });
         }
     }
 }
@@ -211,8 +211,8 @@ impl Honest {
     /// Delivers what the server sends to the client.
     fn receive(&mut self, world: &mut World) {
         world.act();
-        for (id, said) in world.said.extract_if(ConnId(HONEST).., |_, _| true) {
-            self.0.handle(world.now, Input::Bytes(ConnId(id.0 - HONEST), &said));
+        for (id, sent) in world.sent.extract_if(ConnId(HONEST).., |_, _| true) {
+            self.0.handle(world.now, Input::Bytes(ConnId(id.0 - HONEST), &sent));
         }
     }
 }
@@ -221,18 +221,18 @@ impl Honest {
 fn carried(world: &mut World, bytes: usize) -> usize {
     let mut client = Honest::new(world);
     let (links, until) = (world.opened.len(), world.now + Duration::from_secs(60));
-    let (mut written, mut came) = (0, 0);
-    while came < bytes && world.now < until {
+    let (mut written, mut received) = (0, 0);
+    while received < bytes && world.now < until {
         client.send(world);
         if let Some(&link) = world.opened.get(links) {
             written += world.server.write(link, &vec![1; bytes - written]);
         }
         client.receive(world);
         let read = std::iter::from_fn(|| client.0.read(world.now));
-        came += read.map(|piece| piece.len()).sum::<usize>();
+        received += read.map(|piece| piece.len()).sum::<usize>();
         world.now += Duration::from_millis(20);
     }
-    came
+    received
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn many_that_are_kept_much_for_are_crowded_out_before_one_who_sends() {
         world.fill(greedy.link);
         assert!(world.server.memory <= memory, "{} of {memory}", world.server.memory);
         // The server's program does not read these bytes meanwhile.
-        sender.say(&mut world, &Frame::Data { chunk: number, bytes: &[5; 200] });
+        sender.send_message(&mut world, &Frame::Data { chunk: number, bytes: &[5; 200] });
     }
     assert!(!world.over.is_empty(), "the shares of those who came first were greater");
     assert!(world.over.iter().all(|(_, ending)| *ending == Ending::Crowded));
@@ -318,7 +318,7 @@ fn who_makes_the_server_keep_most_loses_its_link_and_no_more_is_kept_than_memory
 fn finish_links(world: &mut World, numbers: std::ops::Range<u64>) {
     let mut short: Vec<Greedy> = numbers.map(|number| Greedy::join(world, number)).collect();
     for link in &mut short {
-        link.say(world, &Frame::Fin { chunk: 0 });
+        link.send_message(world, &Frame::Fin { chunk: 0 });
         world.server.finish(link.link);
     }
     // The server acknowledges after a while.
@@ -326,7 +326,7 @@ fn finish_links(world: &mut World, numbers: std::ops::Range<u64>) {
     world.act();
     for link in &mut short {
         link.listen(world);
-        link.say(world, &Frame::Ack(Ack { next: 1, limit: GREEDY, ..Ack::default() }));
+        link.send_message(world, &Frame::Ack(Ack { next: 1, limit: GREEDY, ..Ack::default() }));
     }
 }
 
@@ -392,5 +392,5 @@ fn a_request_that_cannot_be_answered_yet_does_not_occupy_the_server() {
     assert!(world.server.next_timeout().is_some_and(|due| due > world.now));
     conns.iter().for_each(|&id| world.server.handle(world.now, Input::Room(id, ROOM)));
     world.act();
-    assert_eq!(world.said.len(), 1, "the answer");
+    assert_eq!(world.sent.len(), 1, "the answer");
 }

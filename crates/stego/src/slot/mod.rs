@@ -23,7 +23,7 @@ use anabranch_multipath::Time;
 use crate::keys::BridgeKey;
 
 pub(crate) use embed::{LoadHint, Numbers};
-pub use embed::{Passed, Shape, ShapeFault, Shapes, Step};
+pub use embed::{RecordedPacket, Shape, ShapeFault, Shapes, Step};
 pub use family::Family;
 pub use http::{Hiding, NotPicture, Object, Pictures, Refusal, Site, Tier};
 pub(crate) use http::{Names, Notes};
@@ -155,9 +155,9 @@ pub(crate) trait ServerEnd: Slot {
     /// request and its answer).
     fn has_answered(&self) -> bool;
 
-    /// Returns the time since which this end has been holding a request; `None` if it holds none. A
-    /// server that holds several requests for a link answers all but the oldest, even without data.
-    /// A module in which requests must not be answered early returns `None`.
+    /// Returns the time since which this end has been holding a request; `None` if it holds none.
+    /// A server that holds several requests for a link answers all but the oldest, even without
+    /// data. A module in which requests must not be answered early returns `None`.
     fn holds_since(&self) -> Option<Time> {
         None
     }

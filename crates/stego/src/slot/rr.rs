@@ -90,7 +90,7 @@ impl ClientEnd for ClientSlot {
 /// The server's end of a connection with one request and one answer.
 #[derive(Debug, Default)]
 pub(super) struct ServerSlot {
-    came: usize,
+    received: usize,
     /// Time at which the request was complete; `None` before.
     whole: Option<Time>,
     /// Whether the delay before the answer is over.
@@ -105,9 +105,9 @@ impl Slot for ServerSlot {
         bytes: &[u8],
         each: &mut dyn FnMut(Hidden<'_>),
     ) -> Result<(), NotCover> {
-        self.came += bytes.len();
+        self.received += bytes.len();
         each(Hidden::Bytes(bytes));
-        match self.came {
+        match self.received {
             REQUEST => {
                 self.whole = Some(now);
                 each(Hidden::End);

@@ -1,15 +1,15 @@
 //! BBR, version 1 (draft-cardwell-iccrg-bbr-congestion-control-00).
 //!
-//! BBR sends at the measured delivery rate and keeps about one bandwidth-delay product in flight. A
-//! loss alone does not reduce its rate, so random losses of some per cent cost little more than the
-//! lost segments. It can overflow shallow queues (Cardwell et al., "BBRv2", IETF 104), unless the
-//! links of the path limit the sender by other means.
+//! BBR sends at the measured delivery rate and keeps about one bandwidth-delay product in flight.
+//! A loss alone does not reduce its rate, so random losses of some per cent cost little more than
+//! the lost segments. It can overflow shallow queues (Cardwell et al., "BBRv2", IETF 104), unless
+//! the links of the path limit the sender by other means.
 //!
 //! Names are from the draft, without the prefix `BBR`. These details differ:
 //!
-//! * In Startup, the window is two bandwidth-delay products, and the first pacing rate follows from
-//!   the first round-trip time, as in draft-cardwell-iccrg-bbr-congestion-control-02, sections 2.6
-//!   and 4.6.2.
+//! * In Startup, the window is two bandwidth-delay products, and the first pacing rate follows
+//!   from the first round-trip time, as in draft-cardwell-iccrg-bbr-congestion-control-02,
+//!   sections 2.6 and 4.6.2.
 //! * The bandwidth-delay product includes the jitter, which is measured by segments that later
 //!   segments have overtaken. On some paths without congestion, `RTprop` is less than half of the
 //!   mean round-trip time. Without the jitter, two products would be less than the data in flight

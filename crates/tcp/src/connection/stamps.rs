@@ -52,8 +52,8 @@ impl Stamps {
         let Some((stamps, (recent, at))) = stamps.filter(|_| self.enabled).zip(self.recent) else {
             return false;
         };
-        let behind = stamps.value.wrapping_sub(recent) as i32;
-        behind < 0 && now.since(at) < PAWS_IDLE
+        let tail = stamps.value.wrapping_sub(recent) as i32;
+        tail < 0 && now.since(at) < PAWS_IDLE
     }
 
     /// Stores the timestamp of a segment that begins at the offset `start`. Ignores the timestamp

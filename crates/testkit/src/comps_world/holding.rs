@@ -8,7 +8,7 @@ use anabranch_comps::Config;
 use anabranch_multipath::Time;
 use anabranch_netem::LinkSettings;
 
-use super::{Seen, Server, World, client, numbered};
+use super::{SeenAddress, Server, World, client, numbered};
 use crate::tcp::{Receiver, Sender};
 
 const MS: Duration = Duration::from_millis(1);
@@ -56,8 +56,8 @@ pub enum TunnelLoad {
 pub struct OneAddressServer {
     accepts: Accepts,
     /// The address to which the server sends.
-    place: Option<Seen>,
-    offered: BTreeMap<Seen, Time>,
+    answers_to: Option<SeenAddress>,
+    offered: BTreeMap<SeenAddress, Time>,
     sender: Sender,
     receiver: Receiver,
     load: TunnelLoad,
@@ -67,7 +67,7 @@ impl OneAddressServer {
     pub fn new(accepts: Accepts, load: TunnelLoad) -> OneAddressServer {
         OneAddressServer {
             accepts,
-            place: None,
+            answers_to: None,
             offered: BTreeMap::new(),
             sender: Sender::new(Time::ZERO),
             receiver: Receiver::default(),
@@ -76,19 +76,19 @@ impl OneAddressServer {
     }
 
     /// Returns the TCP segments that are due, each with its destination address.
-    fn segments(&mut self, now: Time) -> Vec<(Seen, Vec<u8>)> {
-        let Some(place) = self.place.filter(|_| self.load == TunnelLoad::Download) else {
+    fn segments(&mut self, now: Time) -> Vec<(SeenAddress, Vec<u8>)> {
+        let Some(answers_to) = self.answers_to.filter(|_| self.load == TunnelLoad::Download) else {
             return Vec::new();
         };
         self.sender.tick(now);
         std::iter::from_fn(|| self.sender.poll(now))
-            .map(|segment| (place, packet(0, SEGMENT, &segment)))
+            .map(|segment| (answers_to, packet(0, SEGMENT, &segment)))
             .collect()
     }
 
     /// Returns the handshake packet for an address whose data the server does not accept. Returns
     /// `None` if no handshake is due.
-    fn offer(&mut self, now: Time, from: Seen) -> Option<(Seen, Vec<u8>)> {
+    fn offer(&mut self, now: Time, from: SeenAddress) -> Option<(SeenAddress, Vec<u8>)> {
         let Accepts::LastHandshake(pause) = self.accepts else { return None };
         let is_due = self.offered.get(&from).is_none_or(|last| now.since(*last) >= pause);
         is_due.then(|| {
@@ -99,13 +99,18 @@ impl OneAddressServer {
 }
 
 impl Server for OneAddressServer {
-    fn hear(&mut self, now: Time, from: Seen, datagram: &[u8]) -> Vec<(Seen, Vec<u8>)> {
+    fn receive(
+        &mut self,
+        now: Time,
+        from: SeenAddress,
+        datagram: &[u8],
+    ) -> Vec<(SeenAddress, Vec<u8>)> {
         if datagram[KIND] == REPLY {
-            self.place = Some(from);
+            self.answers_to = Some(from);
             return vec![(from, packet(now.nanos(), REPLY, &[]))];
         }
-        let place = *self.place.get_or_insert(from);
-        if from != place && !matches!(self.accepts, Accepts::All) {
+        let answers_to = *self.answers_to.get_or_insert(from);
+        if from != answers_to && !matches!(self.accepts, Accepts::All) {
             return self.offer(now, from).into_iter().collect();
         }
         let inside = &datagram[KIND + 1..];
@@ -116,9 +121,9 @@ impl Server for OneAddressServer {
             }
             SEGMENT => {
                 let ack = self.receiver.take(inside);
-                ack.map(|ack| (place, packet(now.nanos(), ACK, &ack))).into_iter().collect()
+                ack.map(|ack| (answers_to, packet(now.nanos(), ACK, &ack))).into_iter().collect()
             }
-            _ => vec![(place, datagram.to_vec())],
+            _ => vec![(answers_to, datagram.to_vec())],
         }
     }
 }

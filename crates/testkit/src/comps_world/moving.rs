@@ -12,7 +12,7 @@ use anabranch_multipath::seed::{Stream, stream};
 use anabranch_netem::LinkSettings;
 use rand::RngExt as _;
 
-use super::{DELAY, Seen, Server, World, client, numbered};
+use super::{DELAY, SeenAddress, Server, World, client, numbered};
 
 const MS: Duration = Duration::from_millis(1);
 /// Time without a datagram after which either end of a bulk transfer sends a probe.
@@ -20,7 +20,7 @@ const PROBE: Duration = Duration::from_millis(60);
 
 /// Traffic that the modelled server sends.
 #[derive(Clone, Copy, Debug)]
-pub enum Says {
+pub enum ServerTraffic {
     /// The server sends one answer to each datagram of the client.
     Echo,
     /// The server sends a download: ten datagrams at first, and then one for each acknowledgement.
@@ -61,49 +61,49 @@ pub enum Late {
 /// A server of one session that follows its client to other addresses by a rule of [`Moves`].
 pub struct Moving {
     moves: Moves,
-    says: Says,
-    place: Option<Seen>,
+    traffic: ServerTraffic,
+    answers_to: Option<SeenAddress>,
     moved: Time,
     changes: usize,
     /// For each client address, the time at which its validation began.
-    challenged: BTreeMap<Seen, Time>,
+    challenged: BTreeMap<SeenAddress, Time>,
     /// The address that is being validated, and the time at which the validation began.
-    candidate: Option<(Seen, Time)>,
+    candidate: Option<(SeenAddress, Time)>,
     newest: Vec<u8>,
     window: usize,
-    heard: usize,
+    received: usize,
     /// Time of the last datagram or probe in this session.
     busy: Time,
     stands_still: bool,
-    unheard: Vec<(Seen, Vec<u8>)>,
+    unheard: Vec<(SeenAddress, Vec<u8>)>,
 }
 
 impl Moving {
-    pub fn new(moves: Moves, says: Says) -> Moving {
+    pub fn new(moves: Moves, traffic: ServerTraffic) -> Moving {
         Moving {
             moves,
-            says,
-            place: None,
+            traffic,
+            answers_to: None,
             moved: Time::ZERO,
             changes: 0,
             challenged: BTreeMap::new(),
             candidate: None,
             newest: Vec::new(),
             window: 10,
-            heard: 0,
+            received: 0,
             busy: Time::ZERO,
             stands_still: false,
             unheard: Vec::new(),
         }
     }
 
-    fn follow(&mut self, now: Time, from: Seen, datagram: &[u8]) {
-        let place = *self.place.get_or_insert(from);
+    fn follow(&mut self, now: Time, from: SeenAddress, datagram: &[u8]) {
+        let answers_to = *self.answers_to.get_or_insert(from);
         let is_newest = datagram > &self.newest[..];
         if is_newest {
             self.newest = datagram.to_vec();
         }
-        if from == place {
+        if from == answers_to {
             self.candidate = self.candidate.filter(|_| !is_newest);
             return;
         }
@@ -115,7 +115,7 @@ impl Moving {
             Moves::Revalidated => is_newest && self.validates(now, from),
         };
         if moves {
-            (self.place, self.moved) = (Some(from), now);
+            (self.answers_to, self.moved) = (Some(from), now);
             self.changes += 1;
             self.window = 10;
         }
@@ -123,68 +123,76 @@ impl Moving {
 
     /// Starts to validate the address `from`, unless its validation was already started. Returns
     /// whether the validation is complete: a round trip has passed since its start.
-    fn validates(&mut self, now: Time, from: Seen) -> bool {
+    fn validates(&mut self, now: Time, from: SeenAddress) -> bool {
         let candidate = self.candidate.filter(|(address, _)| *address == from);
         let (_, since) = *self.candidate.insert(candidate.unwrap_or((from, now)));
         now.since(since) >= 2 * DELAY
     }
 
     /// Returns a probe if the server sends bulk data and no datagram was sent for [`PROBE`].
-    fn probe(&mut self, now: Time) -> Option<(Seen, Vec<u8>)> {
-        let is_due = matches!(self.says, Says::Bulk) && now.since(self.busy) >= PROBE;
-        let place = self.place.filter(|_| is_due && !self.stands_still)?;
+    fn probe(&mut self, now: Time) -> Option<(SeenAddress, Vec<u8>)> {
+        let is_due = matches!(self.traffic, ServerTraffic::Bulk) && now.since(self.busy) >= PROBE;
+        let answers_to = self.answers_to.filter(|_| is_due && !self.stands_still)?;
         self.busy = now;
-        Some((place, vec![0x55; 1200]))
+        Some((answers_to, vec![0x55; 1200]))
     }
 
     /// Ends the server's pause: processes the datagrams that arrived during it, and returns the
     /// answers.
-    fn go_on(&mut self, now: Time) -> Vec<(Seen, Vec<u8>)> {
+    fn go_on(&mut self, now: Time) -> Vec<(SeenAddress, Vec<u8>)> {
         self.stands_still = false;
         let unheard = std::mem::take(&mut self.unheard);
-        unheard.into_iter().flat_map(|(from, datagram)| self.hear(now, from, &datagram)).collect()
+        unheard
+            .into_iter()
+            .flat_map(|(from, datagram)| self.receive(now, from, &datagram))
+            .collect()
     }
 }
 
 impl Server for Moving {
-    fn hear(&mut self, now: Time, from: Seen, datagram: &[u8]) -> Vec<(Seen, Vec<u8>)> {
+    fn receive(
+        &mut self,
+        now: Time,
+        from: SeenAddress,
+        datagram: &[u8],
+    ) -> Vec<(SeenAddress, Vec<u8>)> {
         if self.stands_still {
             self.unheard.push((from, datagram.to_vec()));
             return Vec::new();
         }
         self.follow(now, from, datagram);
-        (self.heard, self.busy) = (self.heard + 1, now);
-        let answers = match self.says {
-            Says::Echo => 1,
-            Says::Bulk if self.heard == 1 => self.window,
-            Says::Bulk if self.window < 400 && self.heard.is_multiple_of(4) => {
+        (self.received, self.busy) = (self.received + 1, now);
+        let answers = match self.traffic {
+            ServerTraffic::Echo => 1,
+            ServerTraffic::Bulk if self.received == 1 => self.window,
+            ServerTraffic::Bulk if self.window < 400 && self.received.is_multiple_of(4) => {
                 self.window += 1;
                 2
             }
-            Says::Bulk => 1,
+            ServerTraffic::Bulk => 1,
         };
-        let size = if matches!(self.says, Says::Bulk) { 1200 } else { datagram.len() };
-        vec![(self.place.unwrap(), vec![0x55; size]); answers]
+        let size = if matches!(self.traffic, ServerTraffic::Bulk) { 1200 } else { datagram.len() };
+        vec![(self.answers_to.unwrap(), vec![0x55; size]); answers]
     }
 }
 
 /// Generator of pauses: when each starts, and how long it lasts.
-struct Spells {
+struct PauseGenerator {
     late: Late,
-    dice: Stream,
+    rng: Stream,
     next: Time,
     /// Range of the time from the end of one pause to the start of the next, in milliseconds.
     pauses: RangeInclusive<u32>,
 }
 
-impl Spells {
+impl PauseGenerator {
     /// If a pause begins at `now`, returns what pauses and for how long.
     fn begins(&mut self, now: Time) -> Option<(Late, Duration)> {
         if now < self.next {
             return None;
         }
-        let lasts = self.dice.random_range(200..=800_u32) * MS;
-        self.next = now + lasts + self.dice.random_range(self.pauses.clone()) * MS;
+        let lasts = self.rng.random_range(200..=800_u32) * MS;
+        self.next = now + lasts + self.rng.random_range(self.pauses.clone()) * MS;
         Some((self.late, lasts))
     }
 }
@@ -210,13 +218,13 @@ pub fn late_session(
     (late, pauses): (Late, RangeInclusive<u32>),
     seed: u64,
 ) {
-    let (dice, next) = (stream(seed, 0, "late"), Time::from_millis(500));
-    let spells = Spells { late, dice, next, pauses };
+    let (rng, next) = (stream(seed, 0, "late"), Time::from_millis(500));
+    let spells = PauseGenerator { late, rng, next, pauses };
     go_on(world, Time::from_secs(seconds), Some(spells));
 }
 
-fn go_on(world: &mut World<Moving>, end: Time, mut spells: Option<Spells>) {
-    let says = world.server.says;
+fn go_on(world: &mut World<Moving>, end: Time, mut spells: Option<PauseGenerator>) {
+    let traffic = world.server.traffic;
     let (mut number, mut before) = (0, 0);
     let (mut stands_still, mut sent) = (Time::ZERO, Time::ZERO);
     world.client(client(0), &numbered(0));
@@ -242,9 +250,9 @@ fn go_on(world: &mut World<Moving>, end: Time, mut spells: Option<Spells>) {
             }
         }
         let returned = world.returned.get(&client(0)).map_or(0, Vec::len);
-        let due = match says {
-            Says::Echo => 1,
-            Says::Bulk => returned - before,
+        let due = match traffic {
+            ServerTraffic::Echo => 1,
+            ServerTraffic::Bulk => returned - before,
         };
         before = returned;
         let mut probes = 0;

@@ -18,7 +18,7 @@ use super::Setting;
 pub struct Pipe {
     pub nodes: [usize; 2],
     /// Bytes sent in both directions.
-    pub carried: u64,
+    pub bytes_sent: u64,
     /// Number of bytes that side 1 receives (positive) or sends (negative) at each time. `None` if
     /// the test does not record them.
     pub seen: Option<Vec<(Time, i64)>>,
@@ -73,7 +73,7 @@ impl Pipe {
         let datagrams = |side| Link::new(lossy(), setting.seed, 1_000_000 + 2 * id + side);
         Pipe {
             nodes,
-            carried: 0,
+            bytes_sent: 0,
             seen: None,
             last_circuit: None,
             wires: [wire(0), wire(1)],
@@ -211,7 +211,7 @@ impl Pipe {
     pub fn push(&mut self, now: Time, side: usize, bytes: Vec<u8>, more: bool) -> bool {
         self.ready[side] = more;
         let length = bytes.len();
-        self.carried += length as u64;
+        self.bytes_sent += length as u64;
         if length > 0 {
             let last = bytes.last_chunk::<CELL>().and_then(|cell| cell.first_chunk());
             let circuit = last.map(|id| u32::from_be_bytes(*id)).filter(|id| *id > 0);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 
 use super::{LONGEST, PREFIX, SHORTEST};
-use crate::spare::Spare;
+use crate::spare::SpareBuffers;
 
 /// A queue of packets that a stream has not accepted yet. This includes the rest of a packet that
 /// the stream accepted in part.
@@ -24,7 +24,7 @@ pub struct PacketQueue {
     age: Duration,
     most: usize,
     count: QueueCount,
-    spare: Spare,
+    spare: SpareBuffers,
 }
 
 struct Waiting {
@@ -50,7 +50,8 @@ impl PacketQueue {
     /// in total.
     #[must_use]
     pub fn new(age: Duration, most: usize) -> PacketQueue {
-        let (waiting, count, spare) = (VecDeque::new(), QueueCount::default(), Spare::default());
+        let (waiting, count, spare) =
+            (VecDeque::new(), QueueCount::default(), SpareBuffers::default());
         PacketQueue { waiting, begun: 0, bytes: 0, age, most, count, spare }
     }
 

@@ -6,13 +6,14 @@ use super::words::{self, KINDS, Subject};
 /// Returns all results of the experiment as Markdown.
 pub(super) fn text(subject: &Subject<'_>) -> String {
     let summary = subject.summary;
-    let mut text = format!("{}.\n\n{}\n", words::what(subject), words::origin(subject.header));
+    let mut text =
+        format!("{}.\n\n{}\n", words::description(subject), words::origin(subject.header));
     let claims = words::claim_rows(subject.claims);
     text +=
         &part("The paper's claims", &words::CLAIM_HEAD, claims.iter().map(<[String; 4]>::as_slice));
     text += "\nWhen a claim holds:\n\n";
     for claim in subject.claims {
-        text += &format!("* {}: {}.\n", claim.said, claim.rule);
+        text += &format!("* {}: {}.\n", claim.statement, claim.rule);
     }
     let rows = words::path_rows(&summary.paths);
     text += &part("Circuits", &words::PATH_HEAD, rows.iter().map(Vec::as_slice));

@@ -15,7 +15,7 @@ use anabranch_experiment::Programs;
 use anabranch_experiment::anonymity::claims::claims;
 use anabranch_experiment::anonymity::summary::{Summary, values};
 use anabranch_experiment::anonymity::{
-    Analysed, Bench, Named, Settings, Unit, columns, open, plan,
+    Bench, NamedConsensus, Settings, Unit, UnitResult, columns, open, plan,
 };
 use clap::Args;
 use serde_json::Value;
@@ -37,11 +37,11 @@ const PICTURE: &str = "year.svg";
 ///
 /// A consensus is the list of all relays at one time. For each consensus the experiment computes
 /// the probability that a circuit is compromised, and how many clients share a set of guards (the
-/// first relays of circuits). It also simulates clients for a year. For the first consensus it does
-/// so against all adversaries: random relays, the relays that clients choose most often, and few or
-/// many added relays, with and without relays that come and go. For the other consensuses it does
-/// so against random relays. Then it checks whether the results agree with the paper's claims. It
-/// sends nothing, and needs neither root nor a network.
+/// first relays of circuits). It also simulates clients for a year. For the first consensus it
+/// does so against all adversaries: random relays, the relays that clients choose most often, and
+/// few or many added relays, with and without relays that come and go. For the other consensuses
+/// it does so against random relays. Then it checks whether the results agree with the paper's
+/// claims. It sends nothing, and needs neither root nor a network.
 ///
 /// FOLDER gets units.jsonl (one line per completed part), anonymity.parquet, year.svg and
 /// anonymity.html. Run the same command again to continue an experiment that was stopped. To
@@ -54,8 +54,9 @@ pub(crate) struct AnonymityArgs {
     /// Tor's directory protocol, or a table (docs/formats.md). Repeat for more. For the first one,
     /// a year is simulated against all adversaries.
     ///
-    /// FILE@TIME reads one consensus from an archive, such as a month's archive of CollecTor. It is
-    /// the consensus whose validity begins at this hour (UTC), as in 2024-05.tar.xz@2024-05-17T17.
+    /// FILE@TIME reads one consensus from an archive, such as a month's archive of CollecTor. It
+    /// is the consensus whose validity begins at this hour (UTC), as in
+    /// 2024-05.tar.xz@2024-05-17T17.
     #[arg(long, value_name = "FILE[@TIME]", required_unless_present = "report")]
     consensus: Vec<PathBuf>,
     /// Simulate N clients for a year, for each number of entry relays (first relays of circuits)
@@ -89,13 +90,13 @@ pub(crate) struct AnonymityArgs {
 impl Experiment for AnonymityArgs {
     const NAME: &'static str = "anonymity";
     type Unit = Unit;
-    type Record = Analysed;
+    type Record = UnitResult;
 
     fn results(&self) -> &Results {
         &self.results
     }
 
-    fn outcome(record: &Analysed) -> String {
+    fn outcome(record: &UnitResult) -> String {
         words::outcome(record)
     }
 
@@ -106,7 +107,7 @@ impl Experiment for AnonymityArgs {
         Run::begin(self, plan, &Programs::new(None))?.carry_out(|unit, _| bench.analyse(unit))
     }
 
-    fn write_results(&self, header: &Value, records: &[Analysed]) -> Result<(), Failure> {
+    fn write_results(&self, header: &Value, records: &[UnitResult]) -> Result<(), Failure> {
         let summary = Summary::of(records);
         let claims = claims(&summary);
         let subject = words::Subject { header, summary: &summary, claims: &claims };
@@ -124,12 +125,12 @@ impl Experiment for AnonymityArgs {
 impl AnonymityArgs {
     /// Opens the consensuses that the user has named. Fails if one of the files is not a
     /// consensus.
-    fn named(&self) -> Result<Vec<Named>, Failure> {
+    fn named(&self) -> Result<Vec<NamedConsensus>, Failure> {
         let all = self.consensus.iter().map(|given| {
             let (file, hour) = parts(given);
             open(file, hour, read).map(|(named, _)| named)
         });
-        let all = all.collect::<Result<Vec<Named>, String>>().map_err(Failure::misuse)?;
+        let all = all.collect::<Result<Vec<NamedConsensus>, String>>().map_err(Failure::misuse)?;
         let mut names = BTreeSet::new();
         match all.iter().find(|one| !names.insert(one.name.clone())) {
             Some(twice) => Err(Failure::misuse(format!(
@@ -140,7 +141,7 @@ impl AnonymityArgs {
         }
     }
 
-    fn settings(&self, consensuses: Vec<Named>) -> Settings {
+    fn settings(&self, consensuses: Vec<NamedConsensus>) -> Settings {
         let all = || thread::available_parallelism().map_or(1, NonZero::get);
         let of = |usual: usize, short: usize| if self.short { short } else { usual };
         Settings {

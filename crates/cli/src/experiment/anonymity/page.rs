@@ -17,7 +17,7 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
             header {
                 h1 { "Anonymity of multi-path circuits" }
                 p.muted {
-                    (words::what(subject))
+                    (words::description(subject))
                     ". The analysis repeats section 6 of \"Analysis of Multi-path Onion Routing\" \
                      (de la Cadena et al., DBSec 2019)."
                 }
@@ -53,7 +53,7 @@ fn in_short(subject: &Subject<'_>) -> Markup {
             ))
             details {
                 summary { "When a claim holds" }
-                ul { @for claim in subject.claims { li { (claim.said) ": " (claim.rule) "." } } }
+                ul { @for claim in subject.claims { li { (claim.statement) ": " (claim.rule) "." } } }
             }
         }
     }

@@ -3,10 +3,10 @@
 
 use anabranch_anonymity::figures::{Band, Share};
 use anabranch_anonymity::fingerprints::Sharing;
-use anabranch_anonymity::year::{Compromised, YearRow};
+use anabranch_anonymity::year::{CompromisedShares, YearRow};
 use anabranch_experiment::anonymity::claims::Claim;
 use anabranch_experiment::anonymity::summary::{FingerprintTable, PathTable, Summary, YearTable};
-use anabranch_experiment::anonymity::{Analysed, Listing, Outcome, VARIANTS};
+use anabranch_experiment::anonymity::{Listing, Outcome, UnitResult, VARIANTS};
 use anabranch_pages::figures::grouped;
 use serde_json::Value;
 
@@ -26,7 +26,7 @@ pub(super) struct Kind {
     /// Name for headings.
     pub(super) name: &'static str,
     /// Function that selects the share of compromised clients on one day.
-    pub(super) of: fn(&Compromised) -> Band,
+    pub(super) of: fn(&CompromisedShares) -> Band,
 }
 
 /// The four interpretations of the paper's Figure 5: definitions of the clients that count as
@@ -48,7 +48,7 @@ pub(super) const KINDS: [Kind; 4] = [
 const TOLD: [u64; 4] = [30, 90, 182, 365];
 
 /// Describes the result of a unit (one part of the analysis) in a few words.
-pub(super) fn outcome(record: &Analysed) -> String {
+pub(super) fn outcome(record: &UnitResult) -> String {
     match &record.outcome {
         Outcome::Paths { draws, .. } => {
             format!("{} random choices of the adversary's relays", draws.len())
@@ -68,7 +68,7 @@ pub(super) fn outcome(record: &Analysed) -> String {
 }
 
 /// Returns a sentence on the analysis: its consensuses, clients, random adversaries and seed.
-pub(super) fn what(subject: &Subject<'_>) -> String {
+pub(super) fn description(subject: &Subject<'_>) -> String {
     let count = subject.header["consensuses"].as_array().map_or(0, Vec::len);
     let number = |key: &str| grouped(subject.header[key].as_u64().unwrap_or(0));
     let first = subject.summary.first().map_or("none".to_owned(), |listing| listing.name.clone());
@@ -85,8 +85,8 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
 
 /// Names the program and the machine of the analysis.
 pub(super) fn origin(header: &Value) -> String {
-    let told = |key: &str| header[key].as_str().unwrap_or("not noted").to_owned();
-    format!("Program: {}. Machine: {}.", told("program"), told("machine"))
+    let text_of = |key: &str| header[key].as_str().unwrap_or("not noted").to_owned();
+    format!("Program: {}. Machine: {}.", text_of("program"), text_of("machine"))
 }
 
 /// Names the data that a consensus lacks (exit policies, families). Empty if the consensus is
@@ -114,7 +114,7 @@ pub(super) const CLAIM_HEAD: [&str; 4] = ["the paper says", "paper's value", "ve
 pub(super) fn claim_rows(claims: &[Claim]) -> Vec<[String; 4]> {
     let row = |claim: &Claim| {
         let ours = if claim.ours.is_empty() { "–".to_owned() } else { claim.ours.clone() };
-        [claim.said.to_owned(), claim.paper.to_owned(), claim.verdict.words().to_owned(), ours]
+        [claim.statement.to_owned(), claim.paper.to_owned(), claim.verdict.words().to_owned(), ours]
     };
     claims.iter().map(row).collect()
 }
@@ -209,7 +209,7 @@ pub(super) const LAST_HEAD: [&str; 9] = [
 /// Returns the shares of compromised clients on the last day of each year, as rows of a table.
 pub(super) fn last_rows(tables: &[YearTable]) -> Vec<Vec<String>> {
     let row = |table: &YearTable| {
-        let last = |row: usize, of: fn(&Compromised) -> Band| {
+        let last = |row: usize, of: fn(&CompromisedShares) -> Band| {
             let at = table.rows.get(row).and_then(|row| row.at.last());
             at.map_or("–".to_owned(), |at| band(of(at), 4))
         };
@@ -278,7 +278,7 @@ fn formula(value: f64) -> String {
 pub(super) fn plain(subject: &Subject<'_>) -> String {
     let line = |claim: &Claim| {
         let ours = if claim.ours.is_empty() { "not analysed yet" } else { &claim.ours };
-        format!("{}: {} — {}\n  {ours}\n", claim.said, claim.paper, claim.verdict.words())
+        format!("{}: {} — {}\n  {ours}\n", claim.statement, claim.paper, claim.verdict.words())
     };
     subject.claims.iter().map(line).collect()
 }

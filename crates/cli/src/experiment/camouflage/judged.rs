@@ -1,8 +1,8 @@
 //! Texts about the required limits of what our profiles may cost, and about the paper's claims:
 //! how they are judged, and the verdicts.
 
-use anabranch_experiment::camouflage::bars::{Bar, Held};
-use anabranch_experiment::camouflage::claims::{Claim, Judged, Verdict};
+use anabranch_experiment::camouflage::bars::{Bar, CostComparison};
+use anabranch_experiment::camouflage::claims::{Claim, JudgedClaim, Verdict};
 
 use super::super::numbers::{NONE, span, value};
 use super::words::{Subject, times, title};
@@ -26,12 +26,12 @@ pub(super) fn held() -> &'static str {
 /// Returns the required limits as rows of a table, the missed ones first. The headings are
 /// [`BAR_HEAD`].
 pub(super) fn bar_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
-    let mut bars: Vec<&Held> = subject.bars.iter().collect();
+    let mut bars: Vec<&CostComparison> = subject.bars.iter().collect();
     bars.sort_by_key(|one| [Some(false), None, Some(true)].iter().position(|is| *is == one.is_met));
     bars.into_iter().map(bar_row).collect()
 }
 
-fn bar_row(one: &Held) -> Vec<String> {
+fn bar_row(one: &CostComparison) -> Vec<String> {
     let (text, digits) = match one.bar {
         Bar::Goodput => ("goodput, kB/s", 0),
         Bar::Down => ("bytes down / payload", 3),
@@ -63,7 +63,7 @@ fn bar_row(one: &Held) -> Vec<String> {
 
 /// Describes whether the required limit is met, and the distance of the measured value from the
 /// limit, in per cent of the limit.
-fn bar_verdict(one: &Held) -> String {
+fn bar_verdict(one: &CostComparison) -> String {
     // The distance is in per cent of the limit, and may exceed 100.
     let spare = one.spare() * 100.0;
     match (one.is_met, one.cut) {
@@ -133,7 +133,7 @@ pub(super) fn judged() -> &'static str {
 
 /// Returns the paper's claims as rows of a table. The headings are [`CLAIM_HEAD`].
 pub(super) fn claim_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
-    let row = |one: &Judged| {
+    let row = |one: &JudgedClaim| {
         let ((text, number), (bound, is_least)) = (claim(one.claim), one.claim.bound());
         let about = match one.rate {
             Some(rate) => format!("{}, {rate} kB/s", title(one.arm)),
@@ -156,7 +156,7 @@ pub(super) fn claim_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     subject.claims.iter().map(row).collect()
 }
 
-fn found(one: &Judged) -> String {
+fn found(one: &JudgedClaim) -> String {
     let median = one.median.map(|median| value(median, 3));
     let interval = one.found.map(|interval| span(interval, 3));
     let cut = (one.cut > 0).then(|| format!("({} were aborted)", one.cut));

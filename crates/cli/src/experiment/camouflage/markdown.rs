@@ -15,7 +15,7 @@ pub(super) fn text(subject: &Subject<'_>) -> String {
          ### Claims of the paper\n\n{}\n\n{}\n### Bytes (Table 3)\n\n{}\n\n{}\n\
          ### Goodput (Figure 7)\n\nkB/s, means with 95 % intervals (Student's t).\n\n{}\n\
          ### Streams (Figure 6)\n\n{}\n\n{}",
-        words::what(),
+        words::description(),
         words::how_often(subject),
         words::machine(subject),
         origin(subject.header),

@@ -39,32 +39,32 @@ const PICTURES: [&str; 2] = ["figure-6.svg", "figure-7.svg"];
 ///
 /// The client has a line of 0.7 Mbit/s up and 5.6 Mbit/s down, with a round-trip time of 85 ms. At
 /// its other end are a bridge, a private network of C tor (the Tor project's 'tor' program) and a
-/// web server, without limits. The client downloads 100 kB to 1 MB. It also receives streams of 50,
-/// 150 and 300 kB/s for 20 s, at round-trip times of 100 to 450 ms. Its connections are direct,
-/// through Tor alone, and through Tor over obfs4proxy, webtunnel and each profile of `anabranch
-/// pt`. The profiles are also measured without Tor. The experiment counts the IP packets on the
-/// client's line.
+/// web server, without limits. The client downloads 100 kB to 1 MB. It also receives streams of
+/// 50, 150 and 300 kB/s for 20 s, at round-trip times of 100 to 450 ms. Its connections are
+/// direct, through Tor alone, and through Tor over obfs4proxy, webtunnel and each profile of
+/// `anabranch pt`. The profiles are also measured without Tor. The experiment counts the IP
+/// packets on the client's line.
 ///
 /// FOLDER gets units.jsonl (one line per completed measurement), camouflage.parquet,
-/// camouflage-streams.parquet, camouflage.html, figure-6.svg and figure-7.svg. Run the same command
-/// again to continue an experiment that was stopped. It needs root and C tor (package tor); other
-/// transports are measured if they are installed.
+/// camouflage-streams.parquet, camouflage.html, figure-6.svg and figure-7.svg. Run the same
+/// command again to continue an experiment that was stopped. It needs root and C tor (package
+/// tor); other transports are measured if they are installed.
 #[derive(Args)]
 pub(crate) struct CamouflageArgs {
     #[command(flatten)]
     common: Common,
     /// Measure these kinds of connections: direct, tor (C tor alone), obfs4, webtunnel, and the
-    /// profiles of `anabranch pt`: nosteg, nosteg-rr, nosteg-short, http-opaque, http-opaque-short,
-    /// http-text, http-text-short, http-image, http-site, embed [default: all whose programs are
-    /// installed].
+    /// profiles of `anabranch pt`: nosteg, nosteg-rr, nosteg-short, http-opaque,
+    /// http-opaque-short, http-text, http-text-short, http-image, http-site, embed [default: all
+    /// whose programs are installed].
     #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
     arms: Vec<Arm>,
     /// Measure N rounds of downloads. In each round, each connection of --arms has four downloads
     /// of 1 MB, and one of each length from 100 to 900 kB, in steps of 100 kB.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = number(0..=1000))]
     rounds: u32,
-    /// Measure N rounds of downloads without Tor. In each round, each profile of `anabranch pt` has
-    /// four downloads of 1 MB.
+    /// Measure N rounds of downloads without Tor. In each round, each profile of `anabranch pt`
+    /// has four downloads of 1 MB.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = number(0..=1000))]
     bare_rounds: u32,
     /// Measure N rounds of streams (transfers at a constant rate). Each round has one stream for
@@ -131,8 +131,8 @@ impl Experiment for CamouflageArgs {
         let plan = (settings.header(), plan(&settings));
         let run = Run::on_networks(self, plan, bench.programs())?;
         let test_network = bench.test_network().map_err(Failure::trouble)?;
-        let town = bench.town(&test_network);
-        run.carry_out(|unit, stop| town.measure(unit, stop))
+        let servers = bench.servers(&test_network);
+        run.carry_out(|unit, stop| servers.measure(unit, stop))
     }
 
     fn write_results(&self, header: &Value, records: &[Measured]) -> Result<(), Failure> {

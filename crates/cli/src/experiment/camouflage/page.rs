@@ -23,7 +23,7 @@ pub(super) fn page(subject: &Subject<'_>, [figure_6, figure_7]: &[String; 2]) ->
             header {
                 h1 { "What camouflage costs" }
                 p.muted {
-                    (words::what())
+                    (words::description())
                     ". The experiment repeats section 6 of \"StegoTorus\" (Weinberg et al., CCS \
                      2012)."
                 }

@@ -1,8 +1,8 @@
 //! Texts about the results of the experiment `camouflage`, shared by the HTML page, the Markdown
 //! file and the terminal output.
 
-use anabranch_experiment::camouflage::bars::Held;
-use anabranch_experiment::camouflage::claims::Judged;
+use anabranch_experiment::camouflage::bars::CostComparison;
+use anabranch_experiment::camouflage::claims::JudgedClaim;
 use anabranch_experiment::camouflage::summary::{Curve, Quantity, Row, StreamBox};
 use anabranch_experiment::camouflage::{
     Arm, DOWN_KBIT, LENGTHS, LONGEST, Measured, MeasurementKind, QUEUE_KB, RTT, UP_KBIT, paper,
@@ -27,9 +27,9 @@ pub(super) struct Subject<'a> {
     /// Boxes of Figure 6.
     pub(super) boxes: &'a [StreamBox],
     /// Claims of the paper (Weinberg et al., CCS 2012), each with its verdict.
-    pub(super) claims: &'a [Judged],
+    pub(super) claims: &'a [JudgedClaim],
     /// Required limits of the cost of our profiles, each with its verdict.
-    pub(super) bars: &'a [Held],
+    pub(super) bars: &'a [CostComparison],
 }
 
 /// Returns the name of `arm` (a method of fetching) in texts and tables.
@@ -42,7 +42,7 @@ pub(super) fn title(arm: Arm) -> &'static str {
 }
 
 /// Returns a sentence about the measurements, without its full stop.
-pub(super) fn what() -> String {
+pub(super) fn description() -> String {
     format!(
         "The client's line has {UP_KBIT} kbit/s up and {DOWN_KBIT} kbit/s down, a round-trip time \
          of {RTT} ms, and a queue of {QUEUE_KB} kB in each direction. At its other end, a host \
@@ -261,8 +261,12 @@ pub(super) fn outcome(record: &Measured) -> String {
     };
     if record.what == MeasurementKind::Streams {
         let held = record.streams.iter().map(|one| {
-            let came: u64 = one.came.iter().sum();
-            format!("{:.0} of {} kB/s", came as f64 / 1e3 / one.came.len().max(1) as f64, one.rate)
+            let received: u64 = one.received.iter().sum();
+            format!(
+                "{:.0} of {} kB/s",
+                received as f64 / 1e3 / one.received.len().max(1) as f64,
+                one.rate
+            )
         });
         let held = held.collect::<Vec<_>>().join(", ");
         return format!("{held}; CPUs {busy} busy{failed}");

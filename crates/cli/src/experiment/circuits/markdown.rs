@@ -8,7 +8,7 @@ use super::words::{self, Subject};
 pub(super) fn text(subject: &Subject<'_>) -> String {
     format!(
         "{}.\n\n{}\n\n{}\n\n### The paper's claims\n\n{}\n\n{}\n### All designs\n\n{}\n\n{}",
-        words::what(subject),
+        words::description(subject),
         words::machine(subject),
         origin(subject.header),
         words::judged(),

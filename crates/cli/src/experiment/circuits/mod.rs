@@ -23,10 +23,10 @@ const PAGE: &str = "circuits.html";
 /// Measure how much faster a download is over several Tor circuits than over one, in a small
 /// network (de la Cadena et al., DBSec 2019, Table 1).
 ///
-/// The network has seven relays, four web servers, 30 clients that load the network, and one client
-/// that measures. This client measures the time to the first byte and to the last byte of downloads
-/// of 320 KiB and of 1 MiB. The experiment also measures the CPU time of every relay. The
-/// experiment compares Tor with one circuit; Conflux, Conflux 2013, mTor, our own design and
+/// The network has seven relays, four web servers, 30 clients that load the network, and one
+/// client that measures. This client measures the time to the first byte and to the last byte of
+/// downloads of 320 KiB and of 1 MiB. The experiment also measures the CPU time of every relay.
+/// The experiment compares Tor with one circuit; Conflux, Conflux 2013, mTor, our own design and
 /// mUDP-OR over two and three circuits; UDP-OR; MORE; and C tor with and without Conflux. It
 /// measures on loopback, as in the paper, and with lines of different rates and delays in front of
 /// the guards (the first relays of circuits).
@@ -43,8 +43,8 @@ pub(crate) struct CircuitsArgs {
     /// anabranch (our own design), stock-conflux (C tor), mudp-or, merged and merged-batches (the
     /// circuits join at a middle relay). With several circuits that take turns (round robin):
     /// conflux-2013-turns, mtor-turns, anabranch-turns, mudp-or-turns (with CUBIC, as de la Cadena
-    /// et al. measured). Without circuits, on loopback only: more (MORE, which draws a new path for
-    /// each packet).
+    /// et al. measured). Without circuits, on loopback only: more (MORE, which draws a new path
+    /// for each packet).
     ///
     /// With udp-or and mudp-or, TCP runs between client and exit over circuits that may lose data.
     #[arg(long, value_name = "DESIGN,...", value_delimiter = ',')]
@@ -59,8 +59,8 @@ pub(crate) struct CircuitsArgs {
     /// of --levels.
     #[arg(long, value_name = "NETWORK,...", value_delimiter = ',')]
     places: Vec<Layout>,
-    /// Measure each design N times, each time in a new network with new keys and circuits [default:
-    /// 10].
+    /// Measure each design N times, each time in a new network with new keys and circuits
+    /// [default: 10].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
     /// Repeat each download N times in each network [default: 20]. Every second repetition uses
@@ -88,8 +88,9 @@ pub(crate) struct CircuitsArgs {
     /// clients are slower if their circuits are slower.
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "0,30,58,90", value_parser = clap::value_parser!(u32).range(0..=100))]
     levels: Vec<u32>,
-    /// Measure less, in about a quarter of an hour: on loopback, with two circuits, in two networks
-    /// with six repetitions each. Designs whose names end in -turns or -batches are left out.
+    /// Measure less, in about a quarter of an hour: on loopback, with two circuits, in two
+    /// networks with six repetitions each. Designs whose names end in -turns or -batches are left
+    /// out.
     #[arg(long, conflicts_with_all = ["rounds", "repetitions", "places"])]
     short: bool,
 }

@@ -18,7 +18,7 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
             header {
                 h1 { "Several circuits for one stream" }
                 p.muted {
-                    (words::what(subject))
+                    (words::description(subject))
                     ". The experiment repeats section 5.1 of \"Analysis of Multi-path Onion \
                      Routing\" (de la Cadena et al., DBSec 2019)."
                 }
@@ -65,7 +65,7 @@ fn section(subject: &Subject<'_>, place: (Layout, Option<u32>)) -> Markup {
 /// for the paper's value.
 fn times(
     cells: &[&Cell],
-    (name, what): (&str, &str),
+    (name, description): (&str, &str),
     of: impl Fn(&Cell) -> Option<Mean>,
     of_paper: impl Fn(&paper::Row) -> Option<f64>,
 ) -> Markup {
@@ -77,7 +77,7 @@ fn times(
     html! {
         figure {
             figcaption {
-                h3 { (what) }
+                h3 { (description) }
                 p { "Seconds to the last byte. The bar is the mean, the line its 95 % interval, \
                      the dot the paper's value, which is from another machine." }
             }
@@ -87,7 +87,7 @@ fn times(
                         @let title = format!("{} × {}", words::title(cell.design), cell.legs);
                         @let remark = format!("{:.0} ms", mean.mean * 1e3);
                         @let shapes = shapes(mean, papers(cell), cell.legs as i16 - 1, lasts);
-                        (lane(cell.legs as i16 - 1, &title, &remark, &drawing("time", 100.0, &format!("{title}: {what}, {remark}"), &grid, &shapes)))
+                        (lane(cell.legs as i16 - 1, &title, &remark, &drawing("time", 100.0, &format!("{title}: {description}, {remark}"), &grid, &shapes)))
                     }
                 }
                 (axis(&ticks))

@@ -72,7 +72,7 @@ pub(super) fn place((place, level): (Layout, Option<u32>)) -> String {
 }
 
 /// Returns a sentence about the measurements, without its full stop.
-pub(super) fn what(subject: &Subject<'_>) -> String {
+pub(super) fn description(subject: &Subject<'_>) -> String {
     let lines: Vec<_> =
         LINES.iter().map(|(rate, rtt)| format!("{rate} Mbit/s and {rtt} ms")).collect();
     format!(
@@ -225,7 +225,7 @@ pub(super) fn cell_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
 
 fn cell_row(subject: &Subject<'_>, cell: &Cell) -> Vec<String> {
     let row = paper::row(cell.design, cell.legs);
-    let beside = |own: String, value: Option<String>| match value {
+    let with_paper = |own: String, value: Option<String>| match value {
         Some(value) => format!("{own} ({value})"),
         None => own,
     };
@@ -238,13 +238,13 @@ fn cell_row(subject: &Subject<'_>, cell: &Cell) -> Vec<String> {
         cell.failed.to_string(),
         mean(cell.first_byte[0], 1e3, 1),
         mean(cell.first_byte[1], 1e3, 1),
-        beside(mean(cell.web, 1e3, 0), row.map(|row| format!("{:.0}", row.web * 1e3))),
-        beside(
+        with_paper(mean(cell.web, 1e3, 0), row.map(|row| format!("{:.0}", row.web * 1e3))),
+        with_paper(
             mean(cell.bulk, 1e3, 0),
             row.and_then(|row| subject.bulk_of(&row)).map(|bulk| format!("{:.0}", bulk * 1e3)),
         ),
         three(cell.per_megabyte),
-        beside(three(cell.percent), row.map(|row| of_paper(row.cpu))),
+        with_paper(three(cell.percent), row.map(|row| of_paper(row.cpu))),
     ]
 }
 

@@ -11,7 +11,7 @@ pub(super) fn text(subject: &Subject<'_>) -> String {
     format!(
         "{}{}.\n\n{}\n\n{}\n\n### In short\n\n{}\n\n{}\n### All fetches\n\nMedian (least–most) of \
          the fetches that succeeded.\n\n{}",
-        words::what(subject),
+        words::description(subject),
         and_splitter(subject.header),
         words::machine(subject.records),
         origin(subject.header),

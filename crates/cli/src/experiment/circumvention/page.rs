@@ -19,7 +19,7 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
         &html! {
             header {
                 h1 { "Evading a censor" }
-                p.muted { (words::what(subject)) ", by " code { (command("anabranch split --handshake vpn", subject.header)) } " (CoMPS, section 3.3)" }
+                p.muted { (words::description(subject)) ", by " code { (command("anabranch split --handshake vpn", subject.header)) } " (CoMPS, section 3.3)" }
             }
             main {
                 (in_short(subject))

@@ -146,7 +146,7 @@ pub(super) const CELL_HEAD: [&str; 8] = [
 ];
 
 /// Returns a sentence on the fetches: their sizes, repetitions and order.
-pub(super) fn what(subject: &Subject<'_>) -> String {
+pub(super) fn description(subject: &Subject<'_>) -> String {
     let bytes = subject.header["bytes"].as_u64().map_or("?".to_owned(), grouped);
     format!(
         "{} fetches of {bytes} bytes (from the TLS server: of a short page), {} repetitions, \

@@ -48,16 +48,16 @@ pub(crate) struct OverheadArgs {
         default_value = "wireguard,mosh,quic-go,quinn"
     )]
     peers: Vec<System>,
-    /// Measure downloads whose path changes after each of these intervals, in milliseconds. `never`
-    /// keeps one path; the downloads with intervals are compared with it [default: all intervals of
-    /// the paper CoMPS, and never].
+    /// Measure downloads whose path changes after each of these intervals, in milliseconds.
+    /// `never` keeps one path; the downloads with intervals are compared with it [default: all
+    /// intervals of the paper CoMPS, and never].
     #[arg(long, value_name = "MS,...", value_delimiter = ',', value_parser = interval)]
     every: Vec<u32>,
     /// Measure downloads over these numbers of paths: 2, 3 [default: both].
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(2..=3))]
     paths: Vec<u8>,
-    /// Measure on these networks: equal (each path has a round-trip time of 20 ms), unequal (20, 35
-    /// and 60 ms).
+    /// Measure on these networks: equal (each path has a round-trip time of 20 ms), unequal (20,
+    /// 35 and 60 ms).
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "equal,unequal")]
     networks: Vec<Net>,
     /// Repeat each measurement N times [default: 3].
@@ -66,9 +66,9 @@ pub(crate) struct OverheadArgs {
     /// Stop each download after SECONDS [default: 10].
     #[arg(long, value_name = "SECONDS", conflicts_with_all = ["full", "short"], value_parser = duration)]
     seconds: Option<f64>,
-    /// Measure as the authors of the paper CoMPS did, which takes days. Each download then has 1 GB
-    /// instead of lasting ten seconds; with Mosh it lasts one minute. Each measurement is repeated
-    /// ten times.
+    /// Measure as the authors of the paper CoMPS did, which takes days. Each download then has 1
+    /// GB instead of lasting ten seconds; with Mosh it lasts one minute. Each measurement is
+    /// repeated ten times.
     #[arg(long)]
     full: bool,
     /// Measure less, in about three minutes: three paths, a change of path every 100 ms or never,

@@ -7,7 +7,7 @@ mod words;
 use std::path::PathBuf;
 
 use anabranch_experiment::pages::{
-    Bench, Http, Loaded, Mode, RATE, Set, Settings, TRIES, Unit, Web, columns, plan, summary,
+    Bench, Http, LoadResult, Mode, RATE, Set, Settings, TRIES, Unit, Web, columns, plan, summary,
 };
 use anabranch_experiment::{Turns, Unit as _, cache, carry_out_together};
 use clap::Args;
@@ -35,10 +35,10 @@ const TRACES: &str = "loads";
 ///
 /// Headless Chromium loads each page with an empty cache through WireGuard (wireguard-go at both
 /// ends). `anabranch split` sends the WireGuard packets over three emulated paths of 100 Mbit/s
-/// (--rate) with round-trip times of 20, 35 and 60 ms. An undefended load uses only the first path.
-/// Caddy serves the web sites over HTTP/2 and HTTP/3, each site at its own address. Loads of both
-/// kinds are interleaved, in an order that --seed determines. A load that fails is recorded, and
-/// repeated at the end, up to three times.
+/// (--rate) with round-trip times of 20, 35 and 60 ms. An undefended load uses only the first
+/// path. Caddy serves the web sites over HTTP/2 and HTTP/3, each site at its own address. Loads of
+/// both kinds are interleaved, in an order that --seed determines. A load that fails is recorded,
+/// and repeated at the end, up to three times.
 ///
 /// FOLDER gets units.jsonl (one line per attempt) and loads/ (the trace of each load). At its end
 /// the command also writes split.parquet and undefended.parquet (traces of all loads,
@@ -92,11 +92,12 @@ pub(crate) struct PagesArgs {
     /// (repeatable).
     #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true, requires = "far_end")]
     merge: Vec<String>,
-    /// Set the rate of each emulated path, in Mbit/s. With 0.5 a page takes seconds, as over a slow
-    /// line, and the splitter changes the path more often during the load of a page.
+    /// Set the rate of each emulated path, in Mbit/s. With 0.5 a page takes seconds, as over a
+    /// slow line, and the splitter changes the path more often during the load of a page.
     #[arg(long, value_name = "MBIT/S", default_value_t = RATE, value_parser = rate)]
     rate: f64,
-    /// Abort the load of a page if the browser has not loaded all of it (load event) after SECONDS.
+    /// Abort the load of a page if the browser has not loaded all of it (load event) after
+    /// SECONDS.
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = patience)]
     patience: f64,
 }
@@ -104,13 +105,13 @@ pub(crate) struct PagesArgs {
 impl Experiment for PagesArgs {
     const NAME: &'static str = "pages";
     type Unit = Unit;
-    type Record = Loaded;
+    type Record = LoadResult;
 
     fn results(&self) -> &Results {
         &self.common.results
     }
 
-    fn outcome(record: &Loaded) -> String {
+    fn outcome(record: &LoadResult) -> String {
         words::outcome(record)
     }
 
@@ -127,13 +128,13 @@ impl Experiment for PagesArgs {
         let run = Run::on_networks(self, plan, bench.programs())?;
         make(&traces)?;
         let limits = (self.browsers, TRIES);
-        run.carry_out_by(|units, journal, stop, hear| {
-            let work = |turns: &Turns<'_, Unit, Loaded>| bench.work(turns, stop);
-            carry_out_together(units, journal, stop, limits, work, hear)
+        run.carry_out_by(|units, journal, stop, on_event| {
+            let work = |turns: &Turns<'_, Unit, LoadResult>| bench.work(turns, stop);
+            carry_out_together(units, journal, stop, limits, work, on_event)
         })
     }
 
-    fn write_results(&self, header: &Value, records: &[Loaded]) -> Result<(), Failure> {
+    fn write_results(&self, header: &Value, records: &[LoadResult]) -> Result<(), Failure> {
         let seed = header["seed"].as_u64().unwrap_or_default();
         let traces = self.common.results.folder.join(TRACES);
         let set = Set { traces: &traces, records, seed };
@@ -151,7 +152,7 @@ impl Experiment for PagesArgs {
         Ok(())
     }
 
-    fn verdict(whole: bool, units: &[Unit], records: &[Loaded]) -> Result<(), Failure> {
+    fn verdict(whole: bool, units: &[Unit], records: &[LoadResult]) -> Result<(), Failure> {
         let good: std::collections::BTreeSet<_> =
             records.iter().filter(|r| r.error.is_empty()).map(|r| r.unit.as_str()).collect();
         let without: Vec<String> =

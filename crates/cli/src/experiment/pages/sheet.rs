@@ -167,10 +167,10 @@ number is `refused` in `loads.parquet`).\n\
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anabranch_experiment::pages::Loaded;
+    use anabranch_experiment::pages::LoadResult;
     use serde_json::json;
 
-    fn load(down: [u64; 3]) -> Loaded {
+    fn load(down: [u64; 3]) -> LoadResult {
         let machine = json!({"steal": 0.0, "pressure": 0.5, "load": 1.0, "late": 0.1});
         let load = json!({
             "unit": "split/a/0", "site": "a", "page": "https://a.example/", "monitored": true, "mode": "split",

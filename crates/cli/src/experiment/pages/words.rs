@@ -6,7 +6,7 @@ use anabranch_experiment::Spread;
 use anabranch_experiment::pages::summary::{
     Cell, Counts, Evenness, NEARLY_ALL, Page, counts, evenness, shares,
 };
-use anabranch_experiment::pages::{Loaded, RATE, RTTS};
+use anabranch_experiment::pages::{LoadResult, RATE, RTTS};
 use anabranch_os::shell;
 use anabranch_pages::figures::{grouped, percent};
 use serde_json::Value;
@@ -18,7 +18,7 @@ use super::super::numbers::between;
 pub(super) struct Subject<'a> {
     /// First line of the journal `units.jsonl`: the settings and the origin of the results.
     pub(super) header: &'a Value,
-    pub(super) records: &'a [Loaded],
+    pub(super) records: &'a [LoadResult],
     pub(super) pages: &'a [Page],
 }
 
@@ -88,7 +88,7 @@ impl Subject<'_> {
 }
 
 /// Describes the result of a load in a few words.
-pub(super) fn outcome(load: &Loaded) -> String {
+pub(super) fn outcome(load: &LoadResult) -> String {
     if load.error.is_empty() {
         format!("{:.2} s, {} kB", load.seconds, grouped(load.bytes() / 1000))
     } else {
@@ -118,19 +118,19 @@ pub(super) fn loads(counts: &Counts) -> String {
 
 /// Returns each path's share of the downlink, as text.
 pub(super) fn path_shares(subject: &Subject<'_>) -> String {
-    let told = shares(subject.records).into_iter().zip(subject.paths());
-    let told: Vec<_> =
-        told.map(|(share, path)| format!("{} over {path}", percent(share))).collect();
-    told.join(", ")
+    let report = shares(subject.records).into_iter().zip(subject.paths());
+    let report: Vec<_> =
+        report.map(|(share, path)| format!("{} over {path}", percent(share))).collect();
+    report.join(", ")
 }
 
 /// Describes how evenly the traffic of a single load is spread over the paths. The text is empty
 /// if no load was split.
-pub(super) fn sharing(records: &[Loaded]) -> String {
+pub(super) fn sharing(records: &[LoadResult]) -> String {
     let Some(Evenness { by_paths, nearly_one, seconds, largest }) = evenness(records) else {
         return String::new();
     };
-    let told: Vec<_> =
+    let parts: Vec<_> =
         (1..).zip(by_paths).map(|(paths, loads)| format!("{loads} over {paths}")).collect();
     let [lower, median, upper] = largest.map(percent);
     format!(
@@ -141,14 +141,14 @@ pub(super) fn sharing(records: &[Loaded]) -> String {
          and {upper}). In {nearly_one} of {} loads the busiest path carried {:.0} % or more, so \
          that its observer saw nearly the whole load.",
         seconds.median,
-        told.join(", "),
+        parts.join(", "),
         seconds.count,
         NEARLY_ALL * 100.0,
     )
 }
 
 /// Returns the reasons of failed attempts, each with its number of attempts.
-pub(super) fn failures(records: &[Loaded]) -> Vec<(String, usize)> {
+pub(super) fn failures(records: &[LoadResult]) -> Vec<(String, usize)> {
     let mut reasons = std::collections::BTreeMap::<&str, usize>::new();
     for load in records.iter().filter(|load| !load.error.is_empty()) {
         *reasons.entry(&load.error).or_default() += 1;
@@ -160,8 +160,8 @@ pub(super) fn failures(records: &[Loaded]) -> Vec<(String, usize)> {
 
 /// Describes the load of the machine by other work, the durations of page loads in seconds, and
 /// the number of simultaneous loads.
-pub(super) fn machine(records: &[Loaded]) -> String {
-    let Some(took) = Spread::of(records.iter().map(|record| record.took)) else {
+pub(super) fn machine(records: &[LoadResult]) -> String {
+    let Some(elapsed) = Spread::of(records.iter().map(|record| record.elapsed)) else {
         return "No page was loaded yet.".to_owned();
     };
     let browsers: BTreeSet<_> = records.iter().map(|record| record.browsers).collect();
@@ -170,8 +170,8 @@ pub(super) fn machine(records: &[Loaded]) -> String {
         "{} The median load took {:.1} s (longest: {:.1} s), including the start of its browser. \
          Number of browsers that ran at the same time: {}.",
         disturbance(records.iter().map(|record| record.machine)),
-        took.median,
-        took.most,
+        elapsed.median,
+        elapsed.most,
         browsers.join(", "),
     )
 }

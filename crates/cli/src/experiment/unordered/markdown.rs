@@ -9,7 +9,7 @@ pub(super) fn text(subject: &Subject<'_>) -> String {
     format!(
         "{}.\n\n{}\n\n{}\n\n### The downloads (Figure 3)\n\n{}\n\n### Comparison of the \
          variants\n\n{}\n\n{}\n### The paper's claims\n\n{}\n\n{}\n### A link alone\n\n{}\n\n{}",
-        words::what(subject),
+        words::description(subject),
         words::machine(subject),
         origin(subject.header),
         markdown_table(

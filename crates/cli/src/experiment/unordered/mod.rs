@@ -43,9 +43,9 @@ const SIMULATED: &str = "simulated";
 /// if the kernel delivers all bytes in order.
 ///
 /// FOLDER gets units.jsonl (one line per completed measurement), unordered.parquet,
-/// unordered-cells.parquet, unordered.html and figure-3.svg. Run the same command again to continue
-/// an experiment that was stopped. It needs root; C tor (package tor) is measured if it is
-/// installed.
+/// unordered-cells.parquet, unordered.html and figure-3.svg. Run the same command again to
+/// continue an experiment that was stopped. It needs root; C tor (package tor) is measured if it
+/// is installed.
 #[derive(Args)]
 pub(crate) struct UnorderedArgs {
     #[command(flatten)]

@@ -17,7 +17,7 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
             header {
                 h1 { "Unordered links" }
                 p.muted {
-                    (words::what(subject))
+                    (words::description(subject))
                     ". The experiment repeats section 6 of \"Reducing Latency in Tor Circuits \
                      with Unordered Delivery\" (Nowlan, Wolinsky and Ford, FOCI 2013)."
                 }

@@ -2,7 +2,7 @@
 //! file and the terminal output.
 
 use anabranch_experiment::Median;
-use anabranch_experiment::unordered::claims::{Answer, Claim, Judged};
+use anabranch_experiment::unordered::claims::{Answer, Claim, JudgedClaim};
 use anabranch_experiment::unordered::summary::{Curve, LinkRow, Pairing};
 use anabranch_experiment::unordered::{
     Arm, CELL_CIRCUITS, CELL_RATE, DELAY_MS, Direction, Line, Measured, QUEUE_MS, RATE_MBIT,
@@ -29,7 +29,7 @@ pub(super) struct Subject<'a> {
     /// Results of single links without relays.
     pub(super) links: &'a [LinkRow],
     /// Claims of the paper (Nowlan et al., FOCI 2013), each with its verdict.
-    pub(super) claims: &'a [Judged],
+    pub(super) claims: &'a [JudgedClaim],
 }
 
 impl Subject<'_> {
@@ -66,7 +66,7 @@ pub(super) fn line(line: &Line) -> String {
 }
 
 /// Returns a sentence about the measurements, without its full stop.
-pub(super) fn what(subject: &Subject<'_>) -> String {
+pub(super) fn description(subject: &Subject<'_>) -> String {
     let [shortest, longest] = [0, 1].map(|at| subject.header["lengths"][at].as_u64());
     format!(
         "{} downloads of {} to {} KB start at the same time. Each uses its own circuit, and all \
@@ -106,7 +106,7 @@ pub(super) fn readings(subject: &Subject<'_>) -> String {
 /// differ in more than their links.
 fn others(subject: &Subject<'_>) -> String {
     let has = |arm| subject.curves.iter().any(|curve| curve.arm == arm);
-    let said = [
+    let message = [
         (
             Arm::Quic,
             " QUIC links use their own CUBIC, whatever the kernel's congestion control is.",
@@ -125,7 +125,7 @@ fn others(subject: &Subject<'_>) -> String {
              the gain of a second path, not the gain of another link on the same path.",
         ),
     ];
-    said.into_iter().filter(|(arm, _)| has(*arm)).map(|(_, text)| text).collect()
+    message.into_iter().filter(|(arm, _)| has(*arm)).map(|(_, text)| text).collect()
 }
 
 /// Explains the measurement of a single link without relays.
@@ -254,7 +254,7 @@ pub(super) fn judged() -> String {
 
 /// Returns the paper's claims as rows of a table. The headings are [`CLAIM_HEAD`].
 pub(super) fn claim_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
-    let row = |one: &Judged| {
+    let row = |one: &JudgedClaim| {
         let (claim, paper) = match one.claim {
             Claim::HalfDone => (
                 "share of downloads over unordered links that are done when 30 % over ordered links are done",
@@ -295,13 +295,13 @@ pub(super) fn link_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let row = |row: &LinkRow| {
         let delays =
             |at: usize| format!("{}, {}", mean(row.delays[at], 1.0, 1), mean(row.p90[at], 1.0, 0));
-        let (wanted, came) = row.cells;
+        let (wanted, received) = row.cells;
         vec![
             // A single link is measured only with losses in this direction, so the direction is
             // left out.
             line(&row.line).replace(" from the exit", ""),
             row.rounds.to_string(),
-            format!("{came} of {wanted}"),
+            format!("{received} of {wanted}"),
             row.early.map_or_else(|| NONE.to_owned(), |early| percent(early.mean)),
             delays(0),
             delays(1),
@@ -320,7 +320,7 @@ pub(super) fn outcome(record: &Measured) -> String {
         return format!(
             "{} of {} cells arrived; mean delay {circuit:.1} ms if each circuit's cells are kept \
              in order, {order:.1} ms if all cells of the link are; CPUs {busy} busy",
-            cells.came, cells.wanted
+            cells.received, cells.wanted
         );
     }
     let (times, all) = (record.times(), record.downloads.len());

@@ -12,11 +12,12 @@ pub(super) fn text(subject: &Subject<'_>) -> String {
     let arms = words::arm_rows(subject);
     let growth = words::growth_rows(subject);
     let rules = rules(subject.claims).into_iter();
-    let rules: String = rules.map(|(said, rule)| format!("* {said}: {rule}.\n")).collect();
+    let rules: String =
+        rules.map(|(statement, rule)| format!("* {statement}: {rule}.\n")).collect();
     format!(
         "{}.\n\n{}.\n\n{}\n\n### The paper's claims\n\n{}\n\n{}\nThe ratios:\n\n{rules}\n\
          ### All designs, {} clients (Figures 2 and 3)\n\n{}\n### Growth (Figure 4)\n\n{}",
-        words::what(subject),
+        words::description(subject),
         words::reduced(subject),
         origin(subject.header),
         words::counts(subject.claims),

@@ -116,10 +116,10 @@ impl Experiment for WideArgs {
         let workers = self.workers.unwrap_or_else(all);
         let plan = (settings.header(), plan(&settings));
         let run = Run::begin(self, plan, &Programs::new(None))?;
-        run.carry_out_by(|units, journal, stop, hear| {
+        run.carry_out_by(|units, journal, stop, on_event| {
             let bench = Bench::new(units);
             let work = |turns: &Turns<'_, Unit, Measured>| bench.work(turns, stop);
-            carry_out_together(units, journal, stop, (workers, 1), work, hear)
+            carry_out_together(units, journal, stop, (workers, 1), work, on_event)
         })
     }
 

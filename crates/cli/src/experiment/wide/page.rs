@@ -15,7 +15,7 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
             header {
                 h1 { "Multi-path designs in a large simulated network" }
                 p.muted {
-                    (words::what(subject))
+                    (words::description(subject))
                     ". The experiment repeats Figures 2 to 4 of \"Analysis of Multi-path Onion \
                      Routing\" (de la Cadena et al., DBSec 2019)."
                 }
@@ -52,7 +52,7 @@ fn claims(subject: &Subject<'_>) -> Markup {
             ))
             details {
                 summary { "The ratios" }
-                ul { @for (said, rule) in rules(subject.claims) { li { (said) ": " (rule) "." } } }
+                ul { @for (statement, rule) in rules(subject.claims) { li { (statement) ": " (rule) "." } } }
             }
         }
     }

@@ -53,7 +53,7 @@ fn colour_of(arm: &Arm) -> String {
 }
 
 /// Draws the share of completed downloads over time, for two paths. Each schedule has a column.
-fn distributions(subject: &Subject<'_>, (what, of_run): (&str, Of)) -> String {
+fn distributions(subject: &Subject<'_>, (description, of_run): (&str, Of)) -> String {
     let arms = subject.arms();
     let panels = [false, true].into_iter().enumerate().flat_map(|(row, bulk)| {
         let arms = &arms;
@@ -73,20 +73,20 @@ fn distributions(subject: &Subject<'_>, (what, of_run): (&str, Of)) -> String {
             panel((&name, place(column, row)), &shares(&curves))
         })
     });
-    let title = format!("{what}, {} clients, two paths", subject.clients);
+    let title = format!("{description}, {} clients, two paths", subject.clients);
     picture((&title, 3, 2), &panels.collect::<Vec<_>>())
 }
 
 /// A curve in a panel: the arm (design, schedule and number of paths), and points whose
 /// coordinates are fractions of the panel's size.
-struct Shown<'a> {
+struct PanelCurve<'a> {
     arm: &'a Arm,
     points: Vec<(f64, f64)>,
 }
 
 /// The content of a panel.
 struct Panel<'a> {
-    curves: Vec<Shown<'a>>,
+    curves: Vec<PanelCurve<'a>>,
     x_ticks: Vec<(f64, String)>,
     y_ticks: Vec<(f64, String)>,
 }
@@ -100,7 +100,8 @@ fn shares<'a>(curves: &[(&'a Arm, Vec<f64>)]) -> Panel<'a> {
         let all = times.iter().zip(SHARES).map(|(time, share)| (time / lasts, share));
         all.filter(|(x, _)| *x <= 1.0).collect::<Vec<_>>()
     };
-    let curves = curves.iter().map(|(arm, times)| Shown { arm, points: points(times) }).collect();
+    let curves =
+        curves.iter().map(|(arm, times)| PanelCurve { arm, points: points(times) }).collect();
     Panel { curves, x_ticks: times(lasts), y_ticks: ticks(1.0) }
 }
 
@@ -129,7 +130,8 @@ fn grown<'a>(subject: &Subject<'_>, arms: &'a [Arm], measure: Measure) -> Panel<
     let top = if top > 0.0 { top * 1.05 } else { 1.0 };
     let scaled =
         |values: &[(f64, f64)]| values.iter().map(|(x, y)| (x / most, y / top)).collect::<Vec<_>>();
-    let curves = curves.iter().map(|(arm, values)| Shown { arm, points: scaled(values) }).collect();
+    let curves =
+        curves.iter().map(|(arm, values)| PanelCurve { arm, points: scaled(values) }).collect();
     let x_ticks = steps.iter().map(|step| (*step as f64 / most, step.to_string())).collect();
     Panel { curves, x_ticks, y_ticks: ticks(top) }
 }

@@ -49,7 +49,7 @@ pub(super) fn outcome(run: &Measured) -> String {
 }
 
 /// Describes the experiment in a few sentences.
-pub(super) fn what(subject: &Subject<'_>) -> String {
+pub(super) fn description(subject: &Subject<'_>) -> String {
     let number = |key: &str| grouped(subject.header[key].as_u64().unwrap_or(0));
     let seconds = |key: &str| subject.header[key].as_u64().unwrap_or(0);
     let lines = match subject.header["lines"].as_str() {
@@ -87,8 +87,8 @@ pub(super) fn reduced(subject: &Subject<'_>) -> String {
         (of("seeds") < 2, format!("{} instead of 2 seeds", of("seeds"))),
         (subject.header["three_paths"] == false, "no designs with three paths".to_owned()),
     ];
-    let told: Vec<String> = all.into_iter().filter(|(is, _)| *is).map(|(_, text)| text).collect();
-    format!("This measurement is smaller than the full one: {}", told.join("; "))
+    let parts: Vec<String> = all.into_iter().filter(|(is, _)| *is).map(|(_, text)| text).collect();
+    format!("This measurement is smaller than the full one: {}", parts.join("; "))
 }
 
 fn interval(mean: Mean, digits: usize) -> String {
@@ -114,7 +114,7 @@ pub(super) const CLAIM_HEAD: [&str; 5] =
 pub(super) fn claim_rows(claims: &[Claim]) -> Vec<Vec<String>> {
     let row = |claim: &Claim| {
         vec![
-            claim.said.to_owned(),
+            claim.statement.to_owned(),
             claim.figure.to_owned(),
             claim.design.clone(),
             ratio(claim.ours),
@@ -186,12 +186,12 @@ pub(super) fn plain(subject: &Subject<'_>) -> String {
     let line = |claim: &Claim| {
         format!(
             "{} [{}]: {}, {}\n",
-            claim.said,
+            claim.statement,
             claim.design,
             ratio(claim.ours),
             claim.verdict.words()
         )
     };
     let claims: String = subject.claims.iter().map(line).collect();
-    format!("{claims}{}\n{}", counts(subject.claims), what(subject))
+    format!("{claims}{}\n{}", counts(subject.claims), description(subject))
 }

@@ -6,7 +6,7 @@ use std::io;
 use anabranch_comps::Flow;
 use anabranch_multipath::Time;
 use anabranch_splitter::far_end::secret_text;
-use anabranch_splitter::merge::{ClientSnapshot, Listening, News, Screen, Snapshot};
+use anabranch_splitter::merge::{ActiveSettings, ClientSnapshot, News, Screen, Snapshot};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -61,7 +61,8 @@ struct About<'a> {
     listen_tcp: Option<String>,
     listen_tls: Option<String>,
     tls_fingerprint: Option<&'a str>,
-    behind: Option<String>,
+    #[serde(rename = "behind")]
+    web_server: Option<String>,
     public: String,
     servers: Vec<Server<'a>>,
     tun: Option<Interface<'a>>,
@@ -135,10 +136,10 @@ struct Decoys {
 }
 
 impl From<[Flow; 2]> for Decoys {
-    fn from([sent, came]: [Flow; 2]) -> Decoys {
+    fn from([sent, received]: [Flow; 2]) -> Decoys {
         Decoys {
-            in_packets: came.datagrams,
-            in_bytes: came.bytes,
+            in_packets: received.datagrams,
+            in_bytes: received.bytes,
             out_packets: sent.datagrams,
             out_bytes: sent.bytes,
         }
@@ -157,9 +158,9 @@ struct Path {
 }
 
 impl Json {
-    fn tell(&mut self, now: Time, record: Record<'_>) {
+    fn report(&mut self, now: Time, record: Record<'_>) {
         self.now = now;
-        self.out.say(&self.line(now, record), |lines| self.line(now, Record::Lost { lines }));
+        self.out.print(&self.line(now, record), |lines| self.line(now, Record::Lost { lines }));
     }
 
     fn line(&self, now: Time, record: Record<'_>) -> String {
@@ -169,7 +170,7 @@ impl Json {
 }
 
 /// Returns the settings of the program as a JSON object.
-pub(super) fn about(about: &Listening) -> Value {
+pub(super) fn about(about: &ActiveSettings) -> Value {
     value(&Record::Listening(About::from(about)))
 }
 
@@ -182,15 +183,15 @@ fn value(object: &impl Serialize) -> Value {
     serde_json::to_value(object).expect("these types have string keys, so JSON can hold them")
 }
 
-impl<'a> From<&'a Listening> for About<'a> {
-    fn from(about: &'a Listening) -> About<'a> {
+impl<'a> From<&'a ActiveSettings> for About<'a> {
+    fn from(about: &'a ActiveSettings) -> About<'a> {
         let servers = about.servers.iter().map(|(name, at)| Server { name, at: at.to_string() });
         About {
             listen: about.listen.to_string(),
             listen_tcp: about.listen_tcp.map(|address| address.to_string()),
             listen_tls: about.listen_tls.as_ref().map(|(address, _)| address.to_string()),
             tls_fingerprint: about.listen_tls.as_ref().map(|(_, sum)| &**sum),
-            behind: about.behind.as_ref().map(ToString::to_string),
+            web_server: about.web_server.as_ref().map(ToString::to_string),
             public: secret_text(&about.public),
             servers: servers.collect(),
             tun: about.tun.as_ref().map(|(name, inner)| Interface {
@@ -243,12 +244,12 @@ fn stats(snapshot: &Snapshot) -> Stats<'_> {
 }
 
 impl Screen for Json {
-    fn listening(&mut self, about: &Listening) {
-        self.tell(Time::ZERO, Record::Listening(About::from(about)));
+    fn listening(&mut self, about: &ActiveSettings) {
+        self.report(Time::ZERO, Record::Listening(About::from(about)));
     }
 
-    fn reloaded(&mut self, now: Time, about: &Listening) {
-        self.tell(now, Record::Reloaded(About::from(about)));
+    fn reloaded(&mut self, now: Time, about: &ActiveSettings) {
+        self.report(now, Record::Reloaded(About::from(about)));
     }
 
     fn news(&mut self, now: Time, news: &News) {
@@ -267,11 +268,11 @@ impl Screen for Json {
             }
             News::ServerRefused { server } => Record::ServerRefused { server: server.to_string() },
         };
-        self.tell(now, record);
+        self.report(now, record);
     }
 
     fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
-        self.tell(now, Record::Stats(stats(snapshot)));
+        self.report(now, Record::Stats(stats(snapshot)));
     }
 
     fn finish(&mut self, now: Time, snapshot: &Snapshot) {
@@ -280,7 +281,7 @@ impl Screen for Json {
     }
 
     fn warn(&mut self, text: &str) {
-        self.tell(self.now, Record::Warning { text });
+        self.report(self.now, Record::Warning { text });
     }
 }
 
@@ -294,16 +295,16 @@ mod tests {
     use super::super::model::tests::snapshot;
     use super::*;
     use crate::screen::earlier::assert_readable;
-    use crate::screen::lines::tests::told;
+    use crate::screen::lines::tests::printed;
 
-    fn listening() -> Listening {
+    fn listening() -> ActiveSettings {
         let inner = Inner { four: Ipv4Addr::LOCALHOST, six: Ipv6Addr::LOCALHOST };
         let at = "192.0.2.1:4500".parse().unwrap();
-        Listening {
+        ActiveSettings {
             listen: at,
             listen_tcp: None,
             listen_tls: None,
-            behind: None,
+            web_server: None,
             public: [0; 32],
             servers: vec![("wg".to_owned(), at)],
             tun: Some(("anab0".to_owned(), inner)),
@@ -332,14 +333,14 @@ mod tests {
         ];
         let mut counters = snapshot([1000, 0]);
         counters.clients.reverse();
-        let text = told(|out| {
+        let text = printed(|out| {
             let mut screen = Json { out, name: None, now: Time::ZERO };
             screen.listening(&listening());
             screen.reloaded(Time::ZERO, &listening());
             news.iter().for_each(|news| screen.news(Time::ZERO, news));
             screen.warn("the clock went back");
             screen.snapshot(Time::ZERO, &counters);
-            screen.tell(Time::ZERO, Record::Lost { lines: 3 });
+            screen.report(Time::ZERO, Record::Lost { lines: 3 });
             screen.finish(Time::ZERO, &counters);
         });
         let lines: Vec<Value> =

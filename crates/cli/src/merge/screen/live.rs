@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use anabranch_multipath::Time;
-use anabranch_splitter::merge::{Listening, News, Screen, Snapshot};
+use anabranch_splitter::merge::{ActiveSettings, News, Screen, Snapshot};
 
 use super::model::Model;
-use super::plain::{Plain, reloaded as words_of};
+use super::plain::{PlainScreen, reloaded as words_of};
 use super::{is_warning, words};
 use crate::screen::live::{LiveView, PERIOD};
 
@@ -14,27 +14,27 @@ mod draw;
 
 /// A screen (output for the user) that shows a live view while its terminal is available, and
 /// prints lines otherwise.
-pub(super) struct Live {
-    plain: Plain,
+pub(super) struct LiveScreen {
+    plain: PlainScreen,
     live: LiveView<Model>,
     /// Name that the user has given to this running program (`--name`); `None` if there is none.
     name: Option<String>,
 }
 
-impl Live {
-    pub(super) fn new(plain: Plain, name: Option<String>) -> Live {
-        Live { plain, live: LiveView::new(), name }
+impl LiveScreen {
+    pub(super) fn new(plain: PlainScreen, name: Option<String>) -> LiveScreen {
+        LiveScreen { plain, live: LiveView::new(), name }
     }
 }
 
-impl Screen for Live {
-    fn listening(&mut self, about: &Listening) {
+impl Screen for LiveScreen {
+    fn listening(&mut self, about: &ActiveSettings) {
         self.plain.listening(about);
         let model = Model { name: self.name.clone(), ..Model::default() };
         self.live.begin(self.plain.flush(), model);
     }
 
-    fn reloaded(&mut self, now: Time, about: &Listening) {
+    fn reloaded(&mut self, now: Time, about: &ActiveSettings) {
         let Some(view) = self.live.view() else { return self.plain.reloaded(now, about) };
         view.change(|model| model.recent.keep(now, words_of(about)));
     }

@@ -13,7 +13,7 @@ use anabranch_splitter::merge::{News, Screen};
 
 use super::options::Options;
 use crate::screen::has_terminal;
-pub(super) use posting::Posting;
+pub(super) use posting::PublishingScreen;
 
 /// Returns the screen that suits `options` and the type of standard output.
 ///
@@ -23,11 +23,11 @@ pub(super) fn of(options: &Options) -> io::Result<Box<dyn Screen>> {
     if options.json {
         return Ok(Box::new(json::Json::new(options.name.clone())?));
     }
-    let plain = plain::Plain::new(options.quiet, options.verbose, options.name.as_deref())?;
+    let plain = plain::PlainScreen::new(options.quiet, options.verbose, options.name.as_deref())?;
     if options.quiet || !has_terminal() {
         return Ok(Box::new(plain));
     }
-    Ok(Box::new(live::Live::new(plain, options.name.clone())))
+    Ok(Box::new(live::LiveScreen::new(plain, options.name.clone())))
 }
 
 /// Describes the event `news` in words.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 use anabranch_pages::figures::scaled;
 use anabranch_splitter::far_end::{Inner, secret_text};
-use anabranch_splitter::merge::{Listening, News, Screen, Snapshot};
+use anabranch_splitter::merge::{ActiveSettings, News, Screen, Snapshot};
 
 use super::model::{Model, Row, from};
 use super::{is_warning, words};
@@ -15,7 +15,7 @@ use crate::screen::lines::Lines;
 use crate::text::table;
 
 /// A screen (output for the user) that prints lines.
-pub(super) struct Plain {
+pub(super) struct PlainScreen {
     /// Output of events and counters; `None` if only warnings are wanted.
     out: Option<Lines>,
     warnings: Lines,
@@ -25,18 +25,18 @@ pub(super) struct Plain {
     model: Model,
 }
 
-impl Plain {
+impl PlainScreen {
     /// Creates a screen that prints to stdout and stderr for the running program called `name`.
     /// With `quiet` it prints only warnings, to stderr. The systemd journal gets counters only
     /// with `verbose`.
     ///
     /// # Errors
     /// The writer threads cannot be started.
-    pub(super) fn new(quiet: bool, verbose: bool, name: Option<&str>) -> io::Result<Plain> {
+    pub(super) fn new(quiet: bool, verbose: bool, name: Option<&str>) -> io::Result<PlainScreen> {
         let out = (!quiet).then(Lines::stdout).transpose()?;
         let journal = Journal::of_stdout().of_run(name);
         let (counters, model) = (verbose || !journal.is_there(), Model::default());
-        Ok(Plain { out, warnings: Lines::stderr()?, journal, counters, model })
+        Ok(PlainScreen { out, warnings: Lines::stderr()?, journal, counters, model })
     }
 
     /// Waits for a limited time until all lines are written. Returns whether all lines are
@@ -45,9 +45,9 @@ impl Plain {
         self.out.as_ref().is_none_or(Lines::flush)
     }
 
-    fn say(&self, text: &str) {
+    fn print(&self, text: &str) {
         if let Some(out) = &self.out {
-            out.say(&self.journal.line(Priority::Information, text), lost);
+            out.print(&self.journal.line(Priority::Information, text), lost);
         }
     }
 }
@@ -57,12 +57,12 @@ fn lost(lines: u64) -> String {
 }
 
 /// Describes new settings.
-pub(super) fn reloaded(of: &Listening) -> String {
+pub(super) fn reloaded(of: &ActiveSettings) -> String {
     format!("settings read again: {}", about(of).join("; "))
 }
 
 /// Describes the addresses at which clients can connect.
-pub(super) fn about(about: &Listening) -> Vec<String> {
+pub(super) fn about(about: &ActiveSettings) -> Vec<String> {
     let servers = about.servers.iter().map(|(name, at)| match name.is_empty() {
         true => at.to_string(),
         false => format!("{name}={at}"),
@@ -70,7 +70,7 @@ pub(super) fn about(about: &Listening) -> Vec<String> {
     let interface = about.tun.iter();
     let interface = interface.map(|(name, Inner { four, six })| format!("{name} ({four}, {six})"));
     let servers = servers.chain(interface).collect::<Vec<_>>().join(", ");
-    let Listening { listen, seed, .. } = about;
+    let ActiveSettings { listen, seed, .. } = about;
     let tcp = about.listen_tcp.map(|tcp| format!(" and {tcp} (TCP)")).unwrap_or_default();
     let tls = about.listen_tls.as_ref();
     let tls_at = tls.map(|(at, _)| format!(" and {at} (TLS)")).unwrap_or_default();
@@ -81,7 +81,7 @@ pub(super) fn about(about: &Listening) -> Vec<String> {
         format!("public key {public}; accepts: {}", about.clients.join(", ")),
     ];
     lines.extend(tls.map(|(_, sum)| format!("TLS certificate: --tls-fingerprint {sum}")));
-    let web = about.behind.as_ref();
+    let web = about.web_server.as_ref();
     lines.extend(web.map(|web| {
         format!(
             "TCP and TLS connections that are not from a splitter are forwarded to the web server \
@@ -91,13 +91,13 @@ pub(super) fn about(about: &Listening) -> Vec<String> {
     lines
 }
 
-impl Screen for Plain {
-    fn listening(&mut self, about: &Listening) {
-        self::about(about).iter().for_each(|line| self.say(line));
+impl Screen for PlainScreen {
+    fn listening(&mut self, about: &ActiveSettings) {
+        self::about(about).iter().for_each(|line| self.print(line));
     }
 
-    fn reloaded(&mut self, now: Time, about: &Listening) {
-        self.say(&format!("{:9.3}  {}", now.secs_f64(), reloaded(about)));
+    fn reloaded(&mut self, now: Time, about: &ActiveSettings) {
+        self.print(&format!("{:9.3}  {}", now.secs_f64(), reloaded(about)));
     }
 
     fn news(&mut self, now: Time, news: &News) {
@@ -105,7 +105,7 @@ impl Screen for Plain {
         if is_warning(news) {
             self.warn(&words);
         } else {
-            self.say(&format!("{:9.3}  {words}", now.secs_f64()));
+            self.print(&format!("{:9.3}  {words}", now.secs_f64()));
         }
     }
 
@@ -113,7 +113,7 @@ impl Screen for Plain {
         self.model.snapshot(now, snapshot);
         if self.counters && !self.model.rows.is_empty() {
             let rows: Vec<_> = self.model.rows.iter().map(brief).collect();
-            self.say(&format!("{:9.3}  {}", now.secs_f64(), rows.join("; ")));
+            self.print(&format!("{:9.3}  {}", now.secs_f64(), rows.join("; ")));
         }
     }
 
@@ -128,7 +128,8 @@ impl Screen for Plain {
 
     fn warn(&mut self, text: &str) {
         let lost = |lines| format!("warning: {}", lost(lines));
-        self.warnings.say(&self.journal.line(Priority::Warning, &format!("warning: {text}")), lost);
+        self.warnings
+            .print(&self.journal.line(Priority::Warning, &format!("warning: {text}")), lost);
     }
 
     fn interval(&self) -> Duration {
@@ -166,15 +167,15 @@ fn summary(snapshot: &Snapshot) -> String {
 mod tests {
     use super::super::model::tests::snapshot;
     use super::*;
-    use crate::screen::lines::tests::told;
+    use crate::screen::lines::tests::printed;
 
     #[test]
     fn news_rates_and_a_summary_are_told_in_lines() {
-        let text = told(|out| {
+        let text = printed(|out| {
             let (warnings, journal) = (Lines::stderr().unwrap(), Journal::NONE);
             let model = Model::default();
             let (out, counters) = (Some(out), true);
-            let mut screen = Plain { out, warnings, journal, counters, model };
+            let mut screen = PlainScreen { out, warnings, journal, counters, model };
             screen.news(Time::from_millis(1500), &News::Ended { client: "home".into() });
             screen.snapshot(Time::from_secs(1), &snapshot([0, 0]));
             screen.snapshot(Time::from_secs(2), &snapshot([1000, 0]));

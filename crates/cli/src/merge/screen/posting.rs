@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anabranch_multipath::Time;
-use anabranch_splitter::merge::{Listening, News, Screen, Snapshot};
+use anabranch_splitter::merge::{ActiveSettings, News, Screen, Snapshot};
 use serde_json::Value;
 
 use super::json;
@@ -13,7 +13,7 @@ use crate::status::pace::{FRESH, Pace};
 
 /// A screen (output for the user) that publishes the status, and passes all output on to another
 /// screen.
-pub(in crate::merge) struct Posting<'s> {
+pub(in crate::merge) struct PublishingScreen<'s> {
     inner: &'s mut dyn Screen,
     run_status: Option<PublishedStatus>,
     /// Notice that looking up names takes long. It is dropped once the names are resolved.
@@ -24,16 +24,16 @@ pub(in crate::merge) struct Posting<'s> {
     shows: Pace,
 }
 
-impl<'s> Posting<'s> {
+impl<'s> PublishingScreen<'s> {
     /// Creates a screen that publishes each event in `run_status` (if it is given), and shows the
     /// event on the screen `inner`.
     pub(in crate::merge) fn new(
         inner: &'s mut dyn Screen,
         run_status: Option<PublishedStatus>,
         looking_up: Option<LookingUp>,
-    ) -> Posting<'s> {
+    ) -> PublishingScreen<'s> {
         let (posts, shows) = (Pace::new(), Pace::new());
-        Posting { inner, run_status, looking_up, posts, shows }
+        PublishingScreen { inner, run_status, looking_up, posts, shows }
     }
 
     fn post(&mut self, name: &str, value: Value) {
@@ -43,14 +43,14 @@ impl<'s> Posting<'s> {
     }
 }
 
-impl Screen for Posting<'_> {
-    fn listening(&mut self, about: &Listening) {
+impl Screen for PublishingScreen<'_> {
+    fn listening(&mut self, about: &ActiveSettings) {
         self.looking_up = None;
         self.post("listening", json::about(about));
         self.inner.listening(about);
     }
 
-    fn reloaded(&mut self, now: Time, about: &Listening) {
+    fn reloaded(&mut self, now: Time, about: &ActiveSettings) {
         self.post("listening", json::about(about));
         self.inner.reloaded(now, about);
     }

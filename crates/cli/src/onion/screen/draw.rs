@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anabranch_onion::LegNumbers;
 use anabranch_onion::circmgr::Stage;
-use anabranch_onion::guards::Reach;
+use anabranch_onion::guards::GuardReachability;
 use anabranch_pages::figures::scaled;
 use anabranch_router::onion::client::Status;
 use ratatui::Frame;
@@ -15,7 +15,7 @@ use ratatui::widgets::Paragraph;
 
 use super::model::{Model, Row, SetRow, StreamMeters};
 use crate::screen::Recent;
-use crate::screen::frame::{Look, Order, Picture, fitted, names, title};
+use crate::screen::frame::{Order, Picture, ViewState, fitted, names, title};
 use crate::screen::meter::{Meter, Peaks};
 use crate::screen::palette::Palette;
 use crate::screen::table::{Column, table};
@@ -41,21 +41,21 @@ const COLUMNS: [Column<CircuitLine>; 9] = [
     Column::number("circuit", 7, 0, |line, _, _| line.of(|row| row.seen.number.to_string())),
     Column::text("path", 30, 1, path).up_to(60),
     Column::text("state", 6, 2, state),
-    Column::number("bit/s down", 10, 3, |line, _, _| line.of(|row| rate(&row.carried, 0))),
-    Column::number("bit/s up", 8, 4, |line, _, _| line.of(|row| rate(&row.carried, 1))),
+    Column::number("bit/s down", 10, 3, |line, _, _| line.of(|row| rate(&row.transferred, 0))),
+    Column::number("bit/s up", 8, 4, |line, _, _| line.of(|row| rate(&row.transferred, 1))),
     Column::number("streams", 7, 5, |line, _, _| line.of(|row| row.seen.streams.to_string())),
     Column::number("age", 7, 7, |line, _, _| line.of(|row| age(row.seen.age))),
     Column::<CircuitLine>::graph("bit/s #s", [12, Meter::SECONDS], 6, |line, width, ink| {
-        Span::styled(line.words(|row| past(&row.carried, width)), ink.past())
+        Span::styled(line.words(|row| past(&row.transferred, width)), ink.past())
     }),
     Column::number("bytes", 8, 8, |line, _, _| {
-        line.of(|row| scaled(row.seen.carried.iter().sum::<u64>() as f64, "B"))
+        line.of(|row| scaled(row.seen.transferred.iter().sum::<u64>() as f64, "B"))
     }),
 ];
 
 const ORDERS: [Order<Row>; 4] = [
     ("use", |_, _| Ordering::Equal),
-    ("rate", |a, b| total(&b.carried).total_cmp(&total(&a.carried))),
+    ("rate", |a, b| total(&b.transferred).total_cmp(&total(&a.transferred))),
     ("age", |a, b| a.seen.age.cmp(&b.seen.age)),
     ("streams", |a, b| Reverse(a.seen.streams).cmp(&Reverse(b.seen.streams))),
 ];
@@ -73,8 +73,8 @@ enum SetLine {
 const SET_COLUMNS: [Column<SetLine>; 10] = [
     Column::text("set", 6, 0, |line, _, ink| line.number(ink)),
     Column::<SetLine>::text("schedule, relays", 30, 1, |line, _, _| line.name().into()).up_to(50),
-    Column::text("down", 11, 2, |line, _, ink| line.carried(0, ink)),
-    Column::text("up", 11, 3, |line, _, ink| line.carried(1, ink)),
+    Column::text("down", 11, 2, |line, _, ink| line.transferred(0, ink)),
+    Column::text("up", 11, 3, |line, _, ink| line.transferred(1, ink)),
     Column::text("rtt", 7, 4, SetLine::rtt),
     Column::text("window", 9, 5, |line, _, _| line.window().into()),
     Column::text("least rtt", 9, 7, |line, _, _| line.least().into()),
@@ -83,7 +83,7 @@ const SET_COLUMNS: [Column<SetLine>; 10] = [
     }),
     Column::number("queued", 6, 9, |line, _, _| line.of_leg(|leg| leg.queued.to_string())),
     Column::<SetLine>::graph("bit/s #s", [12, Meter::SECONDS], 6, |line, width, ink| match line {
-        SetLine::Set(row) => Span::styled(past(&row.carried, width), ink.past()),
+        SetLine::Set(row) => Span::styled(past(&row.transferred, width), ink.past()),
         _ => Span::default(),
     }),
 ];
@@ -92,7 +92,7 @@ const SET_COLUMNS: [Column<SetLine>; 10] = [
 /// names as in [`ORDERS`]. Sets with smaller numbers are older.
 const SET_ORDERS: [Order<SetRow>; 4] = [
     ("use", |_, _| Ordering::Equal),
-    ("rate", |a, b| total(&b.carried).total_cmp(&total(&a.carried))),
+    ("rate", |a, b| total(&b.transferred).total_cmp(&total(&a.transferred))),
     ("age", |a, b| Reverse(a.set.number).cmp(&Reverse(b.set.number))),
     ("streams", |a, b| Reverse(a.set.seen.streams).cmp(&Reverse(b.set.seen.streams))),
 ];
@@ -106,7 +106,7 @@ impl Picture for Model {
         HEAD + CIRCUITS
     }
 
-    fn draw(&self, frame: &mut Frame<'_>, area: Rect, look: &Look) {
+    fn draw(&self, frame: &mut Frame<'_>, area: Rect, look: &ViewState) {
         let ink = look.palette;
         let whole = whole(self, area.width, ink);
         let head = area.height.min(whole.height() as u16);
@@ -160,8 +160,8 @@ fn links(status: &Status) -> Option<String> {
     let quic = status
         .quic
         .map(|[links, circuits]| format!("QUIC links: {links} with {circuits} circuits"));
-    let told: Vec<String> = tap.into_iter().chain(quic).collect();
-    (!told.is_empty()).then(|| told.join("; "))
+    let parts: Vec<String> = tap.into_iter().chain(quic).collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 /// Returns a line with the rate over all links and the rate's history. One half of the line is for
@@ -180,9 +180,9 @@ fn rates(model: &Model, width: u16, ink: Palette) -> Line<'static> {
 
 fn guards(model: &Model, ink: Palette) -> Line<'_> {
     let each = model.status.guards.iter().map(|(name, reach)| match reach {
-        Reach::Yes => Span::styled(format!(" {name}"), ink.good()),
-        Reach::Maybe => Span::raw(format!(" {name} (untried)")),
-        Reach::No => Span::styled(format!(" {name} (out of reach)"), ink.bad()),
+        GuardReachability::Yes => Span::styled(format!(" {name}"), ink.good()),
+        GuardReachability::Maybe => Span::raw(format!(" {name} (untried)")),
+        GuardReachability::No => Span::styled(format!(" {name} (out of reach)"), ink.bad()),
     });
     std::iter::once(Span::raw("guards:")).chain(each).collect()
 }
@@ -190,7 +190,7 @@ fn guards(model: &Model, ink: Palette) -> Line<'_> {
 /// Returns a line for each set (circuits that carry the same streams together) and for each of its
 /// legs (the circuits). If there is too little room, the last line has the number of lines that
 /// were left out.
-fn set_lines(model: &Model, look: &Look) -> Vec<SetLine> {
+fn set_lines(model: &Model, look: &ViewState) -> Vec<SetLine> {
     let most = usize::from(CIRCUITS - ALONE - 1);
     let sorted = look.sorted(&SET_ORDERS, &model.sets);
     let mut lines: Vec<_> = sorted.into_iter().flat_map(block).collect();
@@ -238,9 +238,9 @@ impl SetLine {
 
     /// Returns the rate of a set of circuits, or a circuit's share of its set's rate. `way` is 0
     /// for received and 1 for sent data.
-    fn carried(&self, way: usize, ink: Palette) -> Span<'static> {
+    fn transferred(&self, way: usize, ink: Palette) -> Span<'static> {
         match self {
-            SetLine::Set(row) => scaled(row.carried.rates()[way], "bit/s").into(),
+            SetLine::Set(row) => scaled(row.transferred.rates()[way], "bit/s").into(),
             SetLine::Leg(_, _, _, shares) => Span::styled(share(shares[way]), ink.share()),
             SetLine::More(_) => Span::default(),
         }
@@ -287,7 +287,7 @@ impl SetLine {
 }
 
 /// Returns the lines of the circuits in the chosen order, at most `room`.
-fn circuit_lines(model: &Model, look: &Look, room: usize) -> Vec<CircuitLine> {
+fn circuit_lines(model: &Model, look: &ViewState, room: usize) -> Vec<CircuitLine> {
     let sorted = look.sorted(&ORDERS, &model.rows);
     let hidden = sorted.len().saturating_sub(room);
     let shown = if hidden > 0 { room.saturating_sub(1) } else { room };
@@ -329,19 +329,19 @@ fn state(line: &CircuitLine, _: u16, ink: Palette) -> Span<'static> {
     }
 }
 
-fn rate(carried: &StreamMeters, way: usize) -> String {
-    scaled(carried.rates()[way], "")
+fn rate(transferred: &StreamMeters, way: usize) -> String {
+    scaled(transferred.rates()[way], "")
 }
 
-fn total(carried: &StreamMeters) -> f64 {
-    carried.rates().iter().sum()
+fn total(transferred: &StreamMeters) -> f64 {
+    transferred.rates().iter().sum()
 }
 
 /// Draws the history of a circuit's rate, scaled to its own busiest second. The rates of circuits
 /// differ too much for a common scale.
-fn past(carried: &StreamMeters, width: u16) -> String {
+fn past(transferred: &StreamMeters, width: u16) -> String {
     let width = usize::from(width);
-    sparks(carried.past(), Peaks::of([carried.past()].into_iter()).over(width), width)
+    sparks(transferred.past(), Peaks::of([transferred.past()].into_iter()).over(width), width)
 }
 
 fn whole_ms(rtt: Option<Duration>) -> String {

@@ -1,7 +1,7 @@
 //! A client's events as JSON objects, one per line (`docs/formats.md`).
 
-use anabranch_router::onion::client::{ClientEvent, Refused, Status};
-use anabranch_router::onion::dirclient::Fetched;
+use anabranch_router::onion::client::{ClientEvent, RefusedRequest, Status};
+use anabranch_router::onion::dirclient::FetchReport;
 use anabranch_router::onion::reload::in_words;
 use serde_json::{Value, json};
 
@@ -11,9 +11,9 @@ use super::super::watch::{clock, reloaded};
 use crate::screen::lines::Lines;
 
 /// Prints an event.
-pub(super) fn tell(out: &Lines, stamp: &Stamp, event: &ClientEvent) {
+pub(super) fn report(out: &Lines, stamp: &Stamp, event: &ClientEvent) {
     let lost = |lines| stamp.on(json!({"event": "lost", "lines": lines}));
-    out.say(&stamp.on(value(event)), lost);
+    out.print(&stamp.on(value(event)), lost);
 }
 
 /// Returns `event` as a JSON object.
@@ -41,11 +41,11 @@ pub(super) fn value(event: &ClientEvent) -> Value {
             json!({"event": "violation", "relay": name, "what": violation.to_string()})
         }
         ClientEvent::Refused(refused) => {
-            let Refused { port, why, .. } = refused;
+            let RefusedRequest { port, why, .. } = refused;
             let what = refused.to_string();
             json!({"event": "refused", "port": port, "why": why.word(), "what": what})
         }
-        ClientEvent::Fetched(Fetched { what, from, by_circuit, is_good }) => json!({
+        ClientEvent::Fetched(FetchReport { what, from, by_circuit, is_good }) => json!({
             "event": "directory", "what": what, "from": from, "by_circuit": by_circuit,
             "good": is_good,
         }),
@@ -76,10 +76,10 @@ fn numbers(status: &Status) -> Value {
 mod tests {
     use std::time::Duration;
 
-    use anabranch_onion::clocks::{Verdict, Witness};
+    use anabranch_onion::clocks::{ClockEvidence, Verdict};
     use anabranch_onion::conflux::ConfluxFault;
     use anabranch_onion::{CircuitFault, Violation};
-    use anabranch_router::onion::client::Why;
+    use anabranch_router::onion::client::RefusalReason;
     use anabranch_router::onion::reload::Names;
     use anabranch_router::onion::skew::Skew;
 
@@ -113,14 +113,14 @@ mod tests {
     #[test]
     fn programs_that_read_earlier_lines_can_read_todays() {
         let fault = CircuitFault::from(ConfluxFault::Unreadable);
-        let fetched = Fetched {
+        let fetched = FetchReport {
             what: "consensus",
             from: Some("auth1".to_owned()),
             by_circuit: false,
             is_good: true,
         };
         let names = Names { changed: vec!["legs"], restart: vec![] };
-        let verdict = Verdict::Ours(-300, Witness::Authority([7; 20]));
+        let verdict = Verdict::Ours(-300, ClockEvidence::Authority([7; 20]));
         let skew = Skew { verdict, name: "auth1".to_owned() };
         let path = vec!["guard4".to_owned()];
         let events = [
@@ -130,7 +130,11 @@ mod tests {
             ClientEvent::LinkOpen("guard4".to_owned()),
             ClientEvent::Built(4, path.clone(), true),
             ClientEvent::Linked(4, "conflux", Duration::from_millis(40)),
-            ClientEvent::Refused(Refused { port: Some(25), why: Why::Unanswered, cure: None }),
+            ClientEvent::Refused(RefusedRequest {
+                port: Some(25),
+                why: RefusalReason::Unanswered,
+                cure: None,
+            }),
             ClientEvent::Clock(skew),
             ClientEvent::Violation("guard4".to_owned(), Violation::Circuit(fault)),
             ClientEvent::OutOfMemory,

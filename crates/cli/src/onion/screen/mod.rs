@@ -23,8 +23,8 @@ pub(super) struct Screen {
 
 enum Kind {
     Json(Lines, Stamp),
-    Plain(plain::Plain),
-    Live(Box<live::Live>),
+    Plain(plain::PlainScreen),
+    Live(Box<live::LiveScreen>),
 }
 
 impl Screen {
@@ -44,20 +44,20 @@ impl Screen {
             let kind = Kind::Json(Lines::stdout()?, Stamp::new(name.as_deref()));
             return Ok(Screen { kind, run_status });
         }
-        let plain = plain::Plain::new(quiet, name.as_deref())?;
+        let plain = plain::PlainScreen::new(quiet, name.as_deref())?;
         let kind = match quiet || !has_terminal() {
             true => Kind::Plain(plain),
-            false => Kind::Live(Box::new(live::Live::new(plain, name))),
+            false => Kind::Live(Box::new(live::LiveScreen::new(plain, name))),
         };
         Ok(Screen { kind, run_status })
     }
 
     /// Prints a line for people that is not an event of the client.
-    pub(super) fn say(&mut self, text: &str) {
+    pub(super) fn print(&mut self, text: &str) {
         match &mut self.kind {
             Kind::Json(..) => {}
-            Kind::Plain(plain) => plain.say(text),
-            Kind::Live(live) => live.say(text),
+            Kind::Plain(plain) => plain.print(text),
+            Kind::Live(live) => live.print(text),
         }
     }
 
@@ -71,14 +71,14 @@ impl Screen {
     }
 
     /// Shows an event, and publishes it.
-    pub(super) fn tell(&mut self, event: ClientEvent) {
+    pub(super) fn report(&mut self, event: ClientEvent) {
         if let Some(run_status) = &mut self.run_status {
             run_status.event(&json::value(&event));
         }
         match &mut self.kind {
-            Kind::Json(out, stamp) => json::tell(out, stamp, &event),
-            Kind::Plain(plain) => plain.tell(&event),
-            Kind::Live(live) => live.tell(&event),
+            Kind::Json(out, stamp) => json::report(out, stamp, &event),
+            Kind::Plain(plain) => plain.report(&event),
+            Kind::Live(live) => live.report(&event),
         }
     }
 }

@@ -33,7 +33,7 @@ pub(super) struct Model {
 pub(super) struct SetRow {
     pub(super) set: SetStatus,
     /// Rates of the bytes of the set's streams: received, sent.
-    pub(super) carried: StreamMeters,
+    pub(super) transferred: StreamMeters,
 }
 
 /// A circuit that is in no set, and its rates.
@@ -41,7 +41,7 @@ pub(super) struct SetRow {
 pub(super) struct Row {
     pub(super) seen: CircuitStatus,
     /// Rates of the bytes of the circuit's streams: received, sent.
-    pub(super) carried: StreamMeters,
+    pub(super) transferred: StreamMeters,
 }
 
 /// Rates of the bytes that streams transfer: received, sent.
@@ -107,19 +107,21 @@ impl Model {
 
     fn row(&self, now: Time, seen: &CircuitStatus) -> Row {
         let known = self.rows.iter().find(|row| row.seen.number == seen.number);
-        let carried = self.carried(known.map(|row| &row.carried), now, seen.carried);
-        Row { carried, seen: seen.clone() }
+        let transferred =
+            self.transferred(known.map(|row| &row.transferred), now, seen.transferred);
+        Row { transferred, seen: seen.clone() }
     }
 
     fn set_row(&self, now: Time, set: &SetStatus) -> SetRow {
         let known = self.sets.iter().find(|row| row.set.number == set.number);
-        let carried = self.carried(known.map(|row| &row.carried), now, set.seen.carried);
-        SetRow { carried, set: set.clone() }
+        let transferred =
+            self.transferred(known.map(|row| &row.transferred), now, set.seen.transferred);
+        SetRow { transferred, set: set.clone() }
     }
 
     /// Returns meters that are updated with the current `sums`: the meters `known` from the
     /// previous status, or new meters.
-    fn carried(&self, known: Option<&StreamMeters>, now: Time, sums: [u64; 2]) -> StreamMeters {
+    fn transferred(&self, known: Option<&StreamMeters>, now: Time, sums: [u64; 2]) -> StreamMeters {
         let new = || StreamMeters::from(self.status.now);
         known.cloned().unwrap_or_else(new).follow(now, sums)
     }
@@ -159,7 +161,7 @@ pub(super) mod tests {
     use std::time::Duration;
 
     use anabranch_onion::conflux::Design;
-    use anabranch_onion::guards::Reach;
+    use anabranch_onion::guards::GuardReachability;
     use anabranch_onion::{LegNumbers, SetNumbers};
     use anabranch_router::onion::client::{LegPath, RelayName};
     use anabranch_router::onion::tap::TapKind;
@@ -167,30 +169,33 @@ pub(super) mod tests {
     use super::*;
 
     /// Returns the status after `seconds` seconds: a spare circuit, a circuit with three streams
-    /// that has carried `carried` bytes up and down, and a circuit that is being built.
-    pub(in crate::onion::screen) fn status(seconds: u64, carried: [u64; 2]) -> Status {
-        let seen = |number: u64, stage, streams, carried| CircuitStatus {
+    /// that has carried `transferred` bytes up and down, and a circuit that is being built.
+    pub(in crate::onion::screen) fn status(seconds: u64, transferred: [u64; 2]) -> Status {
+        let seen = |number: u64, stage, streams, transferred| CircuitStatus {
             number,
             path: ["guard", "middle", "exit"].map(|name| format!("{name}{number}")).to_vec(),
             age: Duration::from_secs(seconds),
             stage,
             streams,
-            carried,
+            transferred,
         };
         Status {
             now: Time::from_secs(seconds),
             relays: [10, 9],
-            guards: vec![("guard1".to_owned(), Reach::Yes), ("guard9".to_owned(), Reach::No)],
+            guards: vec![
+                ("guard1".to_owned(), GuardReachability::Yes),
+                ("guard9".to_owned(), GuardReachability::No),
+            ],
             circuits: vec![
                 seen(1, Stage::Spare, 0, [0; 2]),
-                seen(2, Stage::Used, 3, carried),
+                seen(2, Stage::Used, 3, transferred),
                 seen(3, Stage::Building(1), 0, [0; 2]),
             ],
             design: Design::default(),
             programs: 4,
             streams: 3,
             links: 1,
-            wire: carried,
+            wire: transferred,
             padding: [5, 4],
             ..Status::default()
         }
@@ -198,7 +203,7 @@ pub(super) mod tests {
 
     /// Returns [`status`] with a set of circuits in addition. The set's legs are the circuits 4
     /// and 5; circuit 5 is being linked.
-    pub(in crate::onion::screen) fn with_set(seconds: u64, carried: [u64; 2]) -> Status {
+    pub(in crate::onion::screen) fn with_set(seconds: u64, transferred: [u64; 2]) -> Status {
         let mut status = status(seconds, [0; 2]);
         let circuit = |number: u64| {
             let path =
@@ -232,7 +237,7 @@ pub(super) mod tests {
             design: "conflux",
             schedule: "lowrtt --every 1p".to_owned(),
             streams: 3,
-            carried,
+            transferred,
             reordered: 12_000,
             most_reordered: 40_000,
             kept: 0,
@@ -260,7 +265,7 @@ pub(super) mod tests {
         let numbers: Vec<u64> = model.rows.iter().map(|row| row.seen.number).collect();
         assert_eq!(numbers, [2, 3, 1]);
         assert_eq!(
-            (model.rows[0].carried.rates(), model.rates()),
+            (model.rows[0].transferred.rates(), model.rates()),
             ([16_000.0, 0.0], [16_000.0, 0.0])
         );
     }
@@ -272,7 +277,7 @@ pub(super) mod tests {
         model.take(&ClientEvent::Status(Box::new(with_set(3, [5000, 500]))));
         let numbers: Vec<u64> = model.rows.iter().map(|row| row.seen.number).collect();
         assert_eq!(numbers, [2, 3, 1]);
-        assert_eq!((model.sets.len(), model.sets[0].carried.rates()), (1, [16_000.0, 0.0]));
+        assert_eq!((model.sets.len(), model.sets[0].transferred.rates()), (1, [16_000.0, 0.0]));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use anabranch_router::onion::client::ClientEvent;
-use anabranch_router::onion::dirclient::Fetched;
+use anabranch_router::onion::dirclient::FetchReport;
 use anabranch_router::onion::reload::in_words;
 
 use crate::screen::folded;
@@ -13,7 +13,7 @@ use crate::screen::journal::{Journal, Priority};
 use crate::screen::lines::Lines;
 
 /// A screen (output for the user) that prints lines.
-pub(super) struct Plain {
+pub(super) struct PlainScreen {
     /// Output for milestones; `None` if only warnings are wanted.
     out: Option<Lines>,
     /// Output for warnings on standard error, whatever standard output is used for.
@@ -27,16 +27,16 @@ pub(super) struct Plain {
 /// Minimum interval between identical refusal messages.
 const AGAIN: Duration = Duration::from_secs(60);
 
-impl Plain {
+impl PlainScreen {
     /// Creates a screen that prints to standard output and standard error. `name` is the name that
     /// the user has given to the running program. If `quiet`, only warnings are printed.
     ///
     /// # Errors
     /// The writer threads cannot be started.
-    pub(super) fn new(quiet: bool, name: Option<&str>) -> io::Result<Plain> {
+    pub(super) fn new(quiet: bool, name: Option<&str>) -> io::Result<PlainScreen> {
         let out = (!quiet).then(Lines::stdout).transpose()?;
         let journal = Journal::of_stdout().of_run(name);
-        Ok(Plain { out, warnings: Lines::stderr()?, journal, refused: None })
+        Ok(PlainScreen { out, warnings: Lines::stderr()?, journal, refused: None })
     }
 
     /// Waits for a limited time until all lines are written. Returns whether all lines are
@@ -46,36 +46,36 @@ impl Plain {
     }
 
     /// Prints a line, unless only warnings are wanted.
-    pub(super) fn say(&self, text: &str) {
+    pub(super) fn print(&self, text: &str) {
         if let Some(out) = &self.out {
             let text = self.journal.line(Priority::Information, text);
-            out.say(&folded(&text, io::stdout()), lost);
+            out.print(&folded(&text, io::stdout()), lost);
         }
     }
 
     /// Prints a warning.
     pub(super) fn warn(&self, text: &str) {
         let text = self.journal.line(Priority::Warning, &format!("anabranch: {text}"));
-        self.warnings.say(&folded(&text, io::stderr()), lost);
+        self.warnings.print(&folded(&text, io::stderr()), lost);
     }
 
     /// Prints the line of an event, if it has one.
-    pub(super) fn tell(&mut self, event: &ClientEvent) {
+    pub(super) fn report(&mut self, event: &ClientEvent) {
         if let Some(text) = warning(event) {
             if matches!(event, ClientEvent::Refused(_)) && !self.is_new(&text, Instant::now()) {
                 return;
             }
             self.warn(&text);
         } else if let Some(text) = milestone(event) {
-            self.say(&text);
+            self.print(&text);
         }
     }
 
     /// Returns whether to print the refusal `text` at `now`. If so, stores it as the refusal that
     /// was printed last.
     fn is_new(&mut self, text: &str, now: Instant) -> bool {
-        let told = self.refused.as_ref();
-        let is_new = told.is_none_or(|(last, at)| last != text || now >= *at + AGAIN);
+        let report = self.refused.as_ref();
+        let is_new = report.is_none_or(|(last, at)| last != text || now >= *at + AGAIN);
         if is_new {
             self.refused = Some((text.to_owned(), now));
         }
@@ -132,7 +132,7 @@ pub(super) fn news(event: &ClientEvent) -> Option<String> {
         ClientEvent::Closed(circuit, path, cause) => {
             Some(format!("circuit {circuit} ({}) closed: {cause}", path.join(", ")))
         }
-        ClientEvent::Fetched(Fetched { what, from: Some(from), by_circuit, is_good: true }) => {
+        ClientEvent::Fetched(FetchReport { what, from: Some(from), by_circuit, is_good: true }) => {
             let way = if *by_circuit { "over a circuit" } else { "over its directory port" };
             Some(format!("{what}: fetched from {from} {way}"))
         }
@@ -149,7 +149,7 @@ mod tests {
 
     fn fetched(by_circuit: bool, is_good: bool) -> ClientEvent {
         let from = Some("river1".to_owned());
-        ClientEvent::Fetched(Fetched { what: "consensus", from, by_circuit, is_good })
+        ClientEvent::Fetched(FetchReport { what: "consensus", from, by_circuit, is_good })
     }
 
     #[test]
@@ -170,17 +170,18 @@ mod tests {
 
     #[test]
     fn the_same_refusal_again_is_told_once_a_minute() {
-        let mut plain = Plain::new(true, None).unwrap();
+        let mut plain = PlainScreen::new(true, None).unwrap();
         let now = Instant::now();
-        let said = [("a", 0), ("a", 59), ("b", 59), ("b", 118), ("b", 119), ("a", 119)];
-        let told = said.map(|(text, after)| plain.is_new(text, now + Duration::from_secs(after)));
-        assert_eq!(told, [true, false, true, false, true, true]);
+        let message = [("a", 0), ("a", 59), ("b", 59), ("b", 118), ("b", 119), ("a", 119)];
+        let report =
+            message.map(|(text, after)| plain.is_new(text, now + Duration::from_secs(after)));
+        assert_eq!(report, [true, false, true, false, true, true]);
     }
 
     #[test]
     fn a_directory_request_is_news_once_it_was_of_use() {
-        let told = news(&fetched(true, true)).unwrap();
-        assert_eq!(told, "consensus: fetched from river1 over a circuit");
+        let report = news(&fetched(true, true)).unwrap();
+        assert_eq!(report, "consensus: fetched from river1 over a circuit");
         assert!(news(&fetched(false, true)).unwrap().ends_with("over its directory port"));
         assert_eq!(news(&fetched(true, false)), None);
     }

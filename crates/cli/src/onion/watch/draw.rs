@@ -13,7 +13,7 @@ use ratatui::widgets::Paragraph;
 
 use super::model::{Model, Row};
 use crate::screen::Recent;
-use crate::screen::frame::{Look, Order, Picture, cut, fitted, names, title};
+use crate::screen::frame::{Order, Picture, ViewState, cut, fitted, names, title};
 use crate::screen::meter::{Meter, Peaks};
 use crate::screen::palette::Palette;
 use crate::screen::table::{Column, table};
@@ -80,7 +80,7 @@ impl Picture for Model {
         HEAD + ROWS + REST
     }
 
-    fn draw(&self, frame: &mut Frame<'_>, area: Rect, look: &Look) {
+    fn draw(&self, frame: &mut Frame<'_>, area: Rect, look: &ViewState) {
         let ink = look.palette;
         let mut rest = area;
         let head = top(&mut rest, HEAD);

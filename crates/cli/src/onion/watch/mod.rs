@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anabranch_multipath::Time;
-use anabranch_onion::clocks::{Verdict, Witness};
+use anabranch_onion::clocks::{ClockEvidence, Verdict};
 use anabranch_onion::relay::Stats;
 use anabranch_onion::wire::text::hex;
 use anabranch_onion::{Event, LossyStats};
@@ -47,16 +47,16 @@ impl Screen {
 
     /// Prints `text` as the event `event`. The event has the same name in lines and in JSON
     /// objects.
-    pub(super) fn say(&mut self, event: &str, text: &str) {
-        self.tell(&said(event, text), &format!("{event}: {text}"));
+    pub(super) fn print(&mut self, event: &str, text: &str) {
+        self.report(&event_object(event, text), &format!("{event}: {text}"));
     }
 
     /// Prints a warning.
     pub(super) fn warn(&mut self, text: &str) {
-        self.trouble(&said("trouble", text), text);
+        self.trouble(&event_object("trouble", text), text);
     }
 
-    fn tell(&mut self, event: &Value, text: &str) {
+    fn report(&mut self, event: &Value, text: &str) {
         self.log.object(event);
         let now = self.log.now();
         match self.live.view() {
@@ -77,7 +77,7 @@ impl Screen {
 impl Watch for Screen {
     fn listening(&mut self, at: &[SocketAddr]) {
         let at: Vec<String> = at.iter().map(ToString::to_string).collect();
-        self.say("listening", &at.join(", "));
+        self.print("listening", &at.join(", "));
         if let Some(model) = self.model.take() {
             self.live.begin(self.log.flush(), model);
         }
@@ -90,12 +90,12 @@ impl Watch for Screen {
                 let by = neighbour
                     .rsa
                     .map_or_else(String::new, |rsa| format!(", by relay {}", hex(&rsa)));
-                self.say("violation", &format!("{violation}{by}"));
+                self.print("violation", &format!("{violation}{by}"));
             }
             Event::OutOfMemory => {
                 let text = "queued data reached the limit of --memory, so the relay closed the \
                             circuit that had waited longest or held most data";
-                self.say("out_of_memory", text)
+                self.print("out_of_memory", text)
             }
         }
     }
@@ -109,32 +109,33 @@ impl Watch for Screen {
     }
 
     fn note(&mut self, text: &str) {
-        self.say("note", text);
+        self.print("note", text);
     }
 
     fn clock(&mut self, skew: &Skew) {
         match skew.is_trouble() {
             true => self.trouble(&clock(skew), &skew.to_string()),
-            false => self.tell(&clock(skew), &skew.to_string()),
+            false => self.report(&clock(skew), &skew.to_string()),
         }
     }
 
     fn reloaded(&mut self, outcome: &Outcome) {
         match outcome {
-            Ok(names) => self.tell(&reloaded(names), &in_words(outcome)),
+            Ok(names) => self.report(&reloaded(names), &in_words(outcome)),
             Err(_) => self.warn(&in_words(outcome)),
         }
     }
 }
 
 /// Returns the JSON object of the event `event` with the message `text`.
-fn said(event: &str, text: &str) -> Value {
+fn event_object(event: &str, text: &str) -> Value {
     json!({"event": event, "what": text})
 }
 
 /// Returns the relay's counters as a JSON object.
 fn object(numbers: &Numbers) -> Value {
-    let Numbers { stats, links, carried, refused, sets: fullest, tap, early, quic, .. } = numbers;
+    let Numbers { stats, links, transferred, refused, sets: fullest, tap, early, quic, .. } =
+        numbers;
     let fullest: Vec<Value> = fullest.iter().map(sets::of_exit).collect();
     json!({
         "tap": tap.map(|tap| tap.to_string()), "unordered_links": stats.unordered_links,
@@ -146,8 +147,8 @@ fn object(numbers: &Numbers) -> Value {
         "event": "numbers", "links": links, "circuits": stats.circuits,
         "circuits_made": stats.circuits_made, "circuits_cgo": stats.circuits_cgo,
         "sets": stats.sets, "legs": stats.legs, "reordered": stats.reordered,
-        "streams": stats.streams, "cells": stats.cells, "received": carried[0],
-        "sent": carried[1], "relayed": stats.relayed, "violations": stats.violations,
+        "streams": stats.streams, "cells": stats.cells, "received": transferred[0],
+        "sent": transferred[1], "relayed": stats.relayed, "violations": stats.violations,
         "out_of_memory": stats.out_of_memory, "padding_received": stats.padding[0],
         "padding_sent": stats.padding[1],
         "connections_refused": refused, "reordered_most": stats.most_reordered,
@@ -192,10 +193,10 @@ fn of_mptcp(counts: MptcpCounts) -> Value {
 pub(super) fn clock(skew: &Skew) -> Value {
     let Skew { verdict, name } = skew;
     match verdict {
-        Verdict::Ours(ahead, Witness::Authority(_)) => {
+        Verdict::Ours(ahead, ClockEvidence::Authority(_)) => {
             json!({"event": "clock", "whose": "ours", "ahead_s": ahead, "authority": name})
         }
-        Verdict::Ours(ahead, Witness::Relays(count)) => {
+        Verdict::Ours(ahead, ClockEvidence::Relays(count)) => {
             json!({"event": "clock", "whose": "ours", "ahead_s": ahead, "relays": count})
         }
         Verdict::Right => json!({"event": "clock", "whose": "ours", "ahead_s": 0}),
@@ -223,7 +224,7 @@ mod tests {
         let numbers = Numbers { dedicates_links: true, ..with_links(20) };
         let changed = Names { changed: vec!["bandwidth_rate"], restart: vec!["orport"] };
         let words = ["listening", "fingerprint", "note", "violation", "out_of_memory", "trouble"];
-        let objects = words.map(|event| said(event, "what happened"));
+        let objects = words.map(|event| event_object(event, "what happened"));
         let mut lines: Vec<Value> = objects.to_vec();
         lines.extend([clock(&skew), reloaded(&changed), object(&numbers)]);
         lines.push(json!({"event": "lost", "lines": 3}));

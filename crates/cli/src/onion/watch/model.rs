@@ -90,7 +90,7 @@ impl Model {
 
     /// Updates the state with the current counters.
     pub(super) fn renew(&mut self, now: Time, numbers: &Numbers) {
-        let [received, sent] = numbers.carried;
+        let [received, sent] = numbers.transferred;
         let sums = [received, sent, numbers.stats.relayed, numbers.stats.circuits_made];
         let limit = self.limit.get();
         self.rows.iter_mut().zip(sums).for_each(|(row, sum)| row.follow(now, sum, limit));
@@ -106,9 +106,9 @@ impl Model {
             (stats.violations, "protocol violations"),
             (stats.out_of_memory, "circuits closed for lack of memory"),
         ];
-        let told = counts.into_iter().filter(|(count, _)| *count > 0);
-        let told: Vec<_> = told.map(|(count, what)| format!("{count} {what}")).collect();
-        (!told.is_empty()).then(|| told.join(", "))
+        let report = counts.into_iter().filter(|(count, _)| *count > 0);
+        let report: Vec<_> = report.map(|(count, what)| format!("{count} {what}")).collect();
+        (!report.is_empty()).then(|| report.join(", "))
     }
 }
 
@@ -143,10 +143,11 @@ pub(super) mod tests {
             legs,
             ..SetNumbers::default()
         };
-        let carried = [seconds * 2_500_000, seconds * seconds * 60_000];
+        let transferred = [seconds * 2_500_000, seconds * seconds * 60_000];
         let sets =
             vec![set(1, 40_000, vec![leg(30, 124), leg(10, 200)]), set(3, 500, vec![leg(7, 60)])];
-        let mut numbers = Numbers { links: 12, carried, refused: 2, sets, ..Numbers::default() };
+        let mut numbers =
+            Numbers { links: 12, transferred, refused: 2, sets, ..Numbers::default() };
         numbers.stats.circuits = 34;
         numbers.stats.circuits_made = 3 * seconds;
         numbers.stats.circuits_cgo = seconds;

@@ -6,14 +6,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anabranch_comps::protocol::Family;
-use anabranch_comps::{FarEndCounters, Flow, Kept, Protocol, Silent, Snapshot};
+use anabranch_comps::{FarEndCounters, Flow, Protocol, Silent, Snapshot, StayReason};
 use anabranch_multipath::Time;
 use anabranch_pages::figures::scaled;
-use anabranch_splitter::split::{FarEndNews, Listening};
+use anabranch_splitter::split::{ActiveSettings, FarEndNews};
 
 /// Returns the warnings to show at the start of the splitter: errors and probable mistakes in its
 /// paths.
-pub(crate) fn warnings(about: &Listening) -> Vec<String> {
+pub(crate) fn warnings(about: &ActiveSettings) -> Vec<String> {
     let noted =
         about.egresses.iter().filter_map(|egress| Some((&egress.name, egress.note.as_ref()?)));
     let notes = noted.map(|(name, note)| format!("path '{name}': {note}"));
@@ -21,7 +21,7 @@ pub(crate) fn warnings(about: &Listening) -> Vec<String> {
 }
 
 /// Returns a warning if a single observer sees all paths; `None` otherwise.
-fn single(about: &Listening) -> Option<String> {
+fn single(about: &ActiveSettings) -> Option<String> {
     // After the interface, traffic through proxies and circuits passes other observers, so a
     // common interface is no reason for a warning.
     let ways = about.egresses.iter().map(|egress| {
@@ -45,7 +45,7 @@ fn single(about: &Listening) -> Option<String> {
 
 /// Returns a line with the largest UDP payload that fits all paths, and with the resulting MTU of
 /// a WireGuard tunnel. Returns `None` if they are unknown.
-pub(crate) fn mtu(about: &Listening) -> Option<String> {
+pub(crate) fn mtu(about: &ActiveSettings) -> Option<String> {
     let (payload, tunnel) = (about.udp_payload?, about.tunnel_mtu?);
     Some(format!(
         "the largest UDP payload that fits all paths has {payload} bytes; set the MTU of a \
@@ -89,8 +89,8 @@ pub(crate) fn quic_price(every: &str) -> String {
     )
 }
 
-/// Returns the warning that `server` has not answered for the duration `waited`. `last` is the time
-/// of its last answer.
+/// Returns the warning that `server` has not answered for the duration `waited`. `last` is the
+/// time of its last answer.
 pub(crate) fn unanswered(
     server: Option<SocketAddr>,
     waited: Duration,
@@ -133,25 +133,25 @@ fn clock(at: Time) -> String {
 }
 
 /// Describes `why`, the reason for which a session stays on one path.
-pub(crate) fn kept(why: Kept) -> String {
+pub(crate) fn kept(why: StayReason) -> String {
     match why {
-        Kept::Short => "it ended before the path changed for the first time".to_owned(),
-        Kept::Handshake => "its QUIC handshake is not confirmed".to_owned(),
-        Kept::HandshakePath => "it has only datagrams for the --handshake path".to_owned(),
-        Kept::Protocol(protocol) => {
+        StayReason::Short => "it ended before the path changed for the first time".to_owned(),
+        StayReason::Handshake => "its QUIC handshake is not confirmed".to_owned(),
+        StayReason::HandshakePath => "it has only datagrams for the --handshake path".to_owned(),
+        StayReason::Protocol(protocol) => {
             format!(
                 "sessions of {} stay on one path; to split them, add --protocol any",
                 protocol.name()
             )
         }
-        Kept::OtherPaths => "no other path works for it".to_owned(),
-        Kept::Schedule => "the schedule chose no other path".to_owned(),
+        StayReason::OtherPaths => "no other path works for it".to_owned(),
+        StayReason::Schedule => "the schedule chose no other path".to_owned(),
     }
 }
 
 /// Describes that the server after the far end has not answered for `waited`, although the far end
 /// itself answers.
-pub(crate) fn unanswered_behind(waited: Duration) -> String {
+pub(crate) fn server_unanswered(waited: Duration) -> String {
     let seconds = waited.as_secs();
     format!(
         "the far end answers, but the server behind it has not answered for {seconds} s: check \
@@ -192,13 +192,13 @@ pub(crate) fn far_end_counters(far: &FarEndCounters) -> String {
 }
 
 /// Describes the decoys sent and received; `None` if there are none.
-pub(crate) fn decoys([sent, came]: [Flow; 2]) -> Option<String> {
+pub(crate) fn decoys([sent, received]: [Flow; 2]) -> Option<String> {
     let bytes = |flow: Flow| scaled(flow.bytes as f64, "B");
-    (sent.datagrams + came.datagrams > 0).then(|| {
+    (sent.datagrams + received.datagrams > 0).then(|| {
         format!(
             "decoys (dummy packets): {} sent, {} received and dropped",
             bytes(sent),
-            bytes(came)
+            bytes(received)
         )
     })
 }
@@ -206,7 +206,7 @@ pub(crate) fn decoys([sent, came]: [Flow; 2]) -> Option<String> {
 /// Describes the traffic of pinned flows, which are not split but stay on one path; `None` if
 /// there is none.
 pub(crate) fn pinned(names: &[String], snapshot: &Snapshot) -> Option<String> {
-    let told = names.iter().zip(&snapshot.pinned).map(|(name, pinned)| {
+    let report = names.iter().zip(&snapshot.pinned).map(|(name, pinned)| {
         let (up, down) = (pinned.up, pinned.down);
         format!(
             "{name} {} flows, {} packets ({}) up, {} ({}) down",
@@ -217,8 +217,8 @@ pub(crate) fn pinned(names: &[String], snapshot: &Snapshot) -> Option<String> {
             scaled(down.bytes as f64, "B")
         )
     });
-    let told = told.collect::<Vec<_>>().join("; ");
-    (!told.is_empty()).then(|| format!("not split: {told}"))
+    let report = report.collect::<Vec<_>>().join("; ");
+    (!report.is_empty()).then(|| format!("not split: {report}"))
 }
 
 /// Describes the sessions that have used only one path, and the reasons; `None` if there are none.
@@ -227,21 +227,22 @@ pub(crate) fn never_split(snapshot: &Snapshot) -> Option<String> {
     if unsplit.sessions == 0 {
         return None;
     }
-    let mut reasons: Vec<(Kept, Vec<String>)> = Vec::new();
+    let mut reasons: Vec<(StayReason, Vec<String>)> = Vec::new();
     for (id, why) in &unsplit.first {
         match reasons.iter_mut().find(|(known, _)| known == why) {
             Some((_, sessions)) => sessions.push(id.0.to_string()),
             None => reasons.push((*why, vec![id.0.to_string()])),
         }
     }
-    let sessions =
-        |(why, sessions): &(Kept, Vec<String>)| format!("{} ({})", sessions.join(", "), kept(*why));
-    let mut told: Vec<String> = reasons.iter().map(sessions).collect();
+    let sessions = |(why, sessions): &(StayReason, Vec<String>)| {
+        format!("{} ({})", sessions.join(", "), kept(*why))
+    };
+    let mut parts: Vec<String> = reasons.iter().map(sessions).collect();
     if unsplit.sessions > unsplit.first.len() as u64 {
-        told.push("...".to_owned());
+        parts.push("...".to_owned());
     }
     let (count, all) = (unsplit.sessions, snapshot.opened);
-    Some(format!("{count} of {all} sessions never split: {}", told.join("; ")))
+    Some(format!("{count} of {all} sessions never split: {}", parts.join("; ")))
 }
 
 #[cfg(test)]
@@ -253,28 +254,28 @@ mod tests {
 
     #[test]
     fn sessions_that_were_never_split_are_named_as_far_as_they_are_known() {
-        let told = |sessions, first: &[u64]| {
-            let why = |id| if id == 5 { Kept::Handshake } else { Kept::Short };
+        let text_of = |sessions, first: &[u64]| {
+            let why = |id| if id == 5 { StayReason::Handshake } else { StayReason::Short };
             let first = first.iter().map(|id| (SessionId(*id), why(*id))).collect();
             let unsplit = Unsplit { sessions, first };
             never_split(&Snapshot { opened: 20, unsplit, ..Snapshot::default() })
         };
-        assert_eq!(told(0, &[]), None);
+        assert_eq!(text_of(0, &[]), None);
         let three = "3 of 20 sessions never split: 3, 7 (it ended before the path changed for the \
                      first time); 5 (its QUIC handshake is not confirmed)";
-        assert_eq!(told(3, &[3, 5, 7]).as_deref(), Some(three));
-        assert!(told(12, &[3, 5]).is_some_and(|text| text.ends_with("; ...")));
+        assert_eq!(text_of(3, &[3, 5, 7]).as_deref(), Some(three));
+        assert!(text_of(12, &[3, 5]).is_some_and(|text| text.ends_with("; ...")));
     }
 
     #[test]
     fn each_reason_for_one_path_has_a_sentence_of_its_own() {
         let reasons = [
-            Kept::Short,
-            Kept::Handshake,
-            Kept::HandshakePath,
-            Kept::Protocol(Protocol::Dtls),
-            Kept::OtherPaths,
-            Kept::Schedule,
+            StayReason::Short,
+            StayReason::Handshake,
+            StayReason::HandshakePath,
+            StayReason::Protocol(Protocol::Dtls),
+            StayReason::OtherPaths,
+            StayReason::Schedule,
         ];
         for why in reasons {
             let others = reasons.iter().filter(|other| **other != why);
@@ -284,8 +285,8 @@ mod tests {
             let wanted = format!("1 of 1 sessions never split: 4 ({})", kept(why));
             assert_eq!(text, Some(wanted));
         }
-        assert!(kept(Kept::Protocol(Protocol::Dtls)).contains("--protocol any"));
-        assert!(kept(Kept::HandshakePath).contains("--handshake"));
+        assert!(kept(StayReason::Protocol(Protocol::Dtls)).contains("--protocol any"));
+        assert!(kept(StayReason::HandshakePath).contains("--handshake"));
     }
 
     #[test]
@@ -295,7 +296,7 @@ mod tests {
             (egress.device, egress.sends_as) = (None, None);
             egress.stream = Some(None);
         });
-        let is_one = |about: &Listening| single(about).is_some();
+        let is_one = |about: &ActiveSettings| single(about).is_some();
         assert!(is_one(&about));
         for (place, egress) in about.egresses.iter_mut().enumerate() {
             egress.stream = Some(Some(format!("onion:{place}@127.0.0.1:9050")));

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use anabranch_comps::protocol::{Confidence, Finding};
 use anabranch_comps::{CloseReason, DownReason, Event, Protocol, SessionId};
 use anabranch_multipath::PathId;
-use anabranch_splitter::split::Listening;
+use anabranch_splitter::split::ActiveSettings;
 
 use super::advice;
 use crate::text;
@@ -72,7 +72,7 @@ pub(super) struct Book {
 }
 
 impl Book {
-    pub(super) fn begin(&mut self, about: &Listening) {
+    pub(super) fn begin(&mut self, about: &ActiveSettings) {
         self.paths = about.egresses.iter().map(|egress| egress.name.clone()).collect();
         self.server = about.server;
         self.far_end = about.far_end;
@@ -137,7 +137,7 @@ impl Book {
             }
             Event::Unanswered { session, server, waited, last } => {
                 let words = match self.far_end {
-                    true => advice::unanswered_behind(waited),
+                    true => advice::server_unanswered(waited),
                     false => advice::unanswered(self.server(server), waited, last),
                 };
                 format!("session {}: {words}", session.0)
@@ -169,11 +169,11 @@ impl Book {
                 text::millis(Some(rtt))
             ),
             Event::Down { path, session, reason } => {
-                let whom = for_whom(session);
+                let whom = session_name(session);
                 format!("path '{}' down{whom}: {}", self.path(path), down(reason))
             }
             Event::Up { path, session } => {
-                format!("path '{}' up again{}", self.path(path), for_whom(session))
+                format!("path '{}' up again{}", self.path(path), session_name(session))
             }
             Event::Skewed { session, path, percent, followed } => format!(
                 "session {}: {percent} % of the server's bytes arrive over path '{}'{} \
@@ -210,7 +210,7 @@ fn ends(client: SocketAddr, server: Option<SocketAddr>) -> String {
     server.map_or_else(|| client.to_string(), |server| format!("{client} to {server}"))
 }
 
-fn for_whom(session: Option<SessionId>) -> String {
+fn session_name(session: Option<SessionId>) -> String {
     session.map_or_else(String::new, |session| format!(" for session {}", session.0))
 }
 

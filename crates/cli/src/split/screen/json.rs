@@ -3,12 +3,12 @@
 use std::io;
 
 use anabranch_comps::{
-    CloseReason, DownReason, Drops, Event, FarEndCounters, Kept, PathCounters, Pinned, Silent,
-    Snapshot, StreamCounters,
+    CloseReason, DownReason, Drops, Event, FarEndCounters, PathCounters, Pinned, Silent, Snapshot,
+    StayReason, StreamCounters,
 };
 use anabranch_multipath::Time;
 use anabranch_splitter::paths::Egress;
-use anabranch_splitter::split::{FarEndNews, Listening, Screen};
+use anabranch_splitter::split::{ActiveSettings, FarEndNews, Screen};
 use anabranch_splitter::steer::Plan;
 use serde::Serialize;
 use serde_json::Value;
@@ -41,13 +41,13 @@ impl Json {
         Json { out, name: None, book: Book::default(), now: Time::ZERO }
     }
 
-    fn tell(&mut self, now: Time, record: Record<'_>) {
+    fn report(&mut self, now: Time, record: Record<'_>) {
         self.now = now;
-        self.say(&self.line(now, record));
+        self.print(&self.line(now, record));
     }
 
-    fn say(&self, text: &str) {
-        self.out.say(text, |lines| self.lost(self.now, lines));
+    fn print(&self, text: &str) {
+        self.out.print(text, |lines| self.lost(self.now, lines));
     }
 
     fn lost(&self, now: Time, lines: u64) -> String {
@@ -58,22 +58,22 @@ impl Json {
         write(&Line { record, name: self.name.as_deref(), time: now.secs_f64() })
     }
 
-    fn about(&self, event: &str, now: Time, about: &Listening) -> String {
+    fn about(&self, event: &str, now: Time, about: &ActiveSettings) -> String {
         self::about(event, self.name.as_deref(), now, about)
     }
 }
 
 impl Screen for Json {
-    fn listening(&mut self, about: &Listening) {
+    fn listening(&mut self, about: &ActiveSettings) {
         self.book.begin(about);
-        self.say(&self.about("listening", Time::ZERO, about));
+        self.print(&self.about("listening", Time::ZERO, about));
         advice::warnings(about).iter().for_each(|text| self.warn(text));
     }
 
-    fn reloaded(&mut self, now: Time, about: &Listening) {
+    fn reloaded(&mut self, now: Time, about: &ActiveSettings) {
         self.now = now;
         self.book.begin(about);
-        self.say(&self.about("reloaded", now, about));
+        self.print(&self.about("reloaded", now, about));
     }
 
     fn event(&mut self, now: Time, event: &Event) {
@@ -81,12 +81,12 @@ impl Screen for Json {
         let text = self.line(now, record(&self.book, event));
         self.book.close(event);
         self.now = now;
-        self.say(&text);
+        self.print(&text);
     }
 
     fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
         let stats = Record::Stats(Stats::of(&self.book, snapshot));
-        self.tell(now, stats);
+        self.report(now, stats);
     }
 
     fn finish(&mut self, now: Time, snapshot: &Snapshot) {
@@ -103,11 +103,11 @@ impl Screen for Json {
             FarEndNews::Unanswered { waited } => ("unanswered", Some(waited.as_secs_f64())),
         };
         let text = advice::far_end(self.book.server(None), news);
-        self.tell(now, Record::FarEnd { state, seconds, text });
+        self.report(now, Record::FarEnd { state, seconds, text });
     }
 
     fn warn(&mut self, text: &str) {
-        self.tell(self.now, Record::Warning { text });
+        self.report(self.now, Record::Warning { text });
     }
 }
 
@@ -117,7 +117,7 @@ pub(in crate::split) fn about(
     event: &str,
     name: Option<&str>,
     now: Time,
-    about: &Listening,
+    about: &ActiveSettings,
 ) -> String {
     write(&About {
         event,
@@ -252,7 +252,7 @@ struct Stats {
     sessions: usize,
     silent: Option<SilentFields>,
     opened: u64,
-    never_split: NeverSplit,
+    never_split: UnsplitSessions,
     no_path: u64,
     waiting: usize,
     hurried: u64,
@@ -263,7 +263,7 @@ struct Stats {
     foreign: u64,
     housekeeping: u64,
     paths: Vec<Path>,
-    removed: Option<Removed>,
+    removed: Option<RemovedPath>,
     far_end: Option<FarEnd>,
 }
 
@@ -286,19 +286,19 @@ struct Decoys {
 
 impl From<FarEndCounters> for FarEnd {
     fn from(FarEndCounters { up, lost, patience, decoys }: FarEndCounters) -> FarEnd {
-        let [sent, came] = decoys;
+        let [sent, received] = decoys;
         let decoys = Decoys {
             up_packets: sent.datagrams,
             up_bytes: sent.bytes,
-            down_packets: came.datagrams,
-            down_bytes: came.bytes,
+            down_packets: received.datagrams,
+            down_bytes: received.bytes,
         };
         FarEnd { up, lost, patience_ms: patience.as_secs_f64() * 1000.0, decoys }
     }
 }
 
 #[derive(Serialize)]
-struct NeverSplit {
+struct UnsplitSessions {
     sessions: u64,
     first: Vec<u64>,
     reasons: Vec<&'static str>,
@@ -319,7 +319,7 @@ impl From<Silent> for SilentFields {
 }
 
 #[derive(Serialize)]
-struct Removed {
+struct RemovedPath {
     up_packets: u64,
     up_bytes: u64,
     down_packets: u64,
@@ -327,7 +327,7 @@ struct Removed {
     switches: u64,
     copies: u64,
     refused: u64,
-    drops: Dropped,
+    drops: DroppedDatagrams,
 }
 
 #[derive(Serialize)]
@@ -344,7 +344,7 @@ struct Path {
     switches: u64,
     copies: u64,
     refused: u64,
-    drops: Dropped,
+    drops: DroppedDatagrams,
     #[serde(skip_serializing_if = "Option::is_none")]
     stream: Option<PathStream>,
 }
@@ -381,7 +381,7 @@ impl From<Pinned> for PinnedFlows {
 }
 
 #[derive(Serialize)]
-struct Dropped {
+struct DroppedDatagrams {
     full: u64,
     too_big: u64,
     unreachable: u64,
@@ -473,7 +473,7 @@ impl Stats {
             sessions: snapshot.sessions,
             silent: snapshot.silent.map(SilentFields::from),
             opened: snapshot.opened,
-            never_split: NeverSplit {
+            never_split: UnsplitSessions {
                 sessions: snapshot.unsplit.sessions,
                 first: snapshot.unsplit.first.iter().map(|(id, _)| id.0).collect(),
                 reasons: snapshot.unsplit.first.iter().map(|(_, why)| kept(*why)).collect(),
@@ -488,15 +488,15 @@ impl Stats {
             foreign: snapshot.foreign,
             housekeeping: snapshot.housekeeping,
             paths: named.collect(),
-            removed: Removed::of(&snapshot.removed),
+            removed: RemovedPath::of(&snapshot.removed),
             far_end: snapshot.far_end.map(FarEnd::from),
         }
     }
 }
 
-impl Removed {
-    fn of(counters: &PathCounters) -> Option<Removed> {
-        (*counters != PathCounters::default()).then(|| Removed {
+impl RemovedPath {
+    fn of(counters: &PathCounters) -> Option<RemovedPath> {
+        (*counters != PathCounters::default()).then(|| RemovedPath {
             up_packets: counters.up.datagrams,
             up_bytes: counters.up.bytes,
             down_packets: counters.down.datagrams,
@@ -504,14 +504,14 @@ impl Removed {
             switches: counters.switches,
             copies: counters.copies,
             refused: counters.refused,
-            drops: Dropped::of(counters.drops),
+            drops: DroppedDatagrams::of(counters.drops),
         })
     }
 }
 
-impl Dropped {
-    fn of(Drops { full, too_big, unreachable }: Drops) -> Dropped {
-        Dropped { full, too_big, unreachable }
+impl DroppedDatagrams {
+    fn of(Drops { full, too_big, unreachable }: Drops) -> DroppedDatagrams {
+        DroppedDatagrams { full, too_big, unreachable }
     }
 }
 
@@ -530,7 +530,7 @@ impl Path {
             switches: counters.switches,
             copies: counters.copies,
             refused: counters.refused,
-            drops: Dropped::of(counters.drops),
+            drops: DroppedDatagrams::of(counters.drops),
             stream: counters.stream.map(PathStream::from),
         }
     }
@@ -632,14 +632,14 @@ fn down(reason: DownReason) -> &'static str {
     }
 }
 
-fn kept(why: Kept) -> &'static str {
+fn kept(why: StayReason) -> &'static str {
     match why {
-        Kept::Short => "short",
-        Kept::Handshake => "handshake",
-        Kept::HandshakePath => "handshake-path",
-        Kept::Protocol(_) => "protocol",
-        Kept::OtherPaths => "other-paths",
-        Kept::Schedule => "schedule",
+        StayReason::Short => "short",
+        StayReason::Handshake => "handshake",
+        StayReason::HandshakePath => "handshake-path",
+        StayReason::Protocol(_) => "protocol",
+        StayReason::OtherPaths => "other-paths",
+        StayReason::Schedule => "schedule",
     }
 }
 
@@ -664,18 +664,18 @@ mod tests {
 
     use super::*;
     use crate::screen::earlier::assert_readable;
-    use crate::screen::lines::tests::told as lines_told;
+    use crate::screen::lines::tests::printed as printed_lines;
     use crate::split::screen::model::tests::{about, snapshot};
 
-    fn told(show: impl FnOnce(&mut Json)) -> Vec<Value> {
-        let text = lines_told(|out| show(&mut Json::to(out)));
+    fn printed(show: impl FnOnce(&mut Json)) -> Vec<Value> {
+        let text = printed_lines(|out| show(&mut Json::to(out)));
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     #[test]
     fn a_recognised_session_is_told_with_its_client() {
         let session = SessionId(0);
-        let lines = told(|screen| {
+        let lines = printed(|screen| {
             let client = "127.0.0.1:9".parse().unwrap();
             screen.event(Time::from_millis(250), &Event::Opened { session, client, server: None });
             let (protocol, confidence) = (Protocol::WireGuard, Confidence::Likely);
@@ -707,18 +707,18 @@ mod tests {
             screen.snapshot(Time::from_secs(1), &snapshot(&[(1000, 3000)]));
             screen.finish(Time::from_secs(2), &snapshot(&[(1000, 3000)]));
         };
-        let named = told(|screen| {
+        let named = printed(|screen| {
             screen.name = Some("home".to_owned());
             show(screen);
         });
         assert_eq!(named.len(), 3);
         assert!(named.iter().all(|line| line["name"] == "home"), "{named:?}");
-        assert!(told(show).iter().all(|line| line.get("name").is_none()), "none was given");
+        assert!(printed(show).iter().all(|line| line.get("name").is_none()), "none was given");
     }
 
     #[test]
     fn a_path_that_goes_is_told_with_its_reason() {
-        let lines = told(|screen| {
+        let lines = printed(|screen| {
             let (path, reason) = (PathId(1), DownReason::Silent);
             screen.event(Time::ZERO, &Event::Down { path, session: Some(SessionId(7)), reason });
             screen.event(Time::ZERO, &Event::Up { path, session: None });
@@ -739,7 +739,7 @@ mod tests {
 
     #[test]
     fn numbers_in_clear_and_a_server_without_an_answer_have_events_of_their_own() {
-        let lines = told(|screen| {
+        let lines = printed(|screen| {
             let protocol = Protocol::WireGuard;
             let session = SessionId(1);
             screen.event(Time::ZERO, &Event::NumbersInClear { session, protocol });
@@ -770,7 +770,7 @@ mod tests {
     #[test]
     fn stats_keep_uplink_and_downlink_apart() {
         let counters = snapshot(&[(1000, 3000)]);
-        let lines = told(|screen| {
+        let lines = printed(|screen| {
             screen.snapshot(Time::from_secs(1), &counters);
             screen.finish(Time::from_secs(2), &counters);
         });
@@ -786,7 +786,7 @@ mod tests {
         let up = anabranch_comps::Flow { datagrams: 5, bytes: 300 };
         let pinned = Pinned { flows: 2, up, ..Pinned::default() };
         let counters = Snapshot { pinned: vec![pinned], ..snapshot(&[(1000, 3000)]) };
-        let lines = told(|screen| screen.snapshot(Time::ZERO, &counters));
+        let lines = printed(|screen| screen.snapshot(Time::ZERO, &counters));
         let path = &lines[0]["paths"][0];
         assert_eq!(
             (&path["pinned"]["flows"], &path["pinned"]["up_bytes"]),
@@ -821,14 +821,14 @@ mod tests {
         let pinned = vec![Pinned::default()];
         let counters =
             Snapshot { far_end: Some(far_end), removed, pinned, ..snapshot(&[(1000, 3000)]) };
-        let lines = told(|screen| {
+        let lines = printed(|screen| {
             screen.listening(&about(&["wlan", "lte"]));
             screen.reloaded(Time::ZERO, &about(&["wlan", "lte"]));
             screen.far_end(Time::ZERO, &FarEndNews::Up);
             events.iter().for_each(|event| screen.event(Time::ZERO, event));
             screen.warn("the clock went back");
             screen.snapshot(Time::ZERO, &counters);
-            screen.tell(Time::ZERO, Record::Lost { lines: 3 });
+            screen.report(Time::ZERO, Record::Lost { lines: 3 });
             screen.finish(Time::ZERO, &counters);
         });
         let earlier = include_str!("../../../../../tests/formats/0e0b824b/events/split.jsonl");

@@ -5,32 +5,32 @@ use std::time::Duration;
 
 use anabranch_comps::{Event, Snapshot};
 use anabranch_multipath::Time;
-use anabranch_splitter::split::{FarEndNews, Listening, Screen};
+use anabranch_splitter::split::{ActiveSettings, FarEndNews, Screen};
 
 use super::book::is_warning;
 use super::model::{Model, settings};
-use super::plain::Plain;
+use super::plain::PlainScreen;
 use crate::screen::live::{LiveView, PERIOD};
 
 mod draw;
 
 /// A screen (output for the user) with a live view. If the terminal is gone, or does not report
-/// the position of its cursor, the screen prints the lines of [`Plain`] instead.
-pub(super) struct Live {
-    plain: Plain,
+/// the position of its cursor, the screen prints the lines of [`PlainScreen`] instead.
+pub(super) struct LiveScreen {
+    plain: PlainScreen,
     live: LiveView<Model>,
     /// Name that the user has given to this running program (`--name`); `None` if there is none.
     name: Option<String>,
 }
 
-impl Live {
-    pub(super) fn new(plain: Plain, name: Option<String>) -> Live {
-        Live { plain, live: LiveView::new(), name }
+impl LiveScreen {
+    pub(super) fn new(plain: PlainScreen, name: Option<String>) -> LiveScreen {
+        LiveScreen { plain, live: LiveView::new(), name }
     }
 }
 
-impl Screen for Live {
-    fn listening(&mut self, about: &Listening) {
+impl Screen for LiveScreen {
+    fn listening(&mut self, about: &ActiveSettings) {
         self.plain.listening(about);
         let mut model = Model { name: self.name.clone(), ..Model::default() };
         model.begin(about);
@@ -47,7 +47,7 @@ impl Screen for Live {
 
     /// Updates the model after the settings were read again. The height of the view stays the
     /// same, because the terminal may need seconds to change it.
-    fn reloaded(&mut self, now: Time, about: &Listening) {
+    fn reloaded(&mut self, now: Time, about: &ActiveSettings) {
         let Some(view) = self.live.view() else { return self.plain.reloaded(now, about) };
         view.change(|model| model.reloaded(now, about));
         view.keep(format!("{:9.3}  {}", now.secs_f64(), settings(about)));

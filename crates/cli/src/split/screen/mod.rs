@@ -20,7 +20,7 @@ use crate::screen::has_terminal;
 use crate::screen::lines::Lines;
 
 pub(super) use json::about as about_json;
-pub(super) use posting::Posting;
+pub(super) use posting::PublishingScreen;
 pub(super) use pricing::Pricing;
 
 /// Returns the screen that suits `options` and the type of standard output. The program never
@@ -32,11 +32,11 @@ pub(super) fn of(options: &Options) -> io::Result<Box<dyn Screen>> {
     if options.json {
         return Ok(Box::new(json::Json::new(options.name.clone())?));
     }
-    let plain = plain::Plain::new(options.quiet, options.verbose, options.name.as_deref())?;
+    let plain = plain::PlainScreen::new(options.quiet, options.verbose, options.name.as_deref())?;
     if options.quiet || !has_terminal() {
         return Ok(Box::new(plain));
     }
-    Ok(Box::new(live::Live::new(plain, options.name.clone())))
+    Ok(Box::new(live::LiveScreen::new(plain, options.name.clone())))
 }
 
 /// Returns a screen that appends to the file at `path`. It writes JSON objects if `json`, and
@@ -50,5 +50,5 @@ pub(crate) fn log(path: &Path, json: bool) -> io::Result<Box<dyn Screen>> {
         return Ok(Box::new(json::Json::to(Lines::file(file)?)));
     }
     let warnings = Lines::file(file.try_clone()?)?;
-    Ok(Box::new(plain::Plain::to(Some(Lines::file(file)?), warnings).of_login()))
+    Ok(Box::new(plain::PlainScreen::to(Some(Lines::file(file)?), warnings).of_login()))
 }

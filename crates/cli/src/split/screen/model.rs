@@ -4,7 +4,7 @@ use anabranch_comps::{Event, PathCounters, Snapshot};
 use anabranch_multipath::Time;
 use anabranch_pages::figures::scaled;
 use anabranch_splitter::paths::Egress;
-use anabranch_splitter::split::{FarEndNews, Listening};
+use anabranch_splitter::split::{ActiveSettings, FarEndNews};
 
 use super::advice;
 use super::book::{Book, is_warning};
@@ -48,13 +48,13 @@ pub(super) struct Direction {
 }
 
 impl Model {
-    pub(super) fn begin(&mut self, about: &Listening) {
+    pub(super) fn begin(&mut self, about: &ActiveSettings) {
         self.book.begin(about);
     }
 
     /// Adopts the paths in `about`. Paths may be new, missing, or in another order. A path is
     /// recognised by its name.
-    pub(super) fn reloaded(&mut self, now: Time, about: &Listening) {
+    pub(super) fn reloaded(&mut self, now: Time, about: &ActiveSettings) {
         let before = std::mem::take(&mut self.snapshot.paths);
         let known = |name: &str| self.rows.iter().position(|row| row.name == name);
         let place = |egress: &Egress| known(&egress.name).and_then(|place| before.get(place));
@@ -183,7 +183,7 @@ impl Row {
 }
 
 /// Describes the settings that are in force after they were read again.
-pub(super) fn settings(about: &Listening) -> String {
+pub(super) fn settings(about: &ActiveSettings) -> String {
     let names: Vec<_> = about.egresses.iter().map(|egress| egress.name.as_str()).collect();
     format!("settings read again: {}, paths {}", about.dealing(), names.join(", "))
 }
@@ -199,22 +199,22 @@ pub(super) fn losses(snapshot: &Snapshot) -> Option<String> {
         (snapshot.foreign, "that proxies relayed from hosts other than the server"),
     ];
     let lost = counts.into_iter().filter(|(count, _)| *count > 0);
-    let told: Vec<_> = lost.map(|(count, what)| format!("{count} {what}")).collect();
-    (!told.is_empty()).then(|| format!("datagrams dropped by the splitter: {}", told.join(", ")))
+    let parts: Vec<_> = lost.map(|(count, what)| format!("{count} {what}")).collect();
+    (!parts.is_empty()).then(|| format!("datagrams dropped by the splitter: {}", parts.join(", ")))
 }
 
 /// Describes the packets that wait for room in paths' TCP connections, and the packets that were
 /// dropped because they waited too long. Names each path. Returns `None` if there are no such
 /// packets.
 pub(super) fn backlogs(rows: &[Row]) -> Option<String> {
-    let told = rows.iter().filter_map(|row| {
+    let report = rows.iter().filter_map(|row| {
         let stream = row.counters.stream.filter(|stream| stream.queued + stream.aged > 0)?;
         let queue = scaled(stream.queued as f64, "B");
         let aged = stream.aged;
         Some(format!("{} {queue} queued, {aged} packets dropped after waiting too long", row.name))
     });
-    let told: Vec<_> = told.collect();
-    (!told.is_empty()).then(|| format!("TCP connections: {}", told.join(" · ")))
+    let report: Vec<_> = report.collect();
+    (!report.is_empty()).then(|| format!("TCP connections: {}", report.join(" · ")))
 }
 
 fn totals(snapshot: &Snapshot) -> (u64, u64) {
@@ -265,9 +265,9 @@ pub(super) mod tests {
         model.snapshot(Time::from_secs(1), &counters);
         assert_eq!((model.rows[0].label().as_str(), model.rows[0].dropped()), ("a ssh", 7));
         assert_eq!(model.rows[1].label(), "b");
-        let told = backlogs(&model.rows);
+        let report = backlogs(&model.rows);
         assert_eq!(
-            told.as_deref(),
+            report.as_deref(),
             Some("TCP connections: a 9 B queued, 5 packets dropped after waiting too long")
         );
         assert_eq!(backlogs(&model.rows[1..]), None);
@@ -287,11 +287,11 @@ pub(super) mod tests {
     }
 
     /// Returns the settings of a splitter with paths called `names` over loopback.
-    pub(in crate::split::screen) fn about(names: &[&str]) -> Listening {
+    pub(in crate::split::screen) fn about(names: &[&str]) -> ActiveSettings {
         let server: std::net::SocketAddr = "127.0.0.1:9".parse().unwrap();
         let spec = |name: &&str| format!("{name}=addr:127.0.0.2").parse().unwrap();
         let specs: Vec<_> = names.iter().map(spec).collect();
-        Listening {
+        ActiveSettings {
             listen: Some(server),
             tun: None,
             others: Vec::new(),

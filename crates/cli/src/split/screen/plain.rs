@@ -6,7 +6,7 @@ use std::time::Duration;
 use anabranch_comps::{Event, Snapshot};
 use anabranch_multipath::Time;
 use anabranch_pages::figures::scaled;
-use anabranch_splitter::split::{FarEndNews, Listening, Screen};
+use anabranch_splitter::split::{ActiveSettings, FarEndNews, Screen};
 
 use super::advice;
 use super::book::is_warning;
@@ -17,7 +17,7 @@ use crate::screen::lines::Lines;
 use crate::text::{millis, percent, table};
 
 /// A screen (output for the user) that prints lines.
-pub(super) struct Plain {
+pub(super) struct PlainScreen {
     /// Output of events and counters; `None` if only warnings are wanted.
     out: Option<Lines>,
     /// Output of warnings: always standard error, whatever standard output is used for.
@@ -31,29 +31,29 @@ pub(super) struct Plain {
     model: Model,
 }
 
-impl Plain {
+impl PlainScreen {
     /// Creates a screen that prints to stdout and stderr for the running program called `name`.
     /// With `quiet`, it prints only warnings, to stderr. The systemd journal gets counters only
     /// with `verbose`.
     ///
     /// # Errors
     /// The writer threads cannot be started.
-    pub(super) fn new(quiet: bool, verbose: bool, name: Option<&str>) -> io::Result<Plain> {
+    pub(super) fn new(quiet: bool, verbose: bool, name: Option<&str>) -> io::Result<PlainScreen> {
         let out = (!quiet).then(Lines::stdout).transpose()?;
         let journal = Journal::of_stdout().of_run(name);
         let counters = verbose || !journal.is_there();
-        Ok(Plain { journal, counters, ..Plain::to(out, Lines::stderr()?) })
+        Ok(PlainScreen { journal, counters, ..PlainScreen::to(out, Lines::stderr()?) })
     }
 
     /// Creates a screen that prints to `out`, if there is one, and warnings to `warnings`.
-    pub(super) fn to(out: Option<Lines>, warnings: Lines) -> Plain {
+    pub(super) fn to(out: Option<Lines>, warnings: Lines) -> PlainScreen {
         let model = Model::default();
-        Plain { out, warnings, journal: Journal::NONE, counters: true, login: false, model }
+        PlainScreen { out, warnings, journal: Journal::NONE, counters: true, login: false, model }
     }
 
     /// Returns this screen, changed for a login by Mosh: without the line about the MTU.
-    pub(super) fn of_login(self) -> Plain {
-        Plain { login: true, ..self }
+    pub(super) fn of_login(self) -> PlainScreen {
+        PlainScreen { login: true, ..self }
     }
 
     /// Waits for a limited time until all lines are written. Returns whether all lines are
@@ -62,37 +62,37 @@ impl Plain {
         self.out.as_ref().is_none_or(Lines::flush)
     }
 
-    fn say(&mut self, text: &str) {
+    fn print(&mut self, text: &str) {
         if let Some(out) = &self.out {
             let text = self.journal.line(Priority::Information, text);
-            out.say(&folded(&text, io::stdout()), lost);
+            out.print(&folded(&text, io::stdout()), lost);
         }
     }
 
     /// Prints the MTU for a WireGuard tunnel.
-    fn say_mtu(&mut self, about: &Listening) {
+    fn say_mtu(&mut self, about: &ActiveSettings) {
         if !self.login {
-            advice::mtu(about).into_iter().for_each(|line| self.say(&line));
+            advice::mtu(about).into_iter().for_each(|line| self.print(&line));
         }
     }
 }
 
-impl Screen for Plain {
-    fn listening(&mut self, about: &Listening) {
+impl Screen for PlainScreen {
+    fn listening(&mut self, about: &ActiveSettings) {
         self.model.begin(about);
         let server = about.server.map_or_else(String::new, |server| format!(" for {server}"));
         let door = match (&about.listen, &about.tun) {
             (_, Some(plan)) => format!("interface {} is up", plan.request.tun),
             (listen, None) => listen.map_or_else(String::new, |at| format!("listening on {at}")),
         };
-        self.say(&format!("{door}{server}: {}, seed {}", about.dealing(), about.seed));
+        self.print(&format!("{door}{server}: {}, seed {}", about.dealing(), about.seed));
         self.say_mtu(about);
         advice::warnings(about).iter().for_each(|text| self.warn(text));
     }
 
-    fn reloaded(&mut self, now: Time, about: &Listening) {
+    fn reloaded(&mut self, now: Time, about: &ActiveSettings) {
         self.model.reloaded(now, about);
-        self.say(&format!("{:9.3}  {}", now.secs_f64(), settings(about)));
+        self.print(&format!("{:9.3}  {}", now.secs_f64(), settings(about)));
         self.say_mtu(about);
     }
 
@@ -101,7 +101,7 @@ impl Screen for Plain {
         if is_warning(event) {
             self.warn(&words);
         } else {
-            self.say(&format!("{:9.3}  {words}", now.secs_f64()));
+            self.print(&format!("{:9.3}  {words}", now.secs_f64()));
         }
     }
 
@@ -114,7 +114,7 @@ impl Screen for Plain {
         let (sessions, time) = (snapshot.sessions, now.secs_f64());
         let silent = snapshot.silent.map(|silent| format!("; {}", advice::silent(&silent)));
         let silent = silent.unwrap_or_default();
-        self.say(&format!("{time:9.3}  sessions: {sessions}; {}{silent}", paths.join("; ")));
+        self.print(&format!("{time:9.3}  sessions: {sessions}; {}{silent}", paths.join("; ")));
     }
 
     fn finish(&mut self, now: Time, snapshot: &Snapshot) {
@@ -131,7 +131,7 @@ impl Screen for Plain {
     fn far_end(&mut self, now: Time, news: &FarEndNews) {
         let words = self.model.far_end(now, news);
         match news {
-            FarEndNews::Up => self.say(&format!("{:9.3}  {words}", now.secs_f64())),
+            FarEndNews::Up => self.print(&format!("{:9.3}  {words}", now.secs_f64())),
             _ => self.warn(&words),
         }
     }
@@ -139,7 +139,7 @@ impl Screen for Plain {
     fn warn(&mut self, text: &str) {
         let lost = |lines| format!("warning: {}", lost(lines));
         let text = self.journal.line(Priority::Warning, &format!("warning: {text}"));
-        self.warnings.say(&folded(&text, io::stderr()), lost);
+        self.warnings.print(&folded(&text, io::stderr()), lost);
     }
 
     fn interval(&self) -> Duration {
@@ -202,13 +202,13 @@ mod tests {
     use anabranch_comps::SessionId;
 
     use super::*;
-    use crate::screen::lines::tests::told as lines_told;
+    use crate::screen::lines::tests::printed as printed_lines;
     use crate::split::screen::model::tests::snapshot;
 
-    fn told(quiet: bool) -> String {
-        lines_told(|out| {
+    fn printed(quiet: bool) -> String {
+        printed_lines(|out| {
             let (out, warnings) = ((!quiet).then_some(out), Lines::stderr().unwrap());
-            let mut screen = Plain::to(out, warnings);
+            let mut screen = PlainScreen::to(out, warnings);
             let (session, client) = (SessionId(0), "127.0.0.1:9".parse().unwrap());
             screen.event(Time::from_millis(1500), &Event::Opened { session, client, server: None });
             screen.snapshot(Time::from_secs(2), &snapshot(&[(1000, 3000), (3000, 1000)]));
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn events_rates_and_a_summary_are_told_in_lines() {
-        let text = told(false);
+        let text = printed(false);
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines[0], "    1.500  session 0: opened by 127.0.0.1:9");
         assert!(lines[1].contains("0 up: up 4.0 kbit/s (25 %), down 12.0 kbit/s (75 %)"), "{text}");
@@ -227,9 +227,9 @@ mod tests {
 
     #[test]
     fn each_line_begins_with_the_name_of_the_run() {
-        let text = lines_told(|out| {
-            let plain = Plain::to(Some(out), Lines::stderr().unwrap());
-            let mut screen = Plain { journal: Journal::NONE.of_run(Some("home")), ..plain };
+        let text = printed_lines(|out| {
+            let plain = PlainScreen::to(Some(out), Lines::stderr().unwrap());
+            let mut screen = PlainScreen { journal: Journal::NONE.of_run(Some("home")), ..plain };
             let (session, client) = (SessionId(0), "127.0.0.1:9".parse().unwrap());
             screen.event(Time::from_millis(1500), &Event::Opened { session, client, server: None });
             screen.finish(Time::from_secs(4), &snapshot(&[(1000, 3000)]));
@@ -240,6 +240,6 @@ mod tests {
 
     #[test]
     fn quiet_says_nothing_where_nothing_is_wrong() {
-        assert_eq!(told(true), "");
+        assert_eq!(printed(true), "");
     }
 }

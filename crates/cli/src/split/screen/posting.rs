@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anabranch_comps::{Event, Snapshot};
 use anabranch_multipath::Time;
-use anabranch_splitter::split::{FarEndNews, Listening, Screen};
+use anabranch_splitter::split::{ActiveSettings, FarEndNews, Screen};
 use serde_json::{Map, Value, json};
 
 use super::book::Book;
@@ -15,7 +15,7 @@ use crate::status::{PublishedStatus, now};
 
 /// A screen (output for the user) that publishes the status, and passes all output on to another
 /// screen.
-pub(in crate::split) struct Posting<'s> {
+pub(in crate::split) struct PublishingScreen<'s> {
     inner: &'s mut dyn Screen,
     run_status: Option<PublishedStatus>,
     /// Notice that looking up names takes long. It is dropped once the names are resolved.
@@ -32,20 +32,20 @@ pub(in crate::split) struct Posting<'s> {
     shows: Pace,
 }
 
-impl<'s> Posting<'s> {
+impl<'s> PublishingScreen<'s> {
     /// Creates a screen that publishes each event in `run_status` (if it is given), and shows the
     /// event on the screen `inner`.
     pub(in crate::split) fn new(
         inner: &'s mut dyn Screen,
         run_status: Option<PublishedStatus>,
         looking_up: Option<LookingUp>,
-    ) -> Posting<'s> {
+    ) -> PublishingScreen<'s> {
         let (book, answers, counts) = (Book::default(), Map::new(), Vec::new());
         let (posts, shows) = (Pace::new(), Pace::new());
-        Posting { inner, run_status, looking_up, book, answers, counts, posts, shows }
+        PublishingScreen { inner, run_status, looking_up, book, answers, counts, posts, shows }
     }
 
-    fn begin(&mut self, now: Time, about: &Listening) {
+    fn begin(&mut self, now: Time, about: &ActiveSettings) {
         self.book.begin(about);
         let text = json::about("listening", None, now, about);
         let about =
@@ -76,8 +76,8 @@ impl<'s> Posting<'s> {
     }
 }
 
-impl Screen for Posting<'_> {
-    fn listening(&mut self, about: &Listening) {
+impl Screen for PublishingScreen<'_> {
+    fn listening(&mut self, about: &ActiveSettings) {
         self.looking_up = None;
         self.begin(Time::ZERO, about);
         self.inner.listening(about);
@@ -104,7 +104,7 @@ impl Screen for Posting<'_> {
         self.inner.finish(now, snapshot);
     }
 
-    fn reloaded(&mut self, now: Time, about: &Listening) {
+    fn reloaded(&mut self, now: Time, about: &ActiveSettings) {
         self.begin(now, about);
         self.inner.reloaded(now, about);
     }
@@ -130,13 +130,13 @@ mod tests {
     struct Slow(Vec<u64>);
 
     impl Screen for Slow {
-        fn listening(&mut self, _: &Listening) {}
+        fn listening(&mut self, _: &ActiveSettings) {}
         fn event(&mut self, _: Time, _: &Event) {}
         fn snapshot(&mut self, now: Time, _: &Snapshot) {
             self.0.push(now.secs_f64().round() as u64);
         }
         fn finish(&mut self, _: Time, _: &Snapshot) {}
-        fn reloaded(&mut self, _: Time, _: &Listening) {}
+        fn reloaded(&mut self, _: Time, _: &ActiveSettings) {}
         fn far_end(&mut self, _: Time, _: &FarEndNews) {}
         fn warn(&mut self, _: &str) {}
         fn interval(&self) -> Duration {
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn who_wants_counters_every_five_seconds_gets_them_so() {
         let mut slow = Slow(Vec::new());
-        let mut posting = Posting::new(&mut slow, None, None);
+        let mut posting = PublishingScreen::new(&mut slow, None, None);
         assert_eq!(posting.interval(), FRESH);
         for second in 0..=20 {
             let late = Time::from_secs(second) + Duration::from_millis(second % 3);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anabranch_comps::protocol::Confidence;
 use anabranch_comps::{Event, Protocol, Snapshot};
 use anabranch_multipath::{Every, Time};
-use anabranch_splitter::split::{FarEndNews, Listening, Screen};
+use anabranch_splitter::split::{ActiveSettings, FarEndNews, Screen};
 
 use super::advice;
 
@@ -32,7 +32,7 @@ impl<'s> Pricing<'s> {
         Pricing { inner, settled: in_order, short: None }
     }
 
-    fn begin(&mut self, about: &Listening) {
+    fn begin(&mut self, about: &ActiveSettings) {
         let several = about.egresses.len() > 1;
         let ruins = several && about.every.parse().is_ok_and(ruins_quic);
         self.short = (ruins && !self.settled).then(|| about.every.clone());
@@ -52,7 +52,7 @@ fn ruins_quic(every: Every) -> bool {
 }
 
 impl Screen for Pricing<'_> {
-    fn listening(&mut self, about: &Listening) {
+    fn listening(&mut self, about: &ActiveSettings) {
         self.begin(about);
         self.inner.listening(about);
     }
@@ -76,7 +76,7 @@ impl Screen for Pricing<'_> {
         self.inner.finish(now, snapshot);
     }
 
-    fn reloaded(&mut self, now: Time, about: &Listening) {
+    fn reloaded(&mut self, now: Time, about: &ActiveSettings) {
         self.begin(about);
         self.inner.reloaded(now, about);
     }

@@ -14,7 +14,7 @@ use super::options::Options;
 use super::values::{Mark, Traffic};
 use crate::failure::Failure;
 use show::Sink;
-pub(super) use show::{Announcing, Tunnel};
+pub(super) use show::{Tunnel, WgFileScreen};
 
 /// Reads the WireGuard file, if `options` name one. Options that are not given get their values
 /// from the file.

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anabranch_comps::{Event, Snapshot};
 use anabranch_multipath::Time;
-use anabranch_splitter::split::{FarEndNews, Listening, Screen};
+use anabranch_splitter::split::{ActiveSettings, FarEndNews, Screen};
 use anabranch_splitter::wg_quick::{
-    Changed, Changes, Peer, WgQuick, Write, interface_name, invocation,
+    ChangedFile, Changes, Peer, WgQuick, Write, interface_name, invocation,
 };
 use serde_json::json;
 use signal_hook::consts::SIGTERM;
@@ -45,7 +45,7 @@ impl Tunnel {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub(in crate::split) fn show(self, about: &Listening) -> Result<(), Failure> {
+    pub(in crate::split) fn show(self, about: &ActiveSettings) -> Result<(), Failure> {
         let changed = self.changed(about);
         let written = match self.sink {
             Sink::Stdout => {
@@ -59,7 +59,7 @@ impl Tunnel {
                 Some(target)
             }
         };
-        let told = Summary {
+        let report = Summary {
             source: &self.source,
             program: if self.file.is_obfuscated() { "awg-quick" } else { "wg-quick" },
             peer: &self.peer,
@@ -68,14 +68,14 @@ impl Tunnel {
         };
         match (self.json, self.quiet) {
             (true, _) => {
-                let mut object = told.json();
+                let mut object = report.json();
                 if let Some(name) = self.name {
                     object["name"] = json!(name);
                 }
                 print(&format!("{object}\n"))
             }
             (false, true) => Ok(()),
-            (false, false) => print(&told.text()),
+            (false, false) => print(&report.text()),
         }
     }
 
@@ -85,7 +85,7 @@ impl Tunnel {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub(in crate::split) fn check(self, about: &Listening) -> Result<bool, Failure> {
+    pub(in crate::split) fn check(self, about: &ActiveSettings) -> Result<bool, Failure> {
         let alone = matches!(self.sink, Sink::Stdout);
         if let Some(warning) = self.warning() {
             // A failure means that standard error is closed, so nobody reads the line.
@@ -94,7 +94,7 @@ impl Tunnel {
         self.show(about).map(|()| alone)
     }
 
-    fn changed(&self, about: &Listening) -> Changed {
+    fn changed(&self, about: &ActiveSettings) -> ChangedFile {
         // A smaller MTU in the file is kept, because there is a reason for it on the server's
         // side.
         let mtu = about.tunnel_mtu.map(|mtu| mtu.saturating_sub(self.file.padding()));
@@ -122,7 +122,7 @@ struct Summary<'t> {
     /// Program that starts the tunnel.
     program: &'static str,
     peer: &'t Peer,
-    changed: &'t Changed,
+    changed: &'t ChangedFile,
     written: &'t Option<PathBuf>,
 }
 
@@ -197,15 +197,15 @@ fn print(text: &str) -> Result<(), Failure> {
 
 /// A screen (output for the user) that shows the changed WireGuard file before anything else. It
 /// does so once the listener is open, because the port is certain only then.
-pub(in crate::split) struct Announcing<'s> {
+pub(in crate::split) struct WgFileScreen<'s> {
     inner: &'s mut dyn Screen,
     tunnel: Option<Tunnel>,
     failure: Option<Failure>,
 }
 
-impl<'s> Announcing<'s> {
-    pub(in crate::split) fn new(inner: &'s mut dyn Screen, tunnel: Tunnel) -> Announcing<'s> {
-        Announcing { inner, tunnel: Some(tunnel), failure: None }
+impl<'s> WgFileScreen<'s> {
+    pub(in crate::split) fn new(inner: &'s mut dyn Screen, tunnel: Tunnel) -> WgFileScreen<'s> {
+        WgFileScreen { inner, tunnel: Some(tunnel), failure: None }
     }
 
     /// Returns the error if the changed file could not be written. That error ends the program by
@@ -215,8 +215,8 @@ impl<'s> Announcing<'s> {
     }
 }
 
-impl Screen for Announcing<'_> {
-    fn listening(&mut self, about: &Listening) {
+impl Screen for WgFileScreen<'_> {
+    fn listening(&mut self, about: &ActiveSettings) {
         let tunnel = self.tunnel.take();
         let warning = tunnel.as_ref().and_then(Tunnel::warning);
         self.failure = tunnel.and_then(|tunnel| tunnel.show(about).err());
@@ -243,7 +243,7 @@ impl Screen for Announcing<'_> {
         }
     }
 
-    fn reloaded(&mut self, now: Time, about: &Listening) {
+    fn reloaded(&mut self, now: Time, about: &ActiveSettings) {
         self.inner.reloaded(now, about);
     }
 

@@ -124,13 +124,13 @@ fn the_search_for_a_mark_ends() {
 #[test]
 fn numbers_are_told_once_and_of_wireguard_when_it_is_certain() {
     let mut recogniser = Recogniser::default();
-    let mut told = 0;
+    let mut count = 0;
     for datagram in [initiation(), data(0), data(1), data(2)] {
         recogniser.on_client(&datagram);
-        told += u32::from(recogniser.finds_numbers(&datagram));
-        assert!(told == 0 || recogniser.finding() == finding(Protocol::WireGuard, CERTAIN));
+        count += u32::from(recogniser.finds_numbers(&datagram));
+        assert!(count == 0 || recogniser.finding() == finding(Protocol::WireGuard, CERTAIN));
     }
-    assert_eq!(told, 1);
+    assert_eq!(count, 1);
     assert!(!recogniser.looks_for_numbers());
 }
 

@@ -2,7 +2,7 @@
 
 use quinn_proto::{Connection, ReadError, StreamId};
 
-use super::super::lanes::{Held, Lanes};
+use super::super::lanes::{Lanes, WaitingUnit};
 use super::super::units::Units;
 use super::{ENDED, QuicLink};
 use crate::{Fault, State};
@@ -10,8 +10,8 @@ use crate::{Fault, State};
 impl QuicLink {
     pub(super) fn read_own(&mut self, stream: StreamId, into: &mut Vec<u8>) -> Result<(), Fault> {
         let QuicLink { connection, own_reader, units, .. } = self;
-        let ended = read_all(connection, stream, |mut came| {
-            while own_reader.next(units, &mut came, into)?.is_some() {}
+        let ended = read_all(connection, stream, |mut received| {
+            while own_reader.next(units, &mut received, into)?.is_some() {}
             Ok(true)
         })?;
         if ended {
@@ -31,22 +31,22 @@ impl QuicLink {
         if lanes.waits(stream) {
             return Ok(None);
         }
-        let mut fed = Fed::All;
+        let mut fed = FeedOutcome::All;
         if let Some(held) = lanes.get_mut(stream).and_then(|lane| lane.held.take()) {
             into.extend_from_slice(&held.unit);
             fed = feed(lanes, units, stream, &held.rest, into)?;
         }
-        let ended = fed == Fed::All
-            && read_all(connection, stream, |came| {
-                fed = feed(lanes, units, stream, came, into)?;
-                Ok(fed == Fed::All)
+        let ended = fed == FeedOutcome::All
+            && read_all(connection, stream, |received| {
+                fed = feed(lanes, units, stream, received, into)?;
+                Ok(fed == FeedOutcome::All)
             })?;
         match (fed, ended) {
-            (Fed::Over, _) => {
+            (FeedOutcome::Over, _) => {
                 self.finish(stream);
                 Ok(self.leave_for(stream))
             }
-            (Fed::All, true) => self.broke_off(stream, into),
+            (FeedOutcome::All, true) => self.broke_off(stream, into),
             _ => {
                 self.grant();
                 Ok(None)
@@ -81,7 +81,7 @@ impl QuicLink {
 
 /// Result of passing received bytes to a lane (the order domain of one circuit).
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fed {
+enum FeedOutcome {
     /// The lane has consumed all bytes.
     All,
     /// The bytes must wait, because the previous lane with the same number has not ended.
@@ -90,7 +90,7 @@ enum Fed {
     Over,
 }
 
-/// Passes `came`, bytes received on a stream, to the stream's lane.
+/// Passes `received`, bytes received on a stream, to the stream's lane.
 ///
 /// # Errors
 /// [`Fault::Peer`]: the bytes break the rules of lanes.
@@ -98,22 +98,24 @@ fn feed(
     lanes: &mut Lanes,
     units: &Units,
     stream: StreamId,
-    mut came: &[u8],
+    mut received: &[u8],
     into: &mut Vec<u8>,
-) -> Result<Fed, Fault> {
+) -> Result<FeedOutcome, Fault> {
     loop {
-        let Some(lane) = lanes.get_mut(stream) else { return Ok(Fed::Held) };
-        lane.reader.next_run(units, &mut came, into);
+        let Some(lane) = lanes.get_mut(stream) else { return Ok(FeedOutcome::Held) };
+        lane.reader.next_run(units, &mut received, into);
         let is_named = lane.reader.lane().is_some();
         let start = into.len();
-        let Some(head) = lane.reader.next(units, &mut came, into)? else { return Ok(Fed::All) };
+        let Some(head) = lane.reader.next(units, &mut received, into)? else {
+            return Ok(FeedOutcome::All);
+        };
         if !is_named && !lanes.name(head.lane, stream)? {
-            let held = Held { unit: into.split_off(start), rest: came.to_vec() };
+            let held = WaitingUnit { unit: into.split_off(start), rest: received.to_vec() };
             lanes.hold(stream, held);
-            return Ok(Fed::Held);
+            return Ok(FeedOutcome::Held);
         }
         if head.ends {
-            return Ok(Fed::Over);
+            return Ok(FeedOutcome::Over);
         }
     }
 }

@@ -11,7 +11,7 @@ const OWN: [u8; 20] = [0xff; 20];
 
 fn routerlist(per_address: usize) -> RouterList {
     let rules = Rules { per_address, ..Rules::default() };
-    RouterList::new(rules, Reach { holds: 2700, every: EVERY, ipv6: false })
+    RouterList::new(rules, ReachSettings { holds: 2700, every: EVERY, ipv6: false })
 }
 
 /// Returns an entry with the identity `number` at the address `at`. All entries are copies of one,
@@ -182,7 +182,7 @@ fn two_of_one_address_count_the_authority_first_and_then_the_fastest() {
     let (mut routerlist, here) = (routerlist(2), apart(7));
     for (number, bandwidth) in [(1, 50), (2, 90), (3, 70), (4, 90), (5, 10)] {
         let mut entry = entry(number, here);
-        entry.said.bandwidth = bandwidth;
+        entry.parsed.bandwidth = bandwidth;
         routerlist.admit(NOW, entry, from(here)).unwrap();
         if number != 2 {
             answer(&mut routerlist, NOW, number, here);

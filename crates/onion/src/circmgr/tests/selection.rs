@@ -5,12 +5,12 @@ use super::*;
 
 /// Times in ms, both from when the circuit was begun: until the extension to its last hop began,
 /// and until it was built.
-type Built = (u64, u64);
+type BuildTimings = (u64, u64);
 
 impl World {
     /// Completes a circuit that was begun at `begun`. `built` contains the times of its last two
     /// steps, counted from then.
-    fn complete(&mut self, begun: Time, key: CircuitKey, built: Built) {
+    fn complete(&mut self, begun: Time, key: CircuitKey, built: BuildTimings) {
         let after = |ms| begun + Duration::from_millis(ms);
         self.circmgr.extended(after(built.0), key, 2);
         let at = Moment { now: after(built.1), unix: NOW };
@@ -34,7 +34,7 @@ impl World {
 }
 
 /// Returns a client with two unused circuits, the older one first. Building them took these times.
-fn with_two(selection: Selection, times: [Built; 2]) -> (World, [CircuitKey; 2]) {
+fn with_two(selection: Selection, times: [BuildTimings; 2]) -> (World, [CircuitKey; 2]) {
     let mut world = World::new();
     world.circmgr.set_selection(selection);
     let begun = world.now;
@@ -45,8 +45,8 @@ fn with_two(selection: Selection, times: [Built; 2]) -> (World, [CircuitKey; 2])
 }
 
 /// The first circuit took longer to build than the second one, but its last hop answered sooner.
-const SLOW_THEN_QUICK: [Built; 2] = [(900, 1_000), (300, 800)];
-const QUICK_THEN_SLOW: [Built; 2] = [(300, 800), (900, 1_000)];
+const SLOW_THEN_QUICK: [BuildTimings; 2] = [(900, 1_000), (300, 800)];
+const QUICK_THEN_SLOW: [BuildTimings; 2] = [(300, 800), (900, 1_000)];
 
 #[test]
 fn a_stream_takes_the_circuit_that_the_criterion_names() {

@@ -180,7 +180,7 @@ fn suspicion_ends_with_an_answer_or_after_a_minute() {
     let [_, middle, exit] = world.circmgr.path(silent).unwrap();
     world.moves_after(10, 1);
     assert!(world.circmgr.suspects.at(world.now).contains(&exit));
-    world.circmgr.suspects.hear(world.now, &[exit]);
+    world.circmgr.suspects.record_answers(world.now, &[exit]);
     assert!(!world.circmgr.suspects.at(world.now).contains(&exit));
     assert!(world.circmgr.suspects.at(world.now + SUSPICION - LOOK).contains(&middle));
     assert!(world.circmgr.suspects.at(world.now + SUSPICION).is_empty());

@@ -19,15 +19,15 @@ const MOST_BYTES: usize = 32 << 20;
 /// The consensuses of a flavour.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flavour {
-    present: Option<Arc<Present>>,
+    present: Option<Arc<PresentConsensus>>,
     /// Earlier consensuses, newest first.
     before: VecDeque<Arc<[u8]>>,
 }
 
 /// The present consensus.
 #[derive(Debug)]
-struct Present {
-    whole: Packed,
+struct PresentConsensus {
+    whole: EncodedText,
     signers: Vec<[u8; 20]>,
     valid_after: u64,
     /// The digest that identifies this consensus in clients' requests: SHA3-256 of its signed
@@ -35,12 +35,12 @@ struct Present {
     digest: Option<[u8; 32]>,
     /// Diffs from earlier consensuses to this one. The key is the digest of the earlier
     /// consensus's signed part.
-    diffs: BTreeMap<[u8; 32], Packed>,
+    diffs: BTreeMap<[u8; 32], EncodedText>,
 }
 
 /// A text in every encoding in which it may be sent.
 #[derive(Debug)]
-struct Packed {
+struct EncodedText {
     text: Arc<[u8]>,
     packed: Vec<(Encoding, Arc<[u8]>)>,
 }
@@ -58,8 +58,8 @@ impl Flavour {
             self.before.pop_back();
         }
         let after = text.lines().find_map(|line| line.strip_prefix("valid-after "));
-        self.present = Some(Arc::new(Present {
-            whole: Packed::of(text),
+        self.present = Some(Arc::new(PresentConsensus {
+            whole: EncodedText::of(text),
             signers,
             valid_after: after.and_then(from_utc).unwrap_or_default(),
             digest: signed_digest(text),
@@ -95,13 +95,13 @@ impl Flavour {
 
 /// Returns the diff from `old` to `new`, with the digest that identifies `old`. Returns `None` if
 /// the diff is not shorter than `new`.
-fn towards(old: &[u8], new: &str) -> Option<([u8; 32], Packed)> {
+fn towards(old: &[u8], new: &str) -> Option<([u8; 32], EncodedText)> {
     let old = std::str::from_utf8(old).ok()?;
     let text = diff(old, new).filter(|text| text.len() < new.len())?;
-    Some((signed_digest(old)?, Packed::of(&text)))
+    Some((signed_digest(old)?, EncodedText::of(&text)))
 }
 
-impl Present {
+impl PresentConsensus {
     /// Returns a diff from a consensus that the client has, the whole consensus, or "Not
     /// modified".
     fn find(&self, list: &str, request: &Request) -> Result<Reply, Refusal> {
@@ -132,11 +132,11 @@ impl Present {
     }
 }
 
-impl Packed {
-    fn of(text: &str) -> Packed {
+impl EncodedText {
+    fn of(text: &str) -> EncodedText {
         let pack = |encoding: Encoding| Some((encoding, encoding.pack(text.as_bytes())?.into()));
         let packed = Encoding::PACKED.into_iter().filter_map(pack).collect();
-        Packed { text: text.as_bytes().into(), packed }
+        EncodedText { text: text.as_bytes().into(), packed }
     }
 
     fn reply(&self, encoding: Encoding) -> Reply {
@@ -171,8 +171,8 @@ mod tests {
         let (encoding, body) = (Encoding::Identity, Vec::new());
         let request = Request { get: true, path: String::new(), encoding, since: None, has, body };
         let bytes = flavour.find(rest, &request).map_err(|(status, _)| status)?.bytes();
-        let told = String::from_utf8(bytes).unwrap();
-        Ok(told.split_once("\r\n\r\n").unwrap().1.to_owned())
+        let report = String::from_utf8(bytes).unwrap();
+        Ok(report.split_once("\r\n\r\n").unwrap().1.to_owned())
     }
 
     #[test]

@@ -41,8 +41,8 @@ impl Listing {
         let guards = relays.iter().filter(|relay| super::is_guard(relay)).count();
         let weights = POSITIONS.map(|place| {
             KINDS.map(|kind| {
-                let said = consensus.weights.get(&format!("W{place}{kind}"));
-                said.map_or(WHOLE, |&weight| u64::try_from(weight).unwrap_or(0)).min(WHOLE)
+                let message = consensus.weights.get(&format!("W{place}{kind}"));
+                message.map_or(WHOLE, |&weight| u64::try_from(weight).unwrap_or(0)).min(WHOLE)
             })
         });
         let params = Params::new(&consensus.params);

@@ -70,10 +70,10 @@ fn row(place: usize) -> (String, u32, String, String) {
 fn exact(
     network: &Network,
     position: Position,
-    beside: &[[u8; 20]],
+    alongside: &[[u8; 20]],
     restrictions: &RelayRestrictions,
 ) -> BTreeMap<[u8; 20], f64> {
-    let others: Vec<Relay<'_>> = beside.iter().filter_map(|id| network.relay(id)).collect();
+    let others: Vec<Relay<'_>> = alongside.iter().filter_map(|id| network.relay(id)).collect();
     let letter = match position {
         Position::Guard => "g",
         Position::Middle => "m",
@@ -121,14 +121,14 @@ fn deviation(counts: &BTreeMap<[u8; 20], usize>, exact: &BTreeMap<[u8; 20], f64>
 fn assert_fair(
     network: &Network,
     position: Position,
-    beside: &[[u8; 20]],
+    alongside: &[[u8; 20]],
     restrictions: &RelayRestrictions,
     rng: &mut Stream,
 ) {
-    let exact = exact(network, position, beside, restrictions);
+    let exact = exact(network, position, alongside, restrictions);
     let mut counts = BTreeMap::new();
     for _ in 0..DRAWS {
-        let relay = network.choose(position, beside, restrictions, rng).unwrap();
+        let relay = network.choose(position, alongside, restrictions, rng).unwrap();
         *counts.entry(relay.status.rsa_identity).or_insert(0) += 1;
     }
     let alien = counts.keys().find(|id| !exact.contains_key(*id));
@@ -136,7 +136,7 @@ fn assert_fair(
     let deviation = deviation(&counts, &exact);
     // The seeds are fixed. With random seeds the bound would be exceeded in one of some thousand
     // tests.
-    assert!(deviation < 4.0, "{position:?} beside {beside:?}: {deviation:.1} deviations");
+    assert!(deviation < 4.0, "{position:?} beside {alongside:?}: {deviation:.1} deviations");
 }
 
 #[test]
@@ -163,12 +163,13 @@ fn a_port_that_few_exits_allow_is_shared_by_them_alone() {
 #[test]
 fn beside_family_and_subnets_the_others_keep_their_shares() {
     let (network, mut rng) = (town(), stream(3, 0, "frequencies"));
-    for beside in [&[id(1), id(6)][..], &[id(12), id(60)], &[id(3), id(35), id(61)]] {
+    for alongside in [&[id(1), id(6)][..], &[id(12), id(60)], &[id(3), id(35), id(61)]] {
         let all = exact(&network, Position::Middle, &[], &RelayRestrictions::default()).len();
-        let left = exact(&network, Position::Middle, beside, &RelayRestrictions::default()).len();
-        assert!(left < all - beside.len(), "{left} of {all}: nobody is related or near");
-        assert_fair(&network, Position::Middle, beside, &RelayRestrictions::default(), &mut rng);
-        assert_fair(&network, WEB, beside, &RelayRestrictions::default(), &mut rng);
+        let left =
+            exact(&network, Position::Middle, alongside, &RelayRestrictions::default()).len();
+        assert!(left < all - alongside.len(), "{left} of {all}: nobody is related or near");
+        assert_fair(&network, Position::Middle, alongside, &RelayRestrictions::default(), &mut rng);
+        assert_fair(&network, WEB, alongside, &RelayRestrictions::default(), &mut rng);
     }
 }
 
@@ -213,9 +214,10 @@ fn relays_without_weight_are_drawn_evenly_where_there_are_no_others() {
     let flags = "Fast Running Stable V2Dir Valid";
     let network =
         network_of(&[(flags, 0, "1.1", ""), (flags, 0, "2.2", ""), (flags, 9, "3.3", "")]);
-    let draw = |beside: &[[u8; 20]], rng: &mut Stream| {
-        let relay =
-            network.choose(Position::Middle, beside, &RelayRestrictions::default(), rng).unwrap();
+    let draw = |alongside: &[[u8; 20]], rng: &mut Stream| {
+        let relay = network
+            .choose(Position::Middle, alongside, &RelayRestrictions::default(), rng)
+            .unwrap();
         relay.status.rsa_identity
     };
     assert!((0..200).all(|_| draw(&[], &mut rng) == id(2)), "one has all the weight");

@@ -17,7 +17,7 @@ use anabranch_onion::wire::netdoc::parse_microdescs;
 use anabranch_onion::wire::text::{bytes, hex, twenty};
 use serde::{Deserialize, Serialize};
 
-use crate::onion::kept::{Stored, Unknown, damaged, read_json, read_text, set_aside};
+use crate::onion::kept::{StateContent, Unknown, damaged, read_json, read_text, set_aside};
 use crate::onion::store::{StoreError, private_folder, replace};
 
 /// Name of the folder with the relays' descriptors.
@@ -42,7 +42,7 @@ pub(super) struct AuthorityFiles {
 /// A relay's entry in the file [`PASTS`]: its identity and its reliability. Times are in seconds
 /// since 1970.
 #[derive(Serialize, Deserialize)]
-struct Written {
+struct RelayEntry {
     ed25519: String,
     history: Fields,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -121,7 +121,7 @@ impl AuthorityFiles {
                 replace(&self.folder.join(file), text.as_bytes())?;
             }
         }
-        let stored_relays: BTreeMap<String, Written> = authority
+        let stored_relays: BTreeMap<String, RelayEntry> = authority
             .stored_relays()
             .map(|(id, past)| (hex(&id), self.written(&id, past)))
             .collect();
@@ -142,17 +142,17 @@ impl AuthorityFiles {
                         recorded history and keys of the relays";
             damaged(&path, why, cure)
         };
-        let written: BTreeMap<String, Written> = match read_json(&path)? {
-            Stored::Absent => return Ok(Vec::new()),
-            Stored::Damaged(why) => return Err(strange(&why)),
-            Stored::Whole(written) => written,
+        let written: BTreeMap<String, RelayEntry> = match read_json(&path)? {
+            StateContent::Absent => return Ok(Vec::new()),
+            StateContent::Damaged(why) => return Err(strange(&why)),
+            StateContent::Whole(written) => written,
         };
         let mut stored_relays = Vec::new();
         for (id, written) in written {
             let read = written.read(&id);
-            let told =
+            let to_error =
                 || strange(&format!("the entry '{}' is not a relay's history", id.escape_debug()));
-            let (id, past, unknown) = read.ok_or_else(told)?;
+            let (id, past, unknown) = read.ok_or_else(to_error)?;
             if !unknown.is_empty() {
                 self.unknown.insert(id, unknown);
             }
@@ -163,27 +163,27 @@ impl AuthorityFiles {
 
     fn relays(&self, authority: &mut Authority, now: u64) -> Result<Vec<String>, StoreError> {
         let folder = self.folder.join(RELAYS);
-        let told = |error| StoreError::File(folder.clone(), error);
+        let to_error = |error| StoreError::File(folder.clone(), error);
         let mut troubles = Vec::new();
-        for file in fs::read_dir(&folder).map_err(told)? {
-            let path = file.map_err(told)?.path();
+        for file in fs::read_dir(&folder).map_err(to_error)? {
+            let path = file.map_err(to_error)?.path();
             let id = path.file_name().and_then(|name| twenty(name.to_str()?));
             if id.is_none() {
                 continue;
             }
-            let told = "the relay will publish its descriptor again";
+            let remedy = "the relay will publish its descriptor again";
             let text = match read_text(&path)? {
-                Stored::Whole(text) => text,
-                Stored::Damaged(why) => {
-                    troubles.push(set_aside(&path, &why, told)?);
+                StateContent::Whole(text) => text,
+                StateContent::Damaged(why) => {
+                    troubles.push(set_aside(&path, &why, remedy)?);
                     continue;
                 }
-                Stored::Absent => continue,
+                StateContent::Absent => continue,
             };
             match authority.take_up(now, &text) {
                 Ok(_) => {}
-                Err(refusal @ (Refusal::Document(_) | Refusal::Beside)) => {
-                    troubles.push(set_aside(&path, &refusal.to_string(), told)?);
+                Err(refusal @ (Refusal::Document(_) | Refusal::ExtraText)) => {
+                    troubles.push(set_aside(&path, &refusal.to_string(), remedy)?);
                 }
                 // The relay will publish a descriptor again, which replaces the file.
                 Err(refusal) => troubles.push(format!("{}: {refusal}", path.display())),
@@ -192,17 +192,17 @@ impl AuthorityFiles {
         Ok(troubles)
     }
 
-    /// Restores the last consensus into `authority`. Returns messages about files that are damaged,
-    /// or whose consensus can no longer be used.
+    /// Restores the last consensus into `authority`. Returns messages about files that are
+    /// damaged, or whose consensus can no longer be used.
     fn consensus(&self, authority: &mut Authority, now: u64) -> Result<Vec<String>, StoreError> {
         let mut troubles = Vec::new();
         let mut texts = Vec::new();
         for name in [NS, MICRODESC, MICRODESCS] {
             let path = self.folder.join(name);
             texts.push(match read_text(&path)? {
-                Stored::Absent => None,
-                Stored::Whole(text) => Some(text),
-                Stored::Damaged(why) => {
+                StateContent::Absent => None,
+                StateContent::Whole(text) => Some(text),
+                StateContent::Damaged(why) => {
                     troubles.push(set_aside(&path, &why, "a new consensus will be made")?);
                     None
                 }
@@ -221,11 +221,12 @@ impl AuthorityFiles {
                 "the authority makes the missing microdescriptors again, with its next consensus";
             troubles.push(set_aside(&self.folder.join(MICRODESCS), &why, instead)?);
         }
-        let told = "the last consensus has expired or is signed by another key: making a new one";
+        let message =
+            "the last consensus has expired or is signed by another key: making a new one";
         match authority.restore(now, [ns, microdesc], microdescs) {
             Ok(()) => {}
             Err(Unrestored::Useless) => {
-                troubles.push(format!("{}: {told}", self.folder.join(NS).display()));
+                troubles.push(format!("{}: {message}", self.folder.join(NS).display()));
             }
             Err(Unrestored::Damaged(which)) => {
                 for (name, _) in [NS, MICRODESC].into_iter().zip(which).filter(|(_, is)| *is) {
@@ -238,16 +239,16 @@ impl AuthorityFiles {
         Ok(troubles)
     }
 
-    fn written(&self, id: &[u8; 20], past: StoredRelay) -> Written {
+    fn written(&self, id: &[u8; 20], past: StoredRelay) -> RelayEntry {
         let ed25519 = hex(&past.edwards);
         let unknown = self.unknown.get(id).cloned().unwrap_or_default();
-        Written { ed25519, history: past.history.fields(), answered: past.answered, unknown }
+        RelayEntry { ed25519, history: past.history.fields(), answered: past.answered, unknown }
     }
 }
 
-impl Written {
+impl RelayEntry {
     fn read(self, id: &str) -> Option<([u8; 20], StoredRelay, Unknown)> {
-        let Written { ed25519, history, answered, unknown } = self;
+        let RelayEntry { ed25519, history, answered, unknown } = self;
         let edwards = bytes(&ed25519)?;
         let history = History::from_fields(history)?;
         Some((twenty(id)?, StoredRelay { edwards, history, answered }, unknown))

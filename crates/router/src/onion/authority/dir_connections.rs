@@ -128,7 +128,7 @@ impl Visitor {
     /// Reads and writes as much as possible without blocking. Returns false if the connection is
     /// to be closed.
     fn go_on(&mut self, ready: Ready, answers: &dyn Answers) -> io::Result<bool> {
-        if ready.read && !matches!(self.stage, Stage::Answered(..)) && !self.hear()? {
+        if ready.read && !matches!(self.stage, Stage::Answered(..)) && !self.read_more()? {
             return Ok(false);
         }
         if let Stage::Waiting(waiting) = &mut self.stage
@@ -136,12 +136,12 @@ impl Visitor {
         {
             self.stage = Stage::Answered(reply.into_stream());
         }
-        self.say()?;
+        self.write_more()?;
         Ok(true)
     }
 
     /// Reads from the socket once. Returns false if the client has closed the connection.
-    fn hear(&mut self) -> io::Result<bool> {
+    fn read_more(&mut self) -> io::Result<bool> {
         let mut buffer = [0; PIECE];
         let count = match self.socket.read(&mut buffer) {
             Ok(0) => return Ok(false),
@@ -162,7 +162,7 @@ impl Visitor {
         Ok(true)
     }
 
-    fn say(&mut self) -> io::Result<()> {
+    fn write_more(&mut self) -> io::Result<()> {
         let Stage::Answered(answer) = &mut self.stage else { return Ok(()) };
         while !answer.next().is_empty() {
             match self.socket.write(answer.next()) {

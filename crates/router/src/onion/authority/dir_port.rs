@@ -14,11 +14,11 @@ use anabranch_os::clock::Clock;
 use anabranch_os::poller::Ready;
 
 use super::dir_connections::DirConnections;
-use super::shared_answers::{Letter, SharedAnswers};
+use super::shared_answers::{RegistryMessage, SharedAnswers};
 use crate::onion::answers::Answers;
 use crate::onion::dirclient::{DirClient, unix};
 use crate::onion::mptcp::TcpKind;
-use crate::onion::station::{Station, TICK, Token};
+use crate::onion::station::{CoreDriver, TICK, Token};
 
 /// Maximum number of concurrent probes (test connections) to relays. Half of the probes are
 /// reserved for relays that answered the last probe, so that the other relays cannot use up all
@@ -31,7 +31,7 @@ const BELL: u64 = 0;
 
 /// State of the thread that serves the directory port and probes relays.
 pub(super) struct DirPort {
-    station: Station<Reachability>,
+    station: CoreDriver<Reachability>,
     dir_connections: DirConnections,
     shared_answers: Arc<SharedAnswers>,
     /// Receiver of the notification that new replies are available.
@@ -55,7 +55,7 @@ impl DirPort {
     ) -> io::Result<(DirPort, Vec<SocketAddr>)> {
         let context = Context::new(unix()).map_err(io::Error::other)?;
         let reachability = Reachability::new(PROBES, Box::new(anabranch_os::entropy::generator()?));
-        let mut station = Station::new(
+        let mut station = CoreDriver::new(
             Clock::start(),
             reachability,
             context,
@@ -75,7 +75,9 @@ impl DirPort {
             match self.turn() {
                 Ok(true) => {}
                 Ok(false) => return,
-                Err(error) => return self.shared_answers.write(Letter::Ends(error.to_string())),
+                Err(error) => {
+                    return self.shared_answers.write(RegistryMessage::Ends(error.to_string()));
+                }
             }
         }
     }
@@ -92,7 +94,7 @@ impl DirPort {
         if now.since(self.ticked) >= TICK {
             self.ticked = now;
             self.dir_connections.expire(now);
-            self.shared_answers.write(Letter::Room(self.station.core.room()));
+            self.shared_answers.write(RegistryMessage::Room(self.station.core.room()));
         }
         Ok(goes_on)
     }
@@ -148,7 +150,11 @@ impl DirPort {
             match output {
                 Output::Link(output) => self.station.execute(now, output),
                 Output::Probed { target, answers } => {
-                    self.shared_answers.write(Letter::Probed { target, answers, at: unix() });
+                    self.shared_answers.write(RegistryMessage::Probed {
+                        target,
+                        answers,
+                        at: unix(),
+                    });
                 }
             }
         }

@@ -9,7 +9,7 @@ use anabranch_onion::wire::dirkeys::{AuthorityKeys, BadKeys, IdentityKey, Signat
 use anabranch_onion::wire::netdoc::{AuthorityCert, parse_certs};
 use rand_core::CryptoRng;
 
-use crate::onion::kept::{Stored, damaged, read_text, set_aside};
+use crate::onion::kept::{StateContent, damaged, read_text, set_aside};
 use crate::onion::store::{StoreError, is_any_there, private_folder, replace};
 
 /// Name of the file with the identity key (C tor's name).
@@ -69,11 +69,11 @@ impl AuthorityKeyStore {
         };
         let id = keys.cert().keys().0;
         if identity.as_ref().is_some_and(|identity| identity.identity() != id) {
-            let told = format!(
+            let message = format!(
                 "this authority's certificate was made with another identity key: remove {SIGNING} \
                  and {CERTIFICATE}, so that new ones are made, or put back the right {IDENTITY}"
             );
-            return Err(strange(&folder.join(CERTIFICATE), told));
+            return Err(strange(&folder.join(CERTIFICATE), message));
         }
         let (present, before) = (keys.cert().clone(), before(&folder, &mut troubles)?);
         Ok((AuthorityKeyStore { folder, identity, certified_for, present, before, troubles }, keys))
@@ -126,10 +126,10 @@ impl AuthorityKeyStore {
         unix_now: u64,
     ) -> Result<AuthorityKeys, StoreError> {
         let Some(identity) = &self.identity else {
-            let told = "the identity key is not in this folder. On the machine that has it, \
+            let message = "the identity key is not in this folder. On the machine that has it, \
                         certify a new signing key with it; then copy the signing key and its \
                         certificate to this folder";
-            return Err(strange(&self.folder.join(IDENTITY), told));
+            return Err(strange(&self.folder.join(IDENTITY), message));
         };
         replace(&self.folder.join(BEFORE), self.present.text().as_bytes())?;
         let keys = certify(&self.folder, identity, rng, [unix_now, self.certified_for])?;
@@ -159,18 +159,20 @@ fn identity(folder: &Path) -> Result<Option<IdentityKey>, StoreError> {
 /// remedy.
 fn key_text(path: &Path, cure: &str) -> Result<Option<String>, StoreError> {
     match read_text(path)? {
-        Stored::Absent => Ok(None),
-        Stored::Damaged(why) => Err(damaged(path, &why, cure)),
-        Stored::Whole(text) if text.trim().is_empty() => Err(damaged(path, "it is empty", cure)),
-        Stored::Whole(text) => Ok(Some(text)),
+        StateContent::Absent => Ok(None),
+        StateContent::Damaged(why) => Err(damaged(path, &why, cure)),
+        StateContent::Whole(text) if text.trim().is_empty() => {
+            Err(damaged(path, "it is empty", cure))
+        }
+        StateContent::Whole(text) => Ok(Some(text)),
     }
 }
 
 fn make_identity(folder: &Path, rng: &mut impl CryptoRng) -> Result<IdentityKey, StoreError> {
     let path = folder.join(IDENTITY);
-    let told = |error: SignatureError| strange(&path, error);
-    let identity = IdentityKey::generate(rng).map_err(told)?;
-    replace(&path, identity.to_pem().map_err(told)?.as_bytes())?;
+    let to_error = |error: SignatureError| strange(&path, error);
+    let identity = IdentityKey::generate(rng).map_err(to_error)?;
+    replace(&path, identity.to_pem().map_err(to_error)?.as_bytes())?;
     Ok(identity)
 }
 
@@ -183,11 +185,11 @@ fn certify(
     rng: &mut impl CryptoRng,
     [now, seconds]: [u64; 2],
 ) -> Result<AuthorityKeys, StoreError> {
-    let told = |error: SignatureError| strange(&folder.join(SIGNING), error);
-    let keys = identity.certify(rng, now.saturating_sub(SKEW), now + seconds).map_err(told)?;
+    let to_error = |error: SignatureError| strange(&folder.join(SIGNING), error);
+    let keys = identity.certify(rng, now.saturating_sub(SKEW), now + seconds).map_err(to_error)?;
     let coming = folder.join(COMING);
     replace(&coming, keys.certificate().as_bytes())?;
-    let pem = keys.to_pem().map_err(told)?;
+    let pem = keys.to_pem().map_err(to_error)?;
     if let Err(error) = replace(&folder.join(SIGNING), pem.as_bytes()) {
         let _ = fs::remove_file(&coming);
         return Err(error);
@@ -221,8 +223,8 @@ fn signing(folder: &Path, troubles: &mut Vec<String>) -> Result<AuthorityKeys, S
         rename(folder)?;
         return Ok(keys);
     }
-    let told = |bad: BadKeys| strange(&folder.join(SIGNING), format!("{bad}; {cure}"));
-    AuthorityKeys::from_files(&key, &read(CERTIFICATE)?).map_err(told)
+    let to_error = |bad: BadKeys| strange(&folder.join(SIGNING), format!("{bad}; {cure}"));
+    AuthorityKeys::from_files(&key, &read(CERTIFICATE)?).map_err(to_error)
 }
 
 /// Reads the previous certificate from `folder`; `None` if there is none. If its file is damaged,
@@ -241,9 +243,9 @@ fn certificate(
     troubles: &mut Vec<String>,
 ) -> Result<Option<AuthorityCert>, StoreError> {
     let why = match read_text(path)? {
-        Stored::Absent => return Ok(None),
-        Stored::Damaged(why) => why,
-        Stored::Whole(text) => match parse_certs(&text) {
+        StateContent::Absent => return Ok(None),
+        StateContent::Damaged(why) => why,
+        StateContent::Whole(text) => match parse_certs(&text) {
             Ok((mut certs, 0)) if certs.len() == 1 => return Ok(certs.pop()),
             Ok(_) => {
                 "it does not contain exactly one certificate with a valid signature".to_owned()
@@ -313,11 +315,11 @@ mod tests {
             fs::write(folder.join(COMING), text).unwrap();
             let (key_store, _) = open(data).unwrap();
             assert_eq!(key_store.certificates().len(), 1, "{number}: the present one");
-            for (name, told) in [COMING, BEFORE].into_iter().zip(key_store.troubles()) {
+            for (name, report) in [COMING, BEFORE].into_iter().zip(key_store.troubles()) {
                 let ending = if number == 0 { String::new() } else { format!("-{}", number + 1) };
                 let aside = format!("{name}.damaged{ending}");
-                assert!(told.contains(&format!("/{name} was damaged")), "{told}");
-                assert_eq!(fs::read(folder.join(aside)).unwrap(), *text, "{told}");
+                assert!(report.contains(&format!("/{name} was damaged")), "{report}");
+                assert_eq!(fs::read(folder.join(aside)).unwrap(), *text, "{report}");
                 assert!(!folder.join(name).exists());
             }
             assert_eq!(key_store.troubles().len(), 2);
@@ -361,23 +363,23 @@ mod tests {
         ] {
             let path = folder.join(name);
             let whole = fs::read(&path).unwrap();
-            let told = || open(data.path()).err().unwrap().to_string();
+            let text_of = || open(data.path()).err().unwrap().to_string();
             for (text, why) in [(&b""[..], "it is empty"), (b"\xff", "it is not text")] {
                 fs::write(&path, text).unwrap();
-                let error = told();
+                let error = text_of();
                 assert!(error.contains(name) && error.contains(why), "{error}");
                 assert!(error.contains(cure), "{error}");
                 assert_eq!(fs::read(&path).unwrap(), text, "{name} is left as it is");
             }
             fs::remove_file(&path).unwrap();
             if name != IDENTITY {
-                let error = told();
+                let error = text_of();
                 assert!(error.contains(name) && error.contains("missing"), "{error}");
                 assert!(error.contains(cure), "{error}");
             }
             // A folder cannot be read as a file, even by root.
             fs::create_dir(&path).unwrap();
-            let error = told();
+            let error = text_of();
             assert!(error.contains(name) && error.contains("cannot be read"), "{error}");
             assert!(error.contains("make it readable"), "{error}");
             fs::remove_dir(&path).unwrap();

@@ -11,7 +11,7 @@ use anabranch_onion::wire::netdoc::AuthorityCert;
 
 use super::authority_files::AuthorityFiles;
 use super::wall_clock::steady;
-use super::{AuthorityEvent, Tell};
+use super::{AuthorityEvent, EventFn};
 use crate::onion::store::StoreError;
 
 /// State of the authority's main thread: the protocol core, the files, and the documents to serve.
@@ -23,7 +23,7 @@ pub(super) struct Ledger {
     cache: Arc<Cache>,
     /// True if `cache` has changed since [`Ledger::changed`] last returned it.
     changed: bool,
-    tell: Tell,
+    on_event: EventFn,
 }
 
 impl Ledger {
@@ -33,11 +33,11 @@ impl Ledger {
         authority: Authority,
         authority_files: AuthorityFiles,
         certificates: Vec<AuthorityCert>,
-        tell: Tell,
+        on_event: EventFn,
         unix_now: u64,
     ) -> Ledger {
         let cache = Arc::new(Cache::default());
-        let mut ledger = Ledger { authority, authority_files, cache, changed: true, tell };
+        let mut ledger = Ledger { authority, authority_files, cache, changed: true, on_event };
         let us = ledger.authority.relay();
         ledger.cache().we_are(us);
         ledger.certify(certificates);
@@ -52,8 +52,8 @@ impl Ledger {
     }
 
     /// Reports an event to the operator.
-    pub(super) fn tell(&mut self, told: AuthorityEvent) {
-        (self.tell)(told);
+    pub(super) fn report(&mut self, event: AuthorityEvent) {
+        (self.on_event)(event);
     }
 
     /// Processes the descriptor `text` that a relay has published. `peer` is the sender's address,
@@ -73,11 +73,11 @@ impl Ledger {
                 self.keep_relay(*id);
                 self.drop_relays();
                 let known = self.authority.known();
-                self.tell(AuthorityEvent::Relay(*id, known));
+                self.report(AuthorityEvent::Relay(*id, known));
             }
             Ok(UploadOutcome::Known) => {}
             Err(refusal) if refusal.is_no_news() => {}
-            Err(refusal) => self.tell(AuthorityEvent::Refused(refusal.to_string())),
+            Err(refusal) => self.report(AuthorityEvent::Refused(refusal.to_string())),
         }
         taken
     }
@@ -93,7 +93,7 @@ impl Ledger {
         self.show_documents();
         self.show_relays(unix_now);
         if let Some(times) = times {
-            self.tell(AuthorityEvent::Consensus(relays, times));
+            self.report(AuthorityEvent::Consensus(relays, times));
         }
         Ok(())
     }
@@ -149,7 +149,7 @@ impl Ledger {
 
     fn complain(&mut self, kept: Result<(), StoreError>) {
         if let Err(error) = kept {
-            self.tell(AuthorityEvent::Trouble(format!(
+            self.report(AuthorityEvent::Trouble(format!(
                 "{error}; the authority continues, but this file is not saved to disk"
             )));
         }

@@ -1,6 +1,6 @@
 //! The authority's registry: a thread that owns all mutable state. It processes messages
-//! ([`Letter`]) in order, and does the work that is due, such as making a consensus. Only this
-//! thread waits for the disk.
+//! ([`RegistryMessage`]) in order, and does the work that is due, such as making a consensus. Only
+//! this thread waits for the disk.
 
 use std::fs;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use rand_core::Rng;
 
 use super::keys::AuthorityKeyStore;
 use super::ledger::Ledger;
-use super::shared_answers::{Letter, SharedAnswers};
+use super::shared_answers::{RegistryMessage, SharedAnswers};
 use super::wall_clock::{Step, WallClock, steady};
 use super::{AuthorityEvent, Changes};
 use crate::onion::answers::Promise;
@@ -35,7 +35,7 @@ const BATCH: usize = 100;
 
 /// Ends of the channels between the registry's thread and other threads.
 pub(super) struct Ends {
-    pub(super) letters: Receiver<Letter>,
+    pub(super) messages: Receiver<RegistryMessage>,
     pub(super) orders: Receiver<DirCommand>,
     pub(super) probes: Sender<Vec<Probe>>,
 }
@@ -100,9 +100,9 @@ impl Registry {
     pub(super) fn run(mut self) {
         loop {
             let passed = self.clock.now().since(self.ticked);
-            let letter = self.ends.letters.recv_timeout(TICK.saturating_sub(passed));
-            // Steps of the clock are handled first. Otherwise events would be recorded with a wrong
-            // time.
+            let letter = self.ends.messages.recv_timeout(TICK.saturating_sub(passed));
+            // Steps of the clock are handled first. Otherwise events would be recorded with a
+            // wrong time.
             self.note_steps(self.clock.now(), unix());
             match letter {
                 Ok(letter) => self.open_some(letter),
@@ -122,36 +122,36 @@ impl Registry {
         self.ledger.keep(unix());
     }
 
-    fn open_some(&mut self, first: Letter) {
+    fn open_some(&mut self, first: RegistryMessage) {
         self.open(first);
         for _ in 1..BATCH {
-            let Ok(letter) = self.ends.letters.try_recv() else { return };
+            let Ok(letter) = self.ends.messages.try_recv() else { return };
             self.open(letter);
         }
     }
 
-    fn open(&mut self, letter: Letter) {
+    fn open(&mut self, letter: RegistryMessage) {
         match letter {
-            Letter::Upload { body, from, promise } => {
+            RegistryMessage::Upload { body, from, promise } => {
                 let reply = match std::str::from_utf8(&body) {
                     Ok(text) => verdict(&self.ledger.upload(unix(), text, from)),
                     Err(_) => Reply::new(400, "A descriptor is text"),
                 };
                 self.verdicts.push((promise, reply));
             }
-            Letter::Probed { target, answers, at } => {
+            RegistryMessage::Probed { target, answers, at } => {
                 self.ledger.authority.probed(at, &target, answers);
             }
-            Letter::Room(room) => {
+            RegistryMessage::Room(room) => {
                 let probes = self.ledger.authority.probes(unix(), room);
                 // The directory port's thread checks for probes when it is woken.
                 if !probes.is_empty() && self.ends.probes.send(probes).is_ok() {
                     self.shared_answers.ring();
                 }
             }
-            Letter::Settings(changes) => self.adopt(*changes, unix()),
-            Letter::Ends(why) => {
-                self.ledger.tell(AuthorityEvent::Trouble(format!(
+            RegistryMessage::Settings(changes) => self.adopt(*changes, unix()),
+            RegistryMessage::Ends(why) => {
+                self.ledger.report(AuthorityEvent::Trouble(format!(
                     "this authority's directory port has failed and stays closed until a restart: \
                      {why}"
                 )));
@@ -224,7 +224,7 @@ impl Registry {
         if set != 0 {
             let way = if set > 0 { "forward" } else { "back" };
             let wait = self.wall.settling();
-            self.ledger.tell(AuthorityEvent::Trouble(format!(
+            self.ledger.report(AuthorityEvent::Trouble(format!(
                 "this machine's clock was set {way} by {} s: this authority publishes no consensus \
                  for {wait} s, or until the change is undone",
                 set.abs()
@@ -265,11 +265,11 @@ impl Registry {
             Err(error) => {
                 let left = self.key_store.ends().saturating_sub(unix) / 86_400;
                 let days = if left == 1 { "day" } else { "days" };
-                let told = format!(
+                let message = format!(
                     "cannot renew the certificate of this authority's signing key, which expires \
                      in {left} {days}: {error}"
                 );
-                self.fail(unix, &told);
+                self.fail(unix, &message);
             }
         }
     }
@@ -311,18 +311,18 @@ impl Registry {
         match read {
             Ok(measured) => self.ledger.authority.measure(measured),
             Err(error) => {
-                let told = format!(
+                let message = format!(
                     "{}: {error}; the relay bandwidths that were read earlier stay in use",
                     path.display()
                 );
-                self.ledger.tell(AuthorityEvent::Trouble(told));
+                self.ledger.report(AuthorityEvent::Trouble(message));
             }
         }
     }
 
     fn fail(&mut self, unix: u64, what: &str) {
         self.retry = unix + RETRY;
-        self.ledger.tell(AuthorityEvent::Trouble(what.to_owned()));
+        self.ledger.report(AuthorityEvent::Trouble(what.to_owned()));
     }
 }
 

@@ -20,7 +20,7 @@ use crate::onion::compressed::CompressedBodies;
 use crate::onion::dirclient::{News, NewsSender};
 
 /// Message to the registry, the authority's main thread.
-pub(super) enum Letter {
+pub(super) enum RegistryMessage {
     /// A client has uploaded a relay's descriptor. `from` is the client's address, if it is known.
     /// `promise` will get the reply.
     Upload { body: Vec<u8>, from: Option<IpAddr>, promise: Promise },
@@ -38,8 +38,8 @@ pub(super) enum Letter {
 /// State that the directory port, the relay's port and the registry's thread share.
 pub(super) struct SharedAnswers {
     /// Documents to serve. The lock is held only while the pointer is copied.
-    shown: Mutex<Arc<Cache>>,
-    letters: Mutex<Sender<Letter>>,
+    current: Mutex<Arc<Cache>>,
+    messages: Mutex<Sender<RegistryMessage>>,
     compressed: CompressedBodies,
     /// Wakers of the directory port's thread and of the relay, used when there are new replies.
     bells: Mutex<[NewsSender; 2]>,
@@ -47,12 +47,15 @@ pub(super) struct SharedAnswers {
 }
 
 impl SharedAnswers {
-    /// Creates the shared state, without documents. `letters` sends to the registry's thread.
+    /// Creates the shared state, without documents. `messages` sends to the registry's thread.
     /// `bells` wake the directory port's thread and the relay.
-    pub(super) fn new(letters: Sender<Letter>, bells: [NewsSender; 2]) -> Arc<SharedAnswers> {
+    pub(super) fn new(
+        messages: Sender<RegistryMessage>,
+        bells: [NewsSender; 2],
+    ) -> Arc<SharedAnswers> {
         Arc::new_cyclic(|me| SharedAnswers {
-            shown: Mutex::default(),
-            letters: Mutex::new(letters),
+            current: Mutex::default(),
+            messages: Mutex::new(messages),
             compressed: CompressedBodies::default(),
             bells: Mutex::new(bells),
             me: me.clone(),
@@ -61,25 +64,25 @@ impl SharedAnswers {
 
     /// Serves the documents in `cache` from now on.
     pub(super) fn show(&self, cache: Arc<Cache>) {
-        *lock(&self.shown) = cache;
+        *lock(&self.current) = cache;
     }
 
     /// Wakes the threads that may have unanswered requests.
     pub(super) fn ring(&self) {
         let Some(me) = self.me.upgrade() else { return };
-        for bell in lock(&self.bells).iter_mut() {
-            bell.tell(News::Cache(Arc::clone(&me) as Arc<dyn Answers>));
+        for signal in lock(&self.bells).iter_mut() {
+            signal.send(News::Cache(Arc::clone(&me) as Arc<dyn Answers>));
         }
     }
 
     /// Sends a message to the registry's thread.
-    pub(super) fn write(&self, letter: Letter) {
+    pub(super) fn write(&self, letter: RegistryMessage) {
         // If there is no receiver, the authority has ended.
-        let _ = lock(&self.letters).send(letter);
+        let _ = lock(&self.messages).send(letter);
     }
 
     fn look_up(&self, request: &Request) -> Answer {
-        let cache = Arc::clone(&lock(&self.shown));
+        let cache = Arc::clone(&lock(&self.current));
         if cache.is_empty() && request.path.starts_with(CONSENSUS) {
             // Tor logs a warning for each answer without a consensus, so the request waits for the
             // first consensus.
@@ -95,7 +98,7 @@ impl Answers for SharedAnswers {
             (true, _) => self.look_up(request),
             (false, "/tor/") => {
                 let (body, promise) = (request.body.clone(), Promise::default());
-                self.write(Letter::Upload { body, from: peer, promise: promise.clone() });
+                self.write(RegistryMessage::Upload { body, from: peer, promise: promise.clone() });
                 Answer::Promised(promise)
             }
             (false, _) => Answer::Reply(Reply::new(404, "Not found")),

@@ -24,7 +24,7 @@ const SILENCE: Duration = Duration::from_secs(30);
 const SLOWEST: u64 = 1000;
 
 /// Context for operations on directory requests.
-pub(super) struct At<'a> {
+pub(super) struct DirRequestContext<'a> {
     pub(super) now: Time,
     /// Current time in seconds since 1970.
     pub(super) unix: u64,
@@ -35,7 +35,7 @@ pub(super) struct At<'a> {
 
 /// Result of a directory request that has ended.
 #[derive(Debug)]
-pub(super) struct Done {
+pub(super) struct DirResponse {
     /// Number of the request.
     pub(super) number: u64,
     /// RSA identity of the relay that received the request; `None` if no relay received it.
@@ -47,17 +47,17 @@ pub(super) struct Done {
 /// Directory requests in progress, by the circuit that each uses.
 #[derive(Default)]
 pub(super) struct DirRequests {
-    out: BTreeMap<CircuitKey, Out>,
+    out: BTreeMap<CircuitKey, PendingDirRequest>,
     streams: BTreeMap<StreamKey, CircuitKey>,
-    done: Vec<Done>,
+    done: Vec<DirResponse>,
 }
 
 /// A directory request in progress.
-struct Out {
+struct PendingDirRequest {
     dir_request: DirRequest,
     relay: [u8; 20],
     /// Number of bytes of the request that were written to the stream so far.
-    said: usize,
+    written: usize,
     answer: ResponseReader,
     begun: Time,
     /// Number of bytes of the reply that were received so far.
@@ -66,7 +66,7 @@ struct Out {
     deadline: Time,
 }
 
-impl Out {
+impl PendingDirRequest {
     /// Records progress at the time `now`: extends the deadline by `SILENCE`, up to the limit that
     /// `SLOWEST` sets for the whole request.
     fn moved(&mut self, now: Time) {
@@ -77,13 +77,13 @@ impl Out {
 
 impl DirRequests {
     /// Returns the results of requests that have ended since the last call.
-    pub(super) fn done(&mut self) -> Vec<Done> {
+    pub(super) fn done(&mut self) -> Vec<DirResponse> {
         std::mem::take(&mut self.done)
     }
 
     /// Starts `dir_request`. The request is sent to the authority or bridge that it names, or else
     /// to a guard.
-    pub(super) fn begin(&mut self, at: &mut At<'_>, dir_request: DirRequest) {
+    pub(super) fn begin(&mut self, at: &mut DirRequestContext<'_>, dir_request: DirRequest) {
         let whom = match &dir_request.to {
             Some(target) => {
                 let hop = Hop { target: target.clone(), key: HopKey::Fast };
@@ -93,11 +93,19 @@ impl DirRequests {
         };
         let Some((circuit, hop)) = whom else {
             let (number, outcome) = (dir_request.number, Err(Failure::Unreachable));
-            return self.done.push(Done { number, relay: None, outcome });
+            return self.done.push(DirResponse { number, relay: None, outcome });
         };
         let answer = ResponseReader::new(dir_request.limit);
         let (relay, deadline) = (hop.target.rsa, at.now + PATIENCE);
-        let out = Out { dir_request, relay, said: 0, answer, begun: at.now, got: 0, deadline };
+        let out = PendingDirRequest {
+            dir_request,
+            relay,
+            written: 0,
+            answer,
+            begun: at.now,
+            got: 0,
+            deadline,
+        };
         self.out.insert(circuit, out);
         at.core.handle(at.now, Input::Build { circuit, hops: vec![hop] });
     }
@@ -115,7 +123,7 @@ impl DirRequests {
     }
 
     /// Processes an `output` that belongs to a directory request.
-    pub(super) fn take(&mut self, at: &mut At<'_>, output: Output) {
+    pub(super) fn take(&mut self, at: &mut DirRequestContext<'_>, output: Output) {
         match output {
             Output::Built { circuit, .. } => self.built(at, circuit),
             Output::CircuitClosed { circuit, hops, .. } => {
@@ -125,7 +133,7 @@ impl DirRequests {
                 self.finish(at, circuit, Some(Failure::Unreachable));
             }
             Output::Stream(StreamOutput::Readable { stream }) => self.read(at, stream),
-            Output::Stream(StreamOutput::Room { stream }) => self.say(at, stream),
+            Output::Stream(StreamOutput::Room { stream }) => self.write_more(at, stream),
             Output::Stream(StreamOutput::Ended { stream, .. }) => {
                 // `ResponseReader` decides whether the answer is complete.
                 if let Some(circuit) = self.streams.get(&stream).copied() {
@@ -137,7 +145,7 @@ impl DirRequests {
     }
 
     /// Fails the directory requests whose deadline has passed.
-    pub(super) fn expire(&mut self, at: &mut At<'_>) {
+    pub(super) fn expire(&mut self, at: &mut DirRequestContext<'_>) {
         let over = self.out.iter().filter(|(_, out)| out.deadline <= at.now);
         let over: Vec<CircuitKey> = over.map(|(circuit, _)| *circuit).collect();
         for circuit in over {
@@ -153,26 +161,26 @@ impl DirRequests {
         }
     }
 
-    fn built(&mut self, at: &mut At<'_>, circuit: CircuitKey) {
+    fn built(&mut self, at: &mut DirRequestContext<'_>, circuit: CircuitKey) {
         at.circmgr.cache_reached(at.unix, circuit, at.rng);
         match at.core.begin_directory(at.now, circuit) {
             Ok(stream) => {
                 self.streams.insert(stream, circuit);
-                self.say(at, stream);
+                self.write_more(at, stream);
             }
             Err(_) => self.finish(at, circuit, Some(Failure::Unreachable)),
         }
     }
 
     /// Writes more of the directory request to `stream`, as many bytes as the stream accepts now.
-    fn say(&mut self, at: &mut At<'_>, stream: StreamKey) {
+    fn write_more(&mut self, at: &mut DirRequestContext<'_>, stream: StreamKey) {
         let circuit = self.streams.get(&stream);
         let Some(out) = circuit.and_then(|circuit| self.out.get_mut(circuit)) else { return };
-        out.said += at.core.write(at.now, stream, &out.dir_request.request[out.said..]);
+        out.written += at.core.write(at.now, stream, &out.dir_request.request[out.written..]);
         out.moved(at.now);
     }
 
-    fn read(&mut self, at: &mut At<'_>, stream: StreamKey) {
+    fn read(&mut self, at: &mut DirRequestContext<'_>, stream: StreamKey) {
         let Some(&circuit) = self.streams.get(&stream) else { return };
         let Some(out) = self.out.get_mut(&circuit) else { return };
         let (first, second) = at.core.read(stream);
@@ -187,12 +195,21 @@ impl DirRequests {
     }
 
     /// Ends the directory request on `circuit`. `failure` is `None` if the request was successful.
-    fn finish(&mut self, at: &mut At<'_>, circuit: CircuitKey, failure: Option<Failure>) {
+    fn finish(
+        &mut self,
+        at: &mut DirRequestContext<'_>,
+        circuit: CircuitKey,
+        failure: Option<Failure>,
+    ) {
         let Some(out) = self.out.remove(&circuit) else { return };
         self.streams.retain(|_, other| *other != circuit);
         at.circmgr.cache_left(circuit);
         let outcome = failure.map_or(Ok(out.answer), Err);
-        self.done.push(Done { number: out.dir_request.number, relay: Some(out.relay), outcome });
+        self.done.push(DirResponse {
+            number: out.dir_request.number,
+            relay: Some(out.relay),
+            outcome,
+        });
         at.core.handle(at.now, Input::Destroy { circuit });
     }
 }
@@ -215,7 +232,15 @@ mod tests {
         let dir_request = DirRequest { number: 1, to: None, request: Vec::new(), limit: 1 << 20 };
         let (answer, begun) = (ResponseReader::new(dir_request.limit), Time::from_secs(7));
         let deadline = begun + PATIENCE;
-        let mut out = Out { dir_request, relay: [1; 20], said: 0, answer, begun, got: 0, deadline };
+        let mut out = PendingDirRequest {
+            dir_request,
+            relay: [1; 20],
+            written: 0,
+            answer,
+            begun,
+            got: 0,
+            deadline,
+        };
         (0..1000)
             .step_by(20)
             .find(|&after| {

@@ -10,14 +10,14 @@ use anabranch_onion::wire::message::DestroyReason;
 /// reported once.
 pub(super) struct NotLossy {
     is_enabled: bool,
-    told: BTreeSet<String>,
+    reported: BTreeSet<String>,
 }
 
 impl NotLossy {
     /// Creates an empty table of relays without lossy circuits (whose cells may get lost).
     /// `is_enabled` states whether the client uses lossy circuits.
     pub(super) fn new(is_enabled: bool) -> NotLossy {
-        NotLossy { is_enabled, told: BTreeSet::new() }
+        NotLossy { is_enabled, reported: BTreeSet::new() }
     }
 
     /// Returns a message that names the relay at fault for the close of a lossy circuit (whose
@@ -46,7 +46,7 @@ impl NotLossy {
             }
             _ => return None,
         };
-        let is_new = self.told.insert(relay.clone());
+        let is_new = self.reported.insert(relay.clone());
         is_new.then(|| format!("--design: relay {relay} {lack}; other relays are tried"))
     }
 }
@@ -68,10 +68,10 @@ mod tests {
             (0, unreached, None),
             (3, Cause::Wanted, None),
         ] {
-            let told = not_lossy.look(&path, hops, cause);
-            assert_eq!(told.is_some(), named.is_some(), "{told:?}");
+            let report = not_lossy.look(&path, hops, cause);
+            assert_eq!(report.is_some(), named.is_some(), "{report:?}");
             let named = named.unwrap_or_default();
-            assert!(told.unwrap_or_default().contains(named), "{named}");
+            assert!(report.unwrap_or_default().contains(named), "{named}");
         }
         assert_eq!(NotLossy::new(false).look(&path, 1, unreached), None);
     }

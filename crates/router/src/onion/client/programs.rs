@@ -18,10 +18,10 @@ use anabranch_os::poller::{Interest, Ready};
 use anabranch_proxy::{Dialogue, Family, Outcome, ProxyEnd, ProxyRequest, Reason, Service};
 
 use super::names::{arpa, is_onion};
-use super::refused::{Lack, Refused, Why};
+use super::refused::{Lack, RefusalReason, RefusedRequest};
 use crate::onion::conn::is_passing;
 use crate::onion::external_socket::{ExternalEvent, ExternalSocket, IoEvent};
-use crate::onion::station::{STREAMS, Station};
+use crate::onion::station::{CoreDriver, STREAMS};
 
 /// Maximum number of circuits on which a program's stream is tried.
 const TRIES: u32 = 3;
@@ -83,7 +83,7 @@ pub(super) struct Programs {
     /// For each open stream: the number of its program, and its circuit.
     streams: BTreeMap<StreamKey, (u64, CircuitKey)>,
     service: Service,
-    refused: Vec<Refused>,
+    refused: Vec<RefusedRequest>,
     advice: Option<&'static str>,
     /// True if [`Programs::advice`] has already returned its advice about an outdated form of
     /// request.
@@ -106,7 +106,7 @@ impl Programs {
     }
 
     /// Returns the requests that were refused since the last call, for messages to the user.
-    pub(super) fn refused(&mut self) -> Vec<Refused> {
+    pub(super) fn refused(&mut self) -> Vec<RefusedRequest> {
         std::mem::take(&mut self.refused)
     }
 
@@ -132,7 +132,11 @@ impl Programs {
     ///
     /// # Errors
     /// A system call fails. The accepted connection is then closed.
-    pub(super) fn accept(&mut self, station: &mut Station<Client>, place: usize) -> io::Result<()> {
+    pub(super) fn accept(
+        &mut self,
+        station: &mut CoreDriver<Client>,
+        place: usize,
+    ) -> io::Result<()> {
         while let Some((socket, _)) = station.accept(place) {
             if self.programs.len() >= MOST {
                 continue;
@@ -151,7 +155,7 @@ impl Programs {
     pub(super) fn take(
         &mut self,
         now: Time,
-        station: &mut Station<Client>,
+        station: &mut CoreDriver<Client>,
         circmgr: &mut CircuitManager,
         number: u64,
         ready: Ready,
@@ -172,7 +176,7 @@ impl Programs {
     pub(super) fn service(
         &mut self,
         now: Time,
-        station: &mut Station<Client>,
+        station: &mut CoreDriver<Client>,
         circmgr: &mut CircuitManager,
         output: StreamOutput,
     ) {
@@ -192,7 +196,7 @@ impl Programs {
     pub(super) fn attach(
         &mut self,
         now: Time,
-        station: &mut Station<Client>,
+        station: &mut CoreDriver<Client>,
         circmgr: &mut CircuitManager,
         number: u64,
         circuit: CircuitKey,
@@ -223,7 +227,7 @@ impl Programs {
 
     /// Removes the stream of program `number` from a circuit that does not answer. The circuit
     /// manager is already looking for another circuit.
-    pub(super) fn detach(&mut self, now: Time, station: &mut Station<Client>, number: u64) {
+    pub(super) fn detach(&mut self, now: Time, station: &mut CoreDriver<Client>, number: u64) {
         if let Some(stream) = self.stream_of(number) {
             self.streams.remove(&stream);
             station.core.handle(now, Input::Ended { stream });
@@ -236,7 +240,7 @@ impl Programs {
 
     /// Refuses the request of program `number`, because there is no circuit for it. Records the
     /// reason `why` for messages to the user.
-    pub(super) fn refuse(&mut self, number: u64, why: Why) {
+    pub(super) fn refuse(&mut self, number: u64, why: RefusalReason) {
         let Some(Program::Waiting(waiting)) = self.programs.get(&number) else { return };
         let port = match waiting.request {
             ProxyRequest::Connect { port, .. } => Some(port),
@@ -244,9 +248,9 @@ impl Programs {
         };
         // If exits were tried and have refused the stream, their policies are the reason why no
         // exit is left.
-        let by_policy = matches!(why, Why::NoExit(..)) && !waiting.avoid.is_empty();
-        let why = if by_policy { Why::Policy } else { why };
-        self.refused.push(Refused { port, why, cure: None });
+        let by_policy = matches!(why, RefusalReason::NoExit(..)) && !waiting.avoid.is_empty();
+        let why = if by_policy { RefusalReason::Policy } else { why };
+        self.refused.push(RefusedRequest { port, why, cure: None });
         self.fail(number, why.reason());
     }
 
@@ -260,7 +264,7 @@ impl Programs {
         let numbers: Vec<u64> = programs.map(|(&number, _)| number).collect();
         for number in numbers {
             circmgr.withdraw(number);
-            self.refuse(number, Why::TimedOut(Lack::Consensus));
+            self.refuse(number, RefusalReason::TimedOut(Lack::Consensus));
         }
     }
 
@@ -268,13 +272,13 @@ impl Programs {
     pub(super) fn connected(
         &mut self,
         now: Time,
-        station: &mut Station<Client>,
+        station: &mut CoreDriver<Client>,
         circmgr: &mut CircuitManager,
         stream: StreamKey,
     ) {
         let Some(&(number, circuit)) = self.streams.get(&stream) else { return };
         circmgr.answered(number);
-        circmgr.heard(now, circuit);
+        circmgr.last_answer(now, circuit);
         let Some(Program::Waiting(waiting)) = self.programs.remove(&number) else { return };
         let PendingProgram { mut socket, dialogue, .. } = *waiting;
         let greeted = socket.write_all(&dialogue.answer(&Outcome::Connected));
@@ -297,7 +301,7 @@ impl Programs {
     ) {
         let Some((number, circuit)) = self.streams.remove(&stream) else { return };
         circmgr.answered(number);
-        circmgr.heard(now, circuit);
+        circmgr.last_answer(now, circuit);
         if is_for_now(answers) {
             return self.again(now, circmgr, number, (circuit, true), Reason::ResolveFailed);
         }
@@ -316,7 +320,7 @@ impl Programs {
     fn listen_to(
         &mut self,
         now: Time,
-        station: &Station<Client>,
+        station: &CoreDriver<Client>,
         circmgr: &mut CircuitManager,
         number: u64,
     ) {
@@ -350,7 +354,7 @@ impl Programs {
     fn want(
         &mut self,
         now: Time,
-        station: &Station<Client>,
+        station: &CoreDriver<Client>,
         circmgr: &mut CircuitManager,
         number: u64,
         request: ProxyRequest,
@@ -378,7 +382,7 @@ impl Programs {
             // Onion services cannot be reached through exits, and exits must not learn their
             // names.
             ProxyRequest::Connect { host, .. } | ProxyRequest::Resolve(host) if is_onion(host) => {
-                return self.refuse(number, Why::Onion);
+                return self.refuse(number, RefusalReason::Onion);
             }
             ProxyRequest::Connect { host, port } => {
                 let only_v6 = waiting.dialogue.family() == Some(Family::OnlyV6);
@@ -437,7 +441,7 @@ impl Programs {
         if self.may_try_again(number) {
             self.seek(now, circmgr, number);
         } else {
-            self.refuse(number, Why::Policy);
+            self.refuse(number, RefusalReason::Policy);
         }
     }
 
@@ -457,7 +461,7 @@ impl Programs {
     fn move_bytes(
         &mut self,
         now: Time,
-        station: &mut Station<Client>,
+        station: &mut CoreDriver<Client>,
         circmgr: &mut CircuitManager,
         number: u64,
         what: IoEvent,
@@ -475,7 +479,7 @@ impl Programs {
     fn leave_stream(
         &mut self,
         now: Time,
-        station: &mut Station<Client>,
+        station: &mut CoreDriver<Client>,
         circmgr: &mut CircuitManager,
         number: u64,
         stream: StreamKey,
@@ -491,7 +495,7 @@ impl Programs {
     fn leave(
         &mut self,
         now: Time,
-        station: &mut Station<Client>,
+        station: &mut CoreDriver<Client>,
         circmgr: &mut CircuitManager,
         number: u64,
     ) {
@@ -518,11 +522,11 @@ impl Programs {
             }
             Some(Program::Waiting(_)) if is_worth_another_try(reason) => {
                 let by_exit = reason != EndReason::DESTROY;
-                self.again(now, circmgr, number, (circuit, by_exit), told(reason));
+                self.again(now, circmgr, number, (circuit, by_exit), reason_of(reason));
             }
             Some(Program::Waiting(_)) => {
                 circmgr.stream_ended(circuit);
-                self.fail(number, told(reason));
+                self.fail(number, reason_of(reason));
             }
             _ => {
                 circmgr.stream_ended(circuit);
@@ -572,7 +576,7 @@ fn is_for_now(answers: &[(Answer, u32)]) -> bool {
     !answers.is_empty() && answers.iter().all(|(answer, _)| *answer == Answer::Later)
 }
 
-fn told(reason: EndReason) -> Reason {
+fn reason_of(reason: EndReason) -> Reason {
     match reason {
         EndReason::RESOLVE_FAILED => Reason::ResolveFailed,
         EndReason::REFUSED => Reason::Refused,

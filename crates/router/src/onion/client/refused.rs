@@ -9,18 +9,18 @@ use anabranch_proxy::Reason;
 
 /// A program's request that the client refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct RefusedRequest {
     /// Port of the destination; `None` for a name or address look-up.
     pub port: Option<u16>,
     /// Reason why the request was refused.
-    pub why: Why,
+    pub why: RefusalReason,
     /// Remedy for the user; `None` if there is none.
     pub cure: Option<&'static str>,
 }
 
 /// Reason why a client refused a program's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum RefusalReason {
     /// No relay that may be the last hop allows streams to this port. The fields state why there
     /// is no such relay, and which relays may be the last hop.
     NoExit(NoRelay, Exits),
@@ -61,13 +61,13 @@ pub enum Lack {
     Circuit,
 }
 
-impl Why {
+impl RefusalReason {
     /// Converts `none`, the position in a path for which there is no relay, into a reason for a
     /// refusal. `exits` are the relays that may be the last hop.
-    pub(super) fn no_path(none: NoRelay, exits: Exits) -> Why {
+    pub(super) fn no_path(none: NoRelay, exits: Exits) -> RefusalReason {
         match none.0 {
-            Position::Exit(_) => Why::NoExit(none, exits),
-            _ => Why::NoPath(none),
+            Position::Exit(_) => RefusalReason::NoExit(none, exits),
+            _ => RefusalReason::NoPath(none),
         }
     }
 
@@ -75,62 +75,68 @@ impl Why {
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
-            Why::NoExit(..) => "no_exit",
-            Why::NoPath(_) => "no_path",
-            Why::TimedOut(_) => "timed_out",
-            Why::Unanswered => "unanswered",
-            Why::Policy => "policy",
-            Why::Onion => "onion",
+            RefusalReason::NoExit(..) => "no_exit",
+            RefusalReason::NoPath(_) => "no_path",
+            RefusalReason::TimedOut(_) => "timed_out",
+            RefusalReason::Unanswered => "unanswered",
+            RefusalReason::Policy => "policy",
+            RefusalReason::Onion => "onion",
         }
     }
 
     /// Returns the reason code, in the program's proxy protocol, for this refusal.
     pub(super) fn reason(&self) -> Reason {
         match self {
-            Why::NoExit(..) => Reason::NoExit,
-            Why::Policy => Reason::ExitPolicy,
-            Why::NoPath(_) => Reason::NoPath,
-            Why::TimedOut(_) => Reason::NoCircuit,
-            Why::Unanswered => Reason::TimedOut,
-            Why::Onion => Reason::NoService,
+            RefusalReason::NoExit(..) => Reason::NoExit,
+            RefusalReason::Policy => Reason::ExitPolicy,
+            RefusalReason::NoPath(_) => Reason::NoPath,
+            RefusalReason::TimedOut(_) => Reason::NoCircuit,
+            RefusalReason::Unanswered => Reason::TimedOut,
+            RefusalReason::Onion => Reason::NoService,
         }
     }
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for RefusalReason {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Why::NoExit(none, Exits::Any) => none.fmt(out),
-            Why::NoExit(none, Exits::Named) => write!(out, "{none}, among the relays of --exit"),
-            Why::NoExit(none, Exits::Linking(design)) => {
+            RefusalReason::NoExit(none, Exits::Any) => none.fmt(out),
+            RefusalReason::NoExit(none, Exits::Named) => {
+                write!(out, "{none}, among the relays of --exit")
+            }
+            RefusalReason::NoExit(none, Exits::Linking(design)) => {
                 write!(out, "{none}, among the exits that support --multipath {design}")
             }
-            Why::NoPath(none) => {
+            RefusalReason::NoPath(none) => {
                 write!(
                     out,
                     "{none}: a circuit never uses two relays of one family, or of one /16 network \
                      unless the client has --share-subnets"
                 )
             }
-            Why::TimedOut(Lack::Consensus) => {
+            RefusalReason::TimedOut(Lack::Consensus) => {
                 out.write_str("no consensus (list of relays) arrived in time")
             }
-            Why::TimedOut(Lack::LiveConsensus) => out.write_str(
+            RefusalReason::TimedOut(Lack::LiveConsensus) => out.write_str(
                 "the newest consensus (list of relays) expired more than a day ago, \
                                and no newer one arrived in time",
             ),
-            Why::TimedOut(Lack::Relays) => {
+            RefusalReason::TimedOut(Lack::Relays) => {
                 out.write_str("too few descriptions of relays arrived in time")
             }
-            Why::TimedOut(Lack::Circuit) => out.write_str("no circuit could be built in time"),
-            Why::Unanswered => out.write_str("no exit answered in time"),
-            Why::Policy => out.write_str("no exit's policy allows the destination's address"),
-            Why::Onion => out.write_str("onion services (.onion) are not supported yet"),
+            RefusalReason::TimedOut(Lack::Circuit) => {
+                out.write_str("no circuit could be built in time")
+            }
+            RefusalReason::Unanswered => out.write_str("no exit answered in time"),
+            RefusalReason::Policy => {
+                out.write_str("no exit's policy allows the destination's address")
+            }
+            RefusalReason::Onion => out.write_str("onion services (.onion) are not supported yet"),
         }
     }
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for RefusedRequest {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.port {
             Some(port) => write!(out, "a stream to port {port} was refused: {}", self.why),
@@ -149,22 +155,35 @@ mod tests {
     #[test]
     fn a_refusal_names_port_and_reason_and_no_destination() {
         let none = NoRelay(Position::Exit(Target { port: 8000, v6: false }));
-        let told = |why, cure| Refused { port: Some(8000), why, cure }.to_string();
+        let text_of = |why, cure| RefusedRequest { port: Some(8000), why, cure }.to_string();
         assert_eq!(
-            told(Why::no_path(none, Exits::Any), None),
+            text_of(RefusalReason::no_path(none, Exits::Any), None),
             "a stream to port 8000 was refused: no exit's policy allows port 8000"
         );
         assert!(
-            told(Why::no_path(none, Exits::Named), None).ends_with(", among the relays of --exit")
+            text_of(RefusalReason::no_path(none, Exits::Named), None)
+                .ends_with(", among the relays of --exit")
         );
         let linking = Exits::Linking("mtor".parse().unwrap());
-        assert!(told(Why::no_path(none, linking), None).ends_with("support --multipath mtor"));
-        assert!(told(Why::Policy, Some("allow it by --exit")).ends_with("; allow it by --exit"));
-        assert!(told(Why::Unanswered, None).ends_with(": no exit answered in time"));
-        let near = Why::no_path(NoRelay(Position::Guard), Exits::Any);
+        assert!(
+            text_of(RefusalReason::no_path(none, linking), None)
+                .ends_with("support --multipath mtor")
+        );
+        assert!(
+            text_of(RefusalReason::Policy, Some("allow it by --exit"))
+                .ends_with("; allow it by --exit")
+        );
+        assert!(text_of(RefusalReason::Unanswered, None).ends_with(": no exit answered in time"));
+        let near = RefusalReason::no_path(NoRelay(Position::Guard), Exits::Any);
         assert_eq!((near.word(), near.reason()), ("no_path", Reason::NoPath));
-        assert!(told(near, None).contains("one /16 network unless the client has --share-subnets"));
-        let question = Refused { port: None, why: Why::TimedOut(Lack::Consensus), cure: None };
+        assert!(
+            text_of(near, None).contains("one /16 network unless the client has --share-subnets")
+        );
+        let question = RefusedRequest {
+            port: None,
+            why: RefusalReason::TimedOut(Lack::Consensus),
+            cure: None,
+        };
         assert!(question.to_string().starts_with("a name look-up was refused"));
     }
 }

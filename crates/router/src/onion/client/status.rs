@@ -7,7 +7,7 @@ use anabranch_multipath::Time;
 use anabranch_onion::SetNumbers;
 use anabranch_onion::circmgr::Stage;
 use anabranch_onion::conflux::Design;
-use anabranch_onion::guards::Reach;
+use anabranch_onion::guards::GuardReachability;
 
 use crate::onion::tap::TapKind;
 
@@ -19,7 +19,7 @@ pub struct Status {
     /// Number of relays in the consensus, and number of relays with usable descriptors.
     pub relays: [usize; 2],
     /// The primary guards in order of preference: the nickname and the reachability of each.
-    pub guards: Vec<(String, Reach)>,
+    pub guards: Vec<(String, GuardReachability)>,
     /// The circuits that carry programs' streams, oldest first.
     pub circuits: Vec<CircuitStatus>,
     /// Sets of several circuits over which streams are split, the oldest set first.
@@ -110,5 +110,5 @@ pub struct CircuitStatus {
     /// Number of streams on the circuit.
     pub streams: usize,
     /// Stream bytes received and sent on the circuit.
-    pub carried: [u64; 2],
+    pub transferred: [u64; 2],
 }

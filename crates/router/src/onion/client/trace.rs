@@ -8,7 +8,7 @@ use std::path::Path;
 use anabranch_capture::{Row, SizeUnit, TraceFacts, TraceWriter};
 use anabranch_multipath::Time;
 use anabranch_onion::client::CellSeen;
-use anabranch_onion::conflux::Dealing;
+use anabranch_onion::conflux::LegScheduler;
 use anabranch_onion::wire::cell::CELL;
 use anabranch_os::clock::Clock;
 
@@ -33,10 +33,11 @@ impl CellTrace {
     pub(super) fn create(
         target: &Path,
         clock: &Clock,
-        dealing: Option<&Dealing>,
+        dealing: Option<&LegScheduler>,
     ) -> io::Result<CellTrace> {
-        let schedule =
-            |Dealing { schedule, every, .. }: &Dealing| format!("{schedule} --every {every}");
+        let schedule = |LegScheduler { schedule, every, .. }: &LegScheduler| {
+            format!("{schedule} --every {every}")
+        };
         let facts = TraceFacts {
             paths: (0..NAMED).map(|leg| format!("leg {leg}")).collect(),
             start: Some(clock.wall_start()),
@@ -88,7 +89,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("a.parquet");
         let dealing =
-            Dealing::as_desired(anabranch_onion::wire::conflux::DesiredUx::HighThroughput);
+            LegScheduler::as_desired(anabranch_onion::wire::conflux::DesiredUx::HighThroughput);
         let mut trace = CellTrace::create(&target, &Clock::start(), Some(&dealing)).unwrap();
         for (ms, circuit, outward, leg) in [(5, 3, true, 0), (7, 9, true, 1), (7, 3, false, 0)] {
             let (time, circuit) = (Time::from_millis(ms), CircuitKey(circuit));

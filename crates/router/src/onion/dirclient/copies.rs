@@ -10,7 +10,7 @@ use anabranch_onion::directory::mirror::{Document, Mirror, MirrorRequest};
 use anabranch_onion::wire::netdoc::AuthorityCert;
 use rand_chacha::rand_core::Rng;
 
-use super::{DirThread, Fetched, News, Response, ask, unix};
+use super::{DirThread, FetchReport, News, Response, ask, unix};
 
 /// File name of the stored consensus (C tor's name).
 pub(super) const CONSENSUS: &str = "cached-consensus";
@@ -68,7 +68,12 @@ impl DirThread {
         let now = self.millis();
         let done = self.copies.mirror.done(outcome, certs, now, unix(), &mut self.rng);
         let (what, is_good) = (wanted.name(), done.is_ok());
-        self.desk.tell(News::Fetched(Fetched { what, from, by_circuit: false, is_good }));
+        self.news_sender.send(News::Fetched(FetchReport {
+            what,
+            from,
+            by_circuit: false,
+            is_good,
+        }));
         match done {
             Ok(documents) => self.take_copies(&documents),
             Err(failure) => self.complain(what, &failure),

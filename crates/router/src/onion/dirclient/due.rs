@@ -10,7 +10,7 @@ const LAST_RETRY_S: u64 = 300;
 
 /// Schedule for publishing the descriptor to one authority.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Due {
+pub(super) struct PublishSchedule {
     at: u64,
     /// Pause that will follow the next failure, in seconds.
     pause: u64,
@@ -19,10 +19,10 @@ pub(super) struct Due {
     taken: u64,
 }
 
-impl Due {
+impl PublishSchedule {
     /// Creates a schedule on which publishing is due at once.
-    pub(super) fn now() -> Due {
-        Due { at: 0, pause: FIRST_RETRY_S, taken: 0 }
+    pub(super) fn now() -> PublishSchedule {
+        PublishSchedule { at: 0, pause: FIRST_RETRY_S, taken: 0 }
     }
 
     /// Returns whether publishing is due at `unix`, in seconds since 1970. Publishing is also due
@@ -40,7 +40,7 @@ impl Due {
 
     /// Records that the authority accepted the descriptor at `unix`, in seconds since 1970.
     pub(super) fn taken(&mut self, unix: u64) {
-        *self = Due { at: unix + REPUBLISH_S, taken: unix, ..Due::now() };
+        *self = PublishSchedule { at: unix + REPUBLISH_S, taken: unix, ..PublishSchedule::now() };
     }
 
     /// Records that publishing failed. Returns whether to report the failure. The first failures
@@ -66,7 +66,7 @@ impl Due {
         let ahead = self.taken > unix;
         let long_ago = unix >= self.taken + interval + interval / 2 && valid_after > self.taken;
         if self.taken > 0 && (ahead || long_ago) {
-            *self = Due::now();
+            *self = PublishSchedule::now();
         }
     }
 }
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn refusals_are_tried_again_after_longer_and_longer_pauses() {
-        let mut due = Due::now();
+        let mut due = PublishSchedule::now();
         assert!(due.is(NOW));
         let waits: Vec<(bool, u64)> = (0..11).map(|_| (due.refused(NOW), due.wait(NOW))).collect();
         assert_eq!(waits[..4], [(false, 1), (false, 2), (false, 4), (true, 8)]);
@@ -90,16 +90,16 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_set_back_does_not_keep_us_silent() {
-        let mut due = Due::now();
+        let mut due = PublishSchedule::now();
         due.taken(NOW);
         assert!(!due.is(NOW) && due.is(NOW - 1) && due.wait(NOW - 86_400) == 0);
     }
 
     #[test]
     fn who_is_not_listed_publishes_again_after_an_interval_and_a_half() {
-        let mut due = Due::now();
+        let mut due = PublishSchedule::now();
         due.missed(NOW, NOW, 3600);
-        assert_eq!(due, Due::now());
+        assert_eq!(due, PublishSchedule::now());
         due.taken(NOW);
         let missed = |unix: u64, valid_after: u64| {
             let mut due = due.clone();

@@ -27,7 +27,7 @@ pub struct DirRequest {
 
 /// Result of a directory request, for messages to the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fetched {
+pub struct FetchReport {
     /// Kind of the requested document.
     pub what: &'static str,
     /// Name of the relay or authority that received the request; `None` if it is unknown.
@@ -56,7 +56,7 @@ pub enum News {
     /// circuit.
     DirRequest(DirRequest),
     /// A directory request has ended. The field has its result.
-    Fetched(Fetched),
+    Fetched(FetchReport),
     /// A message for the log about a failure that will be retried.
     Trouble(String),
 }
@@ -66,13 +66,13 @@ pub enum News {
 #[derive(Clone)]
 pub(in crate::onion) struct NewsSender {
     pub(super) news: Sender<News>,
-    pub(super) bell: Arc<UnixStream>,
+    pub(super) signal: Arc<UnixStream>,
 }
 
 impl NewsSender {
-    pub(in crate::onion) fn tell(&mut self, news: News) {
+    pub(in crate::onion) fn send(&mut self, news: News) {
         let _ = self.news.send(news);
         // If the pipe is full, a wake-up is pending already.
-        let _ = (&*self.bell).write(&[1]);
+        let _ = (&*self.signal).write(&[1]);
     }
 }

@@ -53,7 +53,7 @@ pub(super) type Fetch<'a> = dyn FnMut(&mut Vec<u8>, usize) -> bool + 'a;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LinkEvent {
     /// The handshake of the link is complete.
-    Opened(LinkId, Opened),
+    Opened(LinkId, OpenedLink),
     /// Data may have arrived on the link, or there may be room to send again.
     Served(LinkId),
     /// The link has ended. The event loop must call [`Carrier::end`].
@@ -62,7 +62,7 @@ pub(super) enum LinkEvent {
 
 /// A link whose handshake is complete.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Opened {
+pub(super) struct OpenedLink {
     /// The address of the relay or client at the other end.
     pub(super) peer: SocketAddr,
     /// Relay that we dialled; `None` if the other end opened the link.
@@ -92,7 +92,7 @@ pub(super) enum LinkEnd {
     /// The link was never open, and the relay has no other address.
     Unreachable(Target),
     /// A second link, parallel to the link in the field, could not be opened.
-    NoneBeside(LinkId),
+    QuicFailed(LinkId),
     /// The protocol core had not been notified of the link.
     Unknown,
 }
@@ -254,8 +254,8 @@ impl Carriers {
 
     /// Returns our preferences for a second link over QUIC to the relay at `peer`; `None` if QUIC
     /// is disabled.
-    pub(super) fn wish(&self, peer: IpAddr) -> Option<QuicPreferences> {
-        self.quic.as_ref().map(|quic| quic.wish(peer))
+    pub(super) fn quic_preferences(&self, peer: IpAddr) -> Option<QuicPreferences> {
+        self.quic.as_ref().map(|quic| quic.quic_preferences(peer))
     }
 
     /// Opens a second link, parallel to `link`. Returns the number of the carrier that will report
@@ -263,7 +263,7 @@ impl Carriers {
     ///
     /// # Errors
     /// A system call or the QUIC library fails, or QUIC is disabled.
-    pub(super) fn open_beside(
+    pub(super) fn open_quic_alongside(
         &mut self,
         now: Time,
         poller: &Poller,
@@ -279,19 +279,19 @@ impl Carriers {
 #[derive(Debug)]
 struct PendingEvents {
     link: LinkId,
-    opened: Option<Opened>,
+    opened: Option<OpenedLink>,
     /// True if there are received bytes that have not been passed to the protocol core yet.
     is_unread: bool,
     ended: bool,
 }
 
 impl PendingEvents {
-    fn new(link: LinkId, opened: Option<Opened>, ended: bool) -> PendingEvents {
+    fn new(link: LinkId, opened: Option<OpenedLink>, ended: bool) -> PendingEvents {
         PendingEvents { link, opened, is_unread: true, ended }
     }
 
-    /// Returns the next event in `fresh`. Passes the received bytes in `plain` to `give` when their
-    /// event is due.
+    /// Returns the next event in `fresh`. Passes the received bytes in `plain` to `give` when
+    /// their event is due.
     fn next(
         fresh: &mut Option<PendingEvents>,
         plain: &mut Vec<u8>,

@@ -25,7 +25,7 @@ use anabranch_os::udp::{Datagrams, RecvBatch, SendQueue, UdpOptions, UdpSocket};
 use libc::EAGAIN;
 use rand_core::Rng;
 
-use super::{Carrier, Fetch, LinkEnd, LinkEvent, Opened, PendingEvents, token};
+use super::{Carrier, Fetch, LinkEnd, LinkEvent, OpenedLink, PendingEvents, token};
 use crate::onion::meter::Meter;
 use crate::onion::newcomers::{ConnectionSlot, Entrance};
 pub(in crate::onion) use sockets::{QuicSockets, sockets};
@@ -141,14 +141,14 @@ struct QuicConn {
     admitted: Option<ConnectionSlot>,
     /// Time at which the link was created.
     begun: Time,
-    told: bool,
+    is_reported: bool,
     /// True if the other end violated the rules for QUIC streams of a link
     /// (`docs/spec/quic-links.md`).
     broken: bool,
     /// True if the link has ended although neither end closed it.
     lost: bool,
     /// True if the core (the protocol state of the client or relay) has data to send.
-    wants: bool,
+    has_output: bool,
     /// True if the link will be closed once the protocol core's data is sent.
     closing: bool,
     /// Number of lossy cells (cells in datagrams) that the link had dropped at the last count.
@@ -260,7 +260,7 @@ impl QuicLinks {
     }
 
     /// Returns our preferences for a QUIC link parallel to a TLS link to the relay at `peer`.
-    pub(in crate::onion) fn wish(&self, peer: IpAddr) -> QuicPreferences {
+    pub(in crate::onion) fn quic_preferences(&self, peer: IpAddr) -> QuicPreferences {
         let takes = |port: &&Port| port.takes && self.entrance.is_some();
         let (v6, any) = (peer.to_canonical().is_ipv6(), IpAddr::V6(Ipv6Addr::UNSPECIFIED));
         let reached = |port: &&Port| port.at.is_ipv6() == v6 || port.at.ip() == any;
@@ -284,9 +284,9 @@ impl QuicLinks {
         self.place.first(chance[0])
     }
 
-    /// Opens a QUIC link to a relay in parallel to the TLS link `beside`. If `begins` is given, it
-    /// is the first byte of the initial destination connection ID, and selects the relay's shard
-    /// (thread).
+    /// Opens a QUIC link to a relay in parallel to the TLS link `alongside`. If `begins` is given,
+    /// it is the first byte of the initial destination connection ID, and selects the relay's
+    /// shard (thread).
     ///
     /// # Errors
     /// A system call or the QUIC library fails.
@@ -294,7 +294,7 @@ impl QuicLinks {
         &mut self,
         now: Time,
         poller: &Poller,
-        beside: LinkId,
+        alongside: LinkId,
         (target, begins): (Target, Option<u8>),
     ) -> io::Result<LinkId> {
         let to = *target.addresses.first().ok_or(io::ErrorKind::NotFound)?;
@@ -313,7 +313,7 @@ impl QuicLinks {
             }
         };
         let conn = self.ports[port].endpoint.connect(now, to, begins).map_err(io::Error::other)?;
-        Ok(self.add(now, (port, conn), to, Some((target, beside))))
+        Ok(self.add(now, (port, conn), to, Some((target, alongside))))
     }
 
     fn add(
@@ -333,10 +333,10 @@ impl QuicLinks {
             target,
             admitted,
             begun,
-            told: false,
+            is_reported: false,
             broken: false,
             lost: false,
-            wants: false,
+            has_output: false,
             closing: false,
             lossy_dropped: 0,
         };
@@ -433,7 +433,7 @@ impl QuicLinks {
     /// data or room. Returns whether any bytes were written.
     fn fill(&mut self, now: Time, link: LinkId, fetch: &mut Fetch<'_>) -> bool {
         let mut written = 0;
-        while let Some(conn) = self.links.get_mut(&link).filter(|conn| conn.wants)
+        while let Some(conn) = self.links.get_mut(&link).filter(|conn| conn.has_output)
             && let Port { endpoint, blocked: None, .. } = &mut self.ports[conn.port]
             && let Some(quic) = endpoint.link(conn.conn)
             && written < SEND
@@ -444,7 +444,7 @@ impl QuicLinks {
                 break;
             }
             self.plain.clear();
-            conn.wants = fetch(&mut self.plain, quic.room());
+            conn.has_output = fetch(&mut self.plain, quic.room());
             // An error means that the link has ended, so nothing more is to be sent.
             let _ = quic.write(&self.plain);
             written += self.plain.len();
@@ -494,14 +494,14 @@ impl QuicLinks {
         conn.broken |= is_at_fault;
         conn.lost = ended && !is_at_fault && quic.fault().is_some();
         let is_open = quic.state() == State::Open;
-        let opened = (is_open && !conn.told).then(|| Opened {
+        let opened = (is_open && !conn.is_reported).then(|| OpenedLink {
             peer: conn.peer,
             target: conn.target.as_ref().map(|(target, _)| target.clone()),
             certificate: quic.peer_certificate().map(sha256),
             own: conn.target.is_none().then(|| sha256(quic.own_certificate())),
             capabilities: Capabilities { lossy: quic.takes_lossy(), ..Capabilities::LANES },
         });
-        conn.told |= is_open;
+        conn.is_reported |= is_open;
         if let Some(slot) = conn.admitted.as_mut().filter(|_| is_open) {
             slot.opened();
         }
@@ -523,7 +523,7 @@ impl Carrier for QuicLinks {
     }
 
     fn stale(&mut self, now: Time) -> Vec<LinkId> {
-        let late = |conn: &QuicConn| !conn.told && now.since(conn.begun) >= OPENING;
+        let late = |conn: &QuicConn| !conn.is_reported && now.since(conn.begun) >= OPENING;
         self.links.iter().filter(|(_, conn)| late(conn)).map(|(link, _)| *link).collect()
     }
 
@@ -594,7 +594,7 @@ impl Carrier for QuicLinks {
 
     fn wants(&mut self, link: LinkId) {
         if let Some(conn) = self.links.get_mut(&link) {
-            conn.wants = true;
+            conn.has_output = true;
         }
     }
 
@@ -649,13 +649,13 @@ impl Carrier for QuicLinks {
         self.ports[conn.port].endpoint.close(now, conn.conn);
         self.transmit(now, conn.port, conn.conn);
         match conn.target {
-            Some((_, beside)) if !conn.told => {
+            Some((_, alongside)) if !conn.is_reported => {
                 self.failed += 1;
-                LinkEnd::NoneBeside(beside)
+                LinkEnd::QuicFailed(alongside)
             }
-            _ if conn.told && conn.broken => LinkEnd::Broken(CarrierFault::Stream),
-            _ if conn.told && conn.lost => LinkEnd::Lost,
-            _ if conn.told => LinkEnd::Closed,
+            _ if conn.is_reported && conn.broken => LinkEnd::Broken(CarrierFault::Stream),
+            _ if conn.is_reported && conn.lost => LinkEnd::Lost,
+            _ if conn.is_reported => LinkEnd::Closed,
             _ => LinkEnd::Unknown,
         }
     }

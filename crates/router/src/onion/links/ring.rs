@@ -32,17 +32,17 @@ const RING: usize = 256 * CELL;
 const BATCH: usize = 64 * CELL;
 
 /// Waker of the event loop of a shard (thread). Other threads signal it (eventfd).
-pub(in crate::onion) struct Bell {
+pub(in crate::onion) struct WakeSignal {
     file: OwnedFd,
     /// True if the waker was signalled and not cleared since then. While this is true, another
     /// signal needs no system call.
     rung: AtomicBool,
 }
 
-impl Bell {
-    fn new() -> io::Result<Bell> {
+impl WakeSignal {
+    fn new() -> io::Result<WakeSignal> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        Ok(Bell { file: eventfd(0, flags)?, rung: AtomicBool::new(false) })
+        Ok(WakeSignal { file: eventfd(0, flags)?, rung: AtomicBool::new(false) })
     }
 
     /// Wakes the thread that owns the waker.
@@ -60,7 +60,7 @@ impl Bell {
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for WakeSignal {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -78,7 +78,7 @@ pub(in crate::onion) struct Siblings {
 /// Carrier of the links from one shard (thread) to the other shards of its relay.
 pub(in crate::onion) struct Rings {
     shard: usize,
-    bell: Arc<Bell>,
+    signal: Arc<WakeSignal>,
     others: BTreeMap<LinkId, Other>,
     /// Links that may have received data, or may have room again to send.
     rung: VecDeque<LinkId>,
@@ -150,13 +150,13 @@ impl PointTable for Shared<Points> {
 
 /// Another shard (thread): its waker, and the ring buffers to it and from it.
 struct Other {
-    bell: Arc<Bell>,
+    signal: Arc<WakeSignal>,
     out: RingEnd<Producer<u8>>,
     into: RingEnd<Consumer<u8>>,
     /// Bytes that were fetched from the protocol core and are not in the ring buffer yet.
     rest: Vec<u8>,
     /// True if the core (the protocol state of the relay) has more data to send.
-    wants: bool,
+    has_output: bool,
 }
 
 /// The writing or the reading end of a ring buffer between two shards (threads).
@@ -172,13 +172,14 @@ struct RingEnd<End> {
 /// # Errors
 /// A system call fails, for example because file descriptors run out.
 pub(in crate::onion) fn shards(count: usize) -> io::Result<Vec<Siblings>> {
-    let bells = (0..count).map(|_| Bell::new().map(Arc::new)).collect::<io::Result<Vec<_>>>()?;
+    let bells =
+        (0..count).map(|_| WakeSignal::new().map(Arc::new)).collect::<io::Result<Vec<_>>>()?;
     let (claims, points, sets) = (Arc::default(), Arc::default(), Arc::default());
     let mut shards: Vec<Siblings> = (0..count)
         .map(|shard| Siblings {
             rings: Rings {
                 shard,
-                bell: Arc::clone(&bells[shard]),
+                signal: Arc::clone(&bells[shard]),
                 others: BTreeMap::new(),
                 rung: VecDeque::new(),
             },
@@ -211,8 +212,8 @@ fn sibling(shard: usize) -> LinkId {
 
 impl Siblings {
     /// Returns the waker of this shard (thread). Other shards use it to signal this shard.
-    pub(in crate::onion) fn bell(&self) -> &Arc<Bell> {
-        &self.rings.bell
+    pub(in crate::onion) fn signal(&self) -> &Arc<WakeSignal> {
+        &self.rings.signal
     }
 
     /// Returns the index of this shard (thread of the relay).
@@ -236,18 +237,18 @@ impl Rings {
     fn meet(
         &mut self,
         shard: usize,
-        bell: &Arc<Bell>,
+        signal: &Arc<WakeSignal>,
         out: RingEnd<Producer<u8>>,
         into: RingEnd<Consumer<u8>>,
     ) {
-        let bell = Arc::clone(bell);
-        let other = Other { bell, out, into, rest: Vec::new(), wants: false };
+        let signal = Arc::clone(signal);
+        let other = Other { signal, out, into, rest: Vec::new(), has_output: false };
         self.others.insert(sibling(shard), other);
     }
 
     /// Returns the waker of this shard (thread). Other shards use it to signal this shard.
-    pub(in crate::onion) fn bell(&self) -> &Bell {
-        &self.bell
+    pub(in crate::onion) fn signal(&self) -> &WakeSignal {
+        &self.signal
     }
 
     /// Returns the links to the other shards (threads of the relay).
@@ -291,7 +292,7 @@ impl Carrier for Rings {
     }
 
     fn receive(&mut self, _now: Time, _poller: &Poller, _file: u64, _ready: Ready) {
-        self.bell.answer();
+        self.signal.answer();
         self.rung.clear();
         self.rung.extend(self.others.keys());
     }
@@ -304,7 +305,7 @@ impl Carrier for Rings {
 
     fn wants(&mut self, link: LinkId) {
         if let Some(other) = self.others.get_mut(&link) {
-            other.wants = true;
+            other.has_output = true;
         }
     }
 
@@ -380,16 +381,16 @@ impl Other {
             let before = self.rest.len();
             self.write();
             sent |= self.rest.len() < before;
-            if !self.rest.is_empty() || !self.wants {
+            if !self.rest.is_empty() || !self.has_output {
                 break;
             }
-            self.wants = fetch(&mut self.rest, BATCH);
+            self.has_output = fetch(&mut self.rest, BATCH);
             if self.rest.is_empty() {
                 break;
             }
         }
         if sent {
-            self.bell.ring();
+            self.signal.ring();
         }
     }
 
@@ -420,7 +421,7 @@ impl Other {
         chunk.commit_all();
         fence(Ordering::SeqCst);
         if self.into.full.swap(false, Ordering::SeqCst) {
-            self.bell.ring();
+            self.signal.ring();
         }
     }
 }
@@ -465,7 +466,7 @@ mod tests {
     /// that there is room.
     fn send(shard: Siblings, bytes: u64) {
         let (mut rings, mut poller) = (shard.rings, Poller::new(4).unwrap());
-        poller.add(&*rings.bell, BELL).unwrap();
+        poller.add(&*rings.signal, BELL).unwrap();
         let link = rings.links()[0].link;
         let mut next = 0u64;
         let mut fetch = |out: &mut Vec<u8>, limit: usize| {
@@ -477,7 +478,7 @@ mod tests {
         };
         rings.wants(link);
         rings.flush(Time::ZERO, &poller, link, &mut fetch);
-        while rings.others[&link].wants || !rings.others[&link].rest.is_empty() {
+        while rings.others[&link].has_output || !rings.others[&link].rest.is_empty() {
             hear(&mut rings, &mut poller, |_| ());
             rings.flush(Time::ZERO, &poller, link, &mut fetch);
         }
@@ -489,13 +490,13 @@ mod tests {
         let [from, mut to] = two();
         let sender = thread::spawn(move || send(from, BYTES));
         let mut poller = Poller::new(4).unwrap();
-        poller.add(&*to.rings.bell, BELL).unwrap();
-        let mut came = 0u64;
-        while came < BYTES {
+        poller.add(&*to.rings.signal, BELL).unwrap();
+        let mut received = 0u64;
+        while received < BYTES {
             hear(&mut to.rings, &mut poller, |bytes| {
                 for byte in bytes {
-                    assert_eq!(*byte, came as u8);
-                    came += 1;
+                    assert_eq!(*byte, received as u8);
+                    received += 1;
                 }
             });
         }

@@ -15,7 +15,7 @@ use anabranch_onion::wire::keys::sha256;
 use anabranch_onion::wire::link::EXPORT_LABEL;
 use anabranch_os::poller::{Interest, Poller, Ready};
 
-use super::{Carrier, Fetch, LinkEnd, LinkEvent, Opened, PendingEvents, token};
+use super::{Carrier, Fetch, LinkEnd, LinkEvent, OpenedLink, PendingEvents, token};
 use crate::onion::bridge_routes::BridgeRoutes;
 use crate::onion::conn::{Conn, SocketRead};
 use crate::onion::meter::Meter;
@@ -54,7 +54,7 @@ pub(in crate::onion) struct TcpLinks {
     /// them; then `None`.
     fresh: Option<PendingEvents>,
     /// Links for which the tap has delivered data.
-    shown: BTreeSet<LinkId>,
+    tapped_links: BTreeSet<LinkId>,
     /// Timeouts of links, by time.
     timeouts: BTreeSet<(Time, LinkId)>,
     /// Rate limits for all links together; `None` without limits.
@@ -99,7 +99,7 @@ impl TcpLinks {
             buffer,
             plain,
             fresh: None,
-            shown: BTreeSet::new(),
+            tapped_links: BTreeSet::new(),
             timeouts,
             limits,
             tcp: TcpKind::default(),
@@ -133,7 +133,7 @@ impl TcpLinks {
     pub(in crate::onion) fn mptcp(&self) -> Option<MptcpCounts> {
         let counts = || {
             let mut counts = MptcpCounts::default();
-            let open = self.conns.values().filter(|conn| conn.told && !conn.by_transport);
+            let open = self.conns.values().filter(|conn| conn.is_reported && !conn.by_transport);
             open.for_each(|conn| counts.note(conn.subflows()));
             counts
         };
@@ -184,13 +184,13 @@ impl TcpLinks {
         &mut self,
         poller: &Poller,
         (socket, peer): (TcpStream, SocketAddr),
-        place: ConnectionSlot,
+        address_index: ConnectionSlot,
         by_transport: bool,
     ) -> io::Result<()> {
         let link = (self.family.accept)(&self.context).map_err(io::Error::other)?;
         let mut none = Tap::none();
         let tap = if by_transport { &mut none } else { &mut self.tap };
-        let mut conn = Conn::accepted(socket, peer, link, place, tap)?;
+        let mut conn = Conn::accepted(socket, peer, link, address_index, tap)?;
         conn.by_transport = by_transport;
         self.add(poller, conn, Interest::READ).map(drop)
     }
@@ -209,10 +209,10 @@ impl TcpLinks {
     /// `first`. Addresses that cannot be dialled are skipped.
     fn dial_from(&mut self, poller: &Poller, target: &Target, first: usize) -> io::Result<LinkId> {
         let mut failed = io::ErrorKind::NotFound.into();
-        for place in first..target.addresses.len() {
+        for address_index in first..target.addresses.len() {
             let link = (self.family.connect)(&self.context).map_err(io::Error::other)?;
             let how = (&mut self.tap, self.routes.as_ref(), self.tcp);
-            match Conn::dial(target.clone(), place, link, how) {
+            match Conn::dial(target.clone(), address_index, link, how) {
                 Ok(mut conn) => {
                     conn.watched = true;
                     return self.add(poller, conn, Interest { read: true, write: true });
@@ -247,7 +247,7 @@ impl TcpLinks {
 
     /// Reads TCP segments from the packet tap, and notes their links.
     fn look_ahead(&mut self, now: Time) {
-        let (conns, tapped, shown) = (&mut self.conns, &self.tapped, &mut self.shown);
+        let (conns, tapped, tapped_links) = (&mut self.conns, &self.tapped, &mut self.tapped_links);
         self.tap.drain(|segment| {
             let link = tapped.get(&segment.cookie);
             let Some((link, conn)) = link.and_then(|link| Some((link, conns.get_mut(link)?)))
@@ -255,7 +255,7 @@ impl TcpLinks {
                 return;
             };
             if conn.show(now, segment) {
-                shown.insert(*link);
+                tapped_links.insert(*link);
             }
         });
     }
@@ -263,7 +263,7 @@ impl TcpLinks {
     /// Passes to `give` the decrypted bytes of a link for which the packet tap has delivered data.
     /// Returns that link; `None` if there is no such link.
     fn take_early(&mut self, give: &mut dyn FnMut(LinkId, &[u8])) -> Option<LinkId> {
-        while let Some(link) = self.shown.pop_first() {
+        while let Some(link) = self.tapped_links.pop_first() {
             let Some(conn) = self.conns.get_mut(&link) else { continue };
             self.plain.clear();
             conn.take_early(&mut self.plain, &mut self.tap);
@@ -280,17 +280,17 @@ impl TcpLinks {
     fn read(&mut self, now: Time, poller: &Poller, link: LinkId, ready: Ready) {
         self.plain.clear();
         let Some(conn) = self.conns.get_mut(&link) else { return };
-        let was_open = conn.told;
+        let was_open = conn.is_reported;
         let mut ended = false;
         let allowed = match &self.limits {
             Some(limits) => limits.receive.left(now).min(self.buffer.len() as u64) as usize,
             None => self.buffer.len(),
         };
         if (ready.read || ready.error) && allowed > 0 {
-            let before = conn.carried[0];
+            let before = conn.transferred[0];
             let buffer = &mut self.buffer[..allowed];
             ended = conn.read(now, buffer, &mut self.plain) != SocketRead::Bytes;
-            let bytes = conn.carried[0] - before;
+            let bytes = conn.transferred[0] - before;
             conn.keep_up(&mut self.tap);
             self.transferred[0] += bytes;
             if let Some(limits) = &self.limits {
@@ -303,11 +303,11 @@ impl TcpLinks {
             conn.paused = true;
             let _ = poller.change(conn.socket(), token(CARRIER, link.number()), interest(conn));
         }
-        conn.told |= conn.is_open();
-        if let Some(place) = conn.admitted.as_mut().filter(|_| conn.told) {
-            place.opened();
+        conn.is_reported |= conn.is_open();
+        if let Some(address_index) = conn.admitted.as_mut().filter(|_| conn.is_reported) {
+            address_index.opened();
         }
-        let opened = (conn.told && !was_open).then(|| Opened {
+        let opened = (conn.is_reported && !was_open).then(|| OpenedLink {
             peer: conn.peer,
             target: conn.target.clone(),
             certificate: conn.target.as_ref().and(conn.link().peer_certificate()).map(sha256),
@@ -318,7 +318,7 @@ impl TcpLinks {
                 early: self.may_be_unordered
                     && !conn.by_transport
                     && conn.link().early_records().is_some_and(EarlyRecords::can_be_unordered),
-                beside: !conn.by_transport && self.routes.is_none(),
+                parallel_quic: !conn.by_transport && self.routes.is_none(),
                 lossy: false,
             },
         });
@@ -329,8 +329,8 @@ impl TcpLinks {
     /// the new link; the protocol core is not notified of it yet. Returns `None` if `link` was
     /// open before, or if there is no other address.
     fn dial_again(&mut self, poller: &Poller, link: LinkId) -> Option<LinkId> {
-        let conn = self.conns.get(&link).filter(|conn| !conn.told)?;
-        let (target, next) = (conn.target.clone()?, conn.place + 1);
+        let conn = self.conns.get(&link).filter(|conn| !conn.is_reported)?;
+        let (target, next) = (conn.target.clone()?, conn.address_index + 1);
         let again = self.dial_from(poller, &target, next).ok()?;
         self.forget(link);
         Some(again)
@@ -352,7 +352,7 @@ impl Carrier for TcpLinks {
 
     fn stale(&mut self, now: Time) -> Vec<LinkId> {
         let stale = |conn: &mut Conn| now.since(*conn.opening.get_or_insert(now)) >= self.patience;
-        let opening = self.conns.iter_mut().filter(|(_, conn)| !conn.told || conn.closing);
+        let opening = self.conns.iter_mut().filter(|(_, conn)| !conn.is_reported || conn.closing);
         opening.filter_map(|(link, conn)| stale(conn).then_some(*link)).collect()
     }
 
@@ -390,19 +390,19 @@ impl Carrier for TcpLinks {
 
     fn wants(&mut self, link: LinkId) {
         if let Some(conn) = self.conns.get_mut(&link) {
-            conn.wants = true;
+            conn.has_output = true;
         }
     }
 
     fn flush(&mut self, now: Time, poller: &Poller, link: LinkId, fetch: &mut Fetch<'_>) -> bool {
         let Some(conn) = self.conns.get_mut(&link) else { return true };
-        let before = conn.carried[1];
+        let before = conn.transferred[1];
         let done = loop {
             let flushed = conn.flush(now);
             if !flushed.as_ref().is_ok_and(|&all| all) || !conn.is_open() {
                 break flushed;
             }
-            if !conn.wants {
+            if !conn.has_output {
                 break Ok(true);
             }
             if let Some(limits) = &mut self.limits
@@ -417,15 +417,15 @@ impl Carrier for TcpLinks {
             }
             self.plain.clear();
             let batch = conn.batch().min(room);
-            while self.plain.len() < batch && conn.wants && conn.has_room() {
-                conn.wants = fetch(&mut self.plain, batch);
+            while self.plain.len() < batch && conn.has_output && conn.has_room() {
+                conn.has_output = fetch(&mut self.plain, batch);
             }
             conn.seal(&self.plain);
             if let Some(limits) = &self.limits {
                 limits.send.take(now, self.plain.len() as u64);
             }
         };
-        self.transferred[1] += conn.carried[1] - before;
+        self.transferred[1] += conn.transferred[1] - before;
         let due = conn.next_timeout();
         if due != conn.due {
             self.timeouts.extend(due.map(|time| (time, link)));
@@ -476,7 +476,7 @@ impl Carrier for TcpLinks {
             return LinkEnd::Replaced(again);
         }
         let Some(conn) = self.forget(link) else { return LinkEnd::Unknown };
-        match (conn.told, conn.target, conn.fault) {
+        match (conn.is_reported, conn.target, conn.fault) {
             (false, Some(target), _) => LinkEnd::Unreachable(target),
             (false, None, _) => LinkEnd::Unknown,
             (true, _, Some(fault)) => LinkEnd::Broken(fault),
@@ -537,9 +537,9 @@ mod tests {
         assert_eq!(links.resume(Time::ZERO, &poller), []);
         assert_eq!(links.resume(due, &poller), [link]);
         assert!(links.flush(due, &poller, link, &mut |_, _| false));
-        let mut came = [0];
-        far.read_exact(&mut came).unwrap();
-        assert_eq!((came, links.next_timeout()), ([7], None));
+        let mut received = [0];
+        far.read_exact(&mut received).unwrap();
+        assert_eq!((received, links.next_timeout()), ([7], None));
     }
 
     #[test]
@@ -569,28 +569,28 @@ mod tests {
             assert!(std::iter::from_fn(&mut news).all(|news| news != ended));
             assert!(links.flush(Time::ZERO, &poller, link, &mut |_, _| false));
         };
-        let mut heard = [0; 3];
+        let mut received = [0; 3];
         let mut login = [0; 7];
         let mut request = [0; 10];
         turn(&mut links);
-        far.read_exact(&mut heard).unwrap();
+        far.read_exact(&mut received).unwrap();
         far.write_all(&[5, 2]).unwrap();
         turn(&mut links);
         far.read_exact(&mut login).unwrap();
         far.write_all(&[1, 0]).unwrap();
         turn(&mut links);
         far.read_exact(&mut request).unwrap();
-        assert_eq!((heard, &login, request[4]), ([5, 1, 2], b"\x01\x03k=v\x01\0", 192));
+        assert_eq!((received, &login, request[4]), ([5, 1, 2], b"\x01\x03k=v\x01\0", 192));
         far.set_nonblocking(true).unwrap();
         assert!(
-            far.read(&mut heard).is_err(),
+            far.read(&mut received).is_err(),
             "nothing is said to a transport that has not opened"
         );
         far.set_nonblocking(false).unwrap();
         far.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
         turn(&mut links);
-        far.read_exact(&mut heard[..1]).unwrap();
-        assert_eq!(heard[0], 22, "the link's own handshake begins");
+        far.read_exact(&mut received[..1]).unwrap();
+        assert_eq!(received[0], 22, "the link's own handshake begins");
     }
 
     #[test]

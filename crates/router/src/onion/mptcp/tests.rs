@@ -29,8 +29,8 @@ const FIRST: &str = "10.1.0.2:5000";
 const SECOND: &str = "10.2.0.2:5000";
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Starts the hosts, whose kernels announce their second addresses to each other. Prints the reason
-/// and returns `None` if that fails.
+/// Starts the hosts, whose kernels announce their second addresses to each other. Prints the
+/// reason and returns `None` if that fails.
 fn lines() -> Option<Network> {
     let topology = Topology::parse(LINES, "test").unwrap();
     let started = Network::start(&topology);
@@ -49,14 +49,14 @@ fn lines() -> Option<Network> {
 }
 
 fn ip(words: &str) -> io::Result<()> {
-    let told = Command::new("ip").arg("mptcp").args(words.split(' ')).output()?;
-    let said = String::from_utf8_lossy(&told.stderr).into_owned();
-    if told.status.success() { Ok(()) } else { Err(io::Error::other(said)) }
+    let report = Command::new("ip").arg("mptcp").args(words.split(' ')).output()?;
+    let output = String::from_utf8_lossy(&report.stderr).into_owned();
+    if report.status.success() { Ok(()) } else { Err(io::Error::other(output)) }
 }
 
-/// Connects the first host, with a socket of kind `dials`, to the first address of the second host.
-/// Both addresses of the second host have listeners of kind `listens`. Returns both ends of the
-/// connection, and the listener at the second address.
+/// Connects the first host, with a socket of kind `dials`, to the first address of the second
+/// host. Both addresses of the second host have listeners of kind `listens`. Returns both ends of
+/// the connection, and the listener at the second address.
 fn connection(
     network: &Network,
     listens: TcpKind,
@@ -80,12 +80,12 @@ fn connection(
 /// Sends `bytes` bytes, and checks that they arrive unchanged.
 fn carry(mut from: &TcpStream, mut to: &TcpStream, bytes: usize) {
     let sent: Vec<u8> = (0..bytes).map(|at| at as u8).collect();
-    let mut came = vec![0; bytes];
+    let mut received = vec![0; bytes];
     std::thread::scope(|scope| {
         scope.spawn(|| from.write_all(&sent).unwrap());
-        to.read_exact(&mut came).unwrap();
+        to.read_exact(&mut received).unwrap();
     });
-    assert_eq!(came, sent);
+    assert_eq!(received, sent);
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_connection_goes_by_both_lines_and_lives_on_by_one() {
         std::thread::sleep(Duration::from_millis(10));
     }
     // The kernel chooses paths by their measured speeds, which a busy machine distorts.
-    let carried = || {
+    let transferred = || {
         let before = network.stats();
         carry(&near, &far, 3_000_000);
         let after = network.stats();
@@ -112,11 +112,11 @@ fn a_connection_goes_by_both_lines_and_lives_on_by_one() {
         })
     };
     let by_both = |lines: &[u64; 2]| lines.iter().all(|line| *line > 300_000);
-    let mut told = vec![carried()];
-    while told.len() < 10 && !told.last().is_some_and(by_both) {
-        told.push(carried());
+    let mut reports = vec![transferred()];
+    while reports.len() < 10 && !reports.last().is_some_and(by_both) {
+        reports.push(transferred());
     }
-    assert!(told.last().is_some_and(by_both), "{told:?}");
+    assert!(reports.last().is_some_and(by_both), "{reports:?}");
     network.change("first", &Edit { down: Some(true), ..Edit::default() }).unwrap();
     carry(&near, &far, 100_000);
     carry(&far, &near, 100_000);

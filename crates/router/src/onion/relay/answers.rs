@@ -86,7 +86,7 @@ impl Answering {
         Answering::Reading(RequestReader::new(longest), by_relay)
     }
 
-    fn saying((answer, recipient): (ResponseStream, Recipient)) -> Answering {
+    fn sending((answer, recipient): (ResponseStream, Recipient)) -> Answering {
         Answering::Saying { answer, _hearer: recipient }
     }
 
@@ -106,19 +106,19 @@ impl Answering {
             *self = match reader.push(&bytes) {
                 Ok(None) => return false,
                 Ok(Some(request)) => match from.hsdir.answer(&request, *by_relay, unix()) {
-                    Some(reply) => Answering::saying(
+                    Some(reply) => Answering::sending(
                         from.budget.admit(reply.with_common_headers(unix(), None)),
                     ),
                     None => Answering::Waiting(PendingRequest::new(request)),
                 },
-                Err(_) => Answering::saying(from.budget.admit(Reply::new(400, "Bad request"))),
+                Err(_) => Answering::sending(from.budget.admit(Reply::new(400, "Bad request"))),
             };
         }
         // The client's address is not passed on, because the circuit does not reveal it.
         if let Answering::Waiting(waiting) = self
             && let Some(reply) = waiting.look(from.cache, None, unix())
         {
-            *self = Answering::saying(from.budget.admit(reply));
+            *self = Answering::sending(from.budget.admit(reply));
         }
         let Answering::Saying { answer, .. } = self else { return false };
         while !answer.next().is_empty() {
@@ -144,8 +144,8 @@ mod tests {
     /// A core with one stream, which accepts a hundred bytes at a time.
     #[derive(Default)]
     struct Pipe {
-        came: Vec<u8>,
-        said: Vec<u8>,
+        received: Vec<u8>,
+        sent: Vec<u8>,
     }
 
     impl LinkCore for Pipe {
@@ -157,16 +157,16 @@ mod tests {
 
         fn write(&mut self, _: Time, _: StreamKey, bytes: &[u8]) -> usize {
             let taken = bytes.len().min(100);
-            self.said.extend_from_slice(&bytes[..taken]);
+            self.sent.extend_from_slice(&bytes[..taken]);
             taken
         }
 
         fn read(&self, _: StreamKey) -> (&[u8], &[u8]) {
-            (&self.came, &[])
+            (&self.received, &[])
         }
 
         fn consume(&mut self, _: Time, _: StreamKey, bytes: usize) {
-            self.came.drain(..bytes);
+            self.received.drain(..bytes);
         }
     }
 
@@ -179,7 +179,7 @@ mod tests {
         let hsdir = SharedHsDir::default();
         let shelves = Shelves { cache: &cache, hsdir: &hsdir, budget: &budget };
         for piece in request.chunks(10) {
-            pipe.came.extend_from_slice(piece);
+            pipe.received.extend_from_slice(piece);
             if answering.go_on(Time::ZERO, &mut pipe, StreamKey(1), &shelves) {
                 break;
             }
@@ -189,7 +189,7 @@ mod tests {
             rounds += 1;
         }
         let mut reader = ResponseReader::new(1 << 20);
-        reader.push(&pipe.said).unwrap();
+        reader.push(&pipe.sent).unwrap();
         let response = reader.finish().unwrap();
         (response.status, response.body)
     }

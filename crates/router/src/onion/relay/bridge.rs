@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use anabranch_onion::directory::descriptor::{Description, Transport};
 use anabranch_pt::{Args, BridgeLine};
 
-use super::extended::{Extended, ExtendedPort, TransportedConnection};
+use super::extended::{ExtendedHandle, ExtendedPort, TransportedConnection};
 use super::shard::{Newcomer, Shard};
 use super::{MainShard, Watch};
 use crate::onion::bridge_routes::Transports;
@@ -32,7 +32,7 @@ pub struct BridgeSettings {
 /// State of a running bridge, in addition to the state of its relay.
 pub(super) struct BridgeSide {
     transports: Transports,
-    pub(super) extended: Option<Extended>,
+    pub(super) extended: Option<ExtendedHandle>,
     file: PathBuf,
     /// Bridge lines that were reported last.
     lines: Vec<String>,
@@ -50,7 +50,7 @@ impl BridgeSide {
         data: &std::path::Path,
     ) -> io::Result<BridgeSide> {
         shard.station.watch(settings.transports.waker(), TRANSPORTS)?;
-        let extended = settings.extended.map(Extended::start).transpose()?;
+        let extended = settings.extended.map(ExtendedHandle::start).transpose()?;
         extended.iter().try_for_each(|one| shard.station.watch(one.waker(), EXTENDED))?;
         let (transports, file) = (settings.transports, data.join(FILE));
         Ok(BridgeSide { transports, extended, file, lines: Vec::new() })
@@ -62,7 +62,7 @@ impl MainShard<'_> {
     /// lines.
     pub(super) fn take_transports(&mut self, watch: &mut dyn Watch) {
         let Some(side) = &mut self.bridge else { return };
-        side.transports.news().said.iter().for_each(|text| watch.note(text));
+        side.transports.news().messages.iter().for_each(|text| watch.note(text));
         let description = &mut self.settings.live.description;
         let offers = side.transports.offers();
         let named = |(name, at, args): &(String, SocketAddr, Args)| Transport {
@@ -91,7 +91,7 @@ impl MainShard<'_> {
         let now = self.shard.station.clock.now();
         let extended = self.bridge.as_mut().and_then(|side| side.extended.as_mut());
         for TransportedConnection { socket, peer } in
-            extended.map(Extended::take).unwrap_or_default()
+            extended.map(ExtendedHandle::take).unwrap_or_default()
         {
             let Some(place) = self.entrance.admit(now, peer.ip()) else { continue };
             let newcomer = Newcomer { socket, peer, place, by_transport: true };
@@ -142,7 +142,7 @@ mod tests {
 
     const PORT: &str = "0.0.0.0:9001";
 
-    fn told(listen: &str, v6: Option<&str>) -> Vec<String> {
+    fn lines_of(listen: &str, v6: Option<&str>) -> Vec<String> {
         let at = "192.0.2.1:9001".parse().unwrap();
         let v6 = v6.map(|v6| v6.parse().unwrap());
         let description =
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn lines_say_where_others_reach_what_listens_here() {
         let id = "AB".repeat(20);
-        let own = told(PORT, Some("[2001:db8::1]:9001"));
+        let own = lines_of(PORT, Some("[2001:db8::1]:9001"));
         assert_eq!(
             own,
             [
@@ -166,6 +166,6 @@ mod tests {
                 format!("x [2001:db8::1]:444 {id} k=v"),
             ]
         );
-        assert_eq!(told("127.0.0.1:9001", None).len(), 3, "nobody reaches the port itself");
+        assert_eq!(lines_of("127.0.0.1:9001", None).len(), 3, "nobody reaches the port itself");
     }
 }

@@ -53,8 +53,8 @@ impl Watch for Clocked<'_> {
         else {
             return;
         };
-        let said = PeerTime { relay: identity.rsa, skew, dialled };
-        if let Some(verdict) = self.clocks.note(now, unix(), said) {
+        let peer_time = PeerTime { relay: identity.rsa, skew, dialled };
+        if let Some(verdict) = self.clocks.note(now, unix(), peer_time) {
             let skew = Skew::new(verdict, |relay| self.name(relay));
             self.inner.clock(&skew);
         }
@@ -86,9 +86,9 @@ mod tests {
 
     /// Watch that stores notes.
     #[derive(Default)]
-    struct Kept(Vec<String>);
+    struct StoredNotes(Vec<String>);
 
-    impl Watch for Kept {
+    impl Watch for StoredNotes {
         fn listening(&mut self, _: &[SocketAddr]) {}
         fn event(&mut self, _: Time, _: &Event) {}
         fn numbers(&mut self, _: Time, _: &Numbers) {}
@@ -101,14 +101,14 @@ mod tests {
     fn what_an_authority_says_of_our_clock_when_a_link_opens_is_told_by_its_name() {
         let id = "22".repeat(20);
         let line = format!("dam orport=1 no-v2 v3ident={id} 127.0.0.1:1 {id}");
-        let (mut kept, authority) = (Kept::default(), Authority::parse(&line).unwrap());
+        let (mut kept, authority) = (StoredNotes::default(), Authority::parse(&line).unwrap());
         let mut clocked = Clocked::new(&mut kept, &[authority]);
         let identity = Some(Identity { rsa: [0x22; 20], ed25519: [0; 32] });
         let (link, dialled) = (LinkId::new(0, 1), false);
         for skew in [None, Some(2), Some(-7200)] {
             clocked.event(Time::ZERO, &Event::LinkOpen { link, identity, skew, dialled });
         }
-        let told = "this machine's clock is 2 h ahead of the clock of authority dam: set it";
-        assert_eq!(kept.0, [told]);
+        let message = "this machine's clock is 2 h ahead of the clock of authority dam: set it";
+        assert_eq!(kept.0, [message]);
     }
 }

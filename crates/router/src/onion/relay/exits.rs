@@ -20,7 +20,7 @@ use super::hsdir::SharedHsDir;
 use crate::onion::answers::Answers;
 use crate::onion::dns::{Question, Resolver};
 use crate::onion::external_socket::{ExternalEvent, ExternalSocket, IoEvent, reason};
-use crate::onion::station::{STREAMS, Station};
+use crate::onion::station::{CoreDriver, STREAMS};
 
 /// All streams that end at one of a relay's event loops.
 pub(super) struct Exits {
@@ -77,7 +77,7 @@ impl Exits {
     pub(super) fn connect(
         &mut self,
         now: Time,
-        station: &mut Station<Relay>,
+        station: &mut CoreDriver<Relay>,
         stream: StreamKey,
         begin: Begin,
     ) {
@@ -97,7 +97,7 @@ impl Exits {
     pub(super) fn seek(
         &mut self,
         now: Time,
-        station: &mut Station<Relay>,
+        station: &mut CoreDriver<Relay>,
         stream: StreamKey,
         begin: Option<Begin>,
         name: String,
@@ -118,7 +118,7 @@ impl Exits {
     pub(super) fn serve(
         &mut self,
         now: Time,
-        station: &mut Station<Relay>,
+        station: &mut CoreDriver<Relay>,
         stream: StreamKey,
         by_relay: bool,
     ) {
@@ -131,7 +131,7 @@ impl Exits {
     pub(super) fn set_cache(
         &mut self,
         now: Time,
-        station: &mut Station<Relay>,
+        station: &mut CoreDriver<Relay>,
         cache: Arc<dyn Answers>,
     ) {
         self.cache = cache;
@@ -142,7 +142,7 @@ impl Exits {
     }
 
     /// Processes the answers of the name resolver: connects streams, and answers clients.
-    pub(super) fn take_names(&mut self, now: Time, station: &mut Station<Relay>) {
+    pub(super) fn take_names(&mut self, now: Time, station: &mut CoreDriver<Relay>) {
         for found in self.names.take() {
             let stream = found.stream;
             match self.sought.remove(&stream) {
@@ -162,7 +162,12 @@ impl Exits {
     }
 
     /// Processes an output of the protocol core that concerns a stream.
-    pub(super) fn take(&mut self, now: Time, station: &mut Station<Relay>, output: StreamOutput) {
+    pub(super) fn take(
+        &mut self,
+        now: Time,
+        station: &mut CoreDriver<Relay>,
+        output: StreamOutput,
+    ) {
         match output {
             StreamOutput::Readable { stream } => {
                 self.service(now, station, stream, IoEvent::Readable)
@@ -185,7 +190,7 @@ impl Exits {
     pub(super) fn service(
         &mut self,
         now: Time,
-        station: &mut Station<Relay>,
+        station: &mut CoreDriver<Relay>,
         stream: StreamKey,
         what: IoEvent,
     ) {
@@ -215,7 +220,7 @@ impl Exits {
     fn go(
         &mut self,
         now: Time,
-        station: &mut Station<Relay>,
+        station: &mut CoreDriver<Relay>,
         stream: StreamKey,
         addresses: &[IpAddr],
         port: u16,
@@ -249,7 +254,7 @@ impl Exits {
     }
 }
 
-fn end(now: Time, station: &mut Station<Relay>, stream: StreamKey, reason: EndReason) {
+fn end(now: Time, station: &mut CoreDriver<Relay>, stream: StreamKey, reason: EndReason) {
     station.core.handle(now, Input::Ended { stream, reason });
 }
 

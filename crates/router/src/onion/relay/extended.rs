@@ -15,7 +15,7 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 use anabranch_os::clock::Clock;
 use anabranch_os::entropy::generator;
-use anabranch_os::files::Spare;
+use anabranch_os::files::SpareDescriptor;
 use anabranch_os::poller::{Poller, Ready};
 use anabranch_pt::{COOKIE_FILE, ConnectionInfo, ExtOrServer};
 use rand_core::Rng;
@@ -62,13 +62,13 @@ impl ExtendedPort {
     /// The file cannot be written, or a system call fails.
     pub fn open(data: &Path) -> Result<ExtendedPort, StoreError> {
         let file = data.join(COOKIE);
-        let told = |error| StoreError::File(file.clone(), error);
+        let to_error = |error| StoreError::File(file.clone(), error);
         let mut cookie = [0; 32];
-        generator().map_err(told)?.fill_bytes(&mut cookie);
+        generator().map_err(to_error)?.fill_bytes(&mut cookie);
         replace(&file, &[&COOKIE_FILE[..], &cookie].concat())?;
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(told)?;
-        listener.set_nonblocking(true).map_err(told)?;
-        let at = listener.local_addr().map_err(told)?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(to_error)?;
+        listener.set_nonblocking(true).map_err(to_error)?;
+        let at = listener.local_addr().map_err(to_error)?;
         Ok(ExtendedPort { listener, at, cookie, file })
     }
 
@@ -81,7 +81,7 @@ impl ExtendedPort {
 
 /// Handle of the thread that performs handshakes on the Extended ORPort. The thread ends when the
 /// handle is dropped.
-pub(super) struct Extended {
+pub(super) struct ExtendedHandle {
     brought: Receiver<TransportedConnection>,
     waker: UnixStream,
     /// Socket that ends the thread when it is closed; `None` once it is closed.
@@ -89,29 +89,29 @@ pub(super) struct Extended {
     thread: Option<JoinHandle<()>>,
 }
 
-impl Extended {
+impl ExtendedHandle {
     /// Starts the thread that performs handshakes on `port`.
     ///
     /// # Errors
     /// A system call fails.
-    pub(super) fn start(port: ExtendedPort) -> io::Result<Extended> {
-        let (waker, bell) = UnixStream::pair()?;
+    pub(super) fn start(port: ExtendedPort) -> io::Result<ExtendedHandle> {
+        let (waker, signal) = UnixStream::pair()?;
         waker.set_nonblocking(true)?;
-        bell.set_nonblocking(true)?;
+        signal.set_nonblocking(true)?;
         let (stop, end) = UnixStream::pair()?;
         let (sender, brought) = channel();
-        let desk = Desk {
+        let desk = HandshakeThread {
             port,
             end,
-            spare: Spare::new(),
+            spare: SpareDescriptor::new(),
             clock: Clock::start(),
             dialogues: BTreeMap::new(),
             next: FIRST,
             sender,
-            bell,
+            signal,
         };
         let thread = thread::Builder::new().name("extended".into()).spawn(move || desk.run())?;
-        Ok(Extended { brought, waker, stop: Some(stop), thread: Some(thread) })
+        Ok(ExtendedHandle { brought, waker, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Returns a socket that becomes readable when a handshake is complete.
@@ -127,7 +127,7 @@ impl Extended {
     }
 }
 
-impl Drop for Extended {
+impl Drop for ExtendedHandle {
     fn drop(&mut self) {
         drop(self.stop.take());
         let _ = self.thread.take().map(JoinHandle::join);
@@ -135,15 +135,15 @@ impl Drop for Extended {
 }
 
 /// State of the thread that performs handshakes on the Extended ORPort.
-struct Desk {
+struct HandshakeThread {
     port: ExtendedPort,
     end: UnixStream,
-    spare: Spare,
+    spare: SpareDescriptor,
     clock: Clock,
     dialogues: BTreeMap<u64, Dialogue>,
     next: u64,
     sender: Sender<TransportedConnection>,
-    bell: UnixStream,
+    signal: UnixStream,
 }
 
 /// A handshake with a pluggable transport about the connection of one client.
@@ -154,7 +154,7 @@ struct Dialogue {
     begun: Time,
 }
 
-impl Desk {
+impl HandshakeThread {
     fn run(mut self) {
         let Ok(mut poller) = Poller::new(64) else { return };
         let watched =
@@ -172,7 +172,7 @@ impl Desk {
                 match one.token {
                     STOP => return,
                     LISTENER => self.accept(&poller, now),
-                    token => self.hear(&poller, token),
+                    token => self.read_more(&poller, token),
                 }
             }
             self.dialogues.retain(|_, dialogue| now.since(dialogue.begun) < PATIENCE);
@@ -185,22 +185,22 @@ impl Desk {
                 continue;
             }
             let Ok(mut rng) = generator() else { return };
-            let (mut nonce, mut said) = ([0; 32], Vec::new());
+            let (mut nonce, mut message) = ([0; 32], Vec::new());
             rng.fill_bytes(&mut nonce);
-            let core = ExtOrServer::new(self.port.cookie, nonce, &mut said);
+            let core = ExtOrServer::new(self.port.cookie, nonce, &mut message);
             let dialogue = Dialogue { socket, from, core, begun: now };
             let number = self.next;
             self.next += 1;
             let begun = dialogue.socket.set_nonblocking(true).is_ok()
                 && poller.add(&dialogue.socket, number).is_ok()
-                && say(&dialogue.socket, &said);
+                && write_all(&dialogue.socket, &message);
             if begun {
                 self.dialogues.insert(number, dialogue);
             }
         }
     }
 
-    fn hear(&mut self, poller: &Poller, number: u64) {
+    fn read_more(&mut self, poller: &Poller, number: u64) {
         let Some(mut dialogue) = self.dialogues.remove(&number) else { return };
         match dialogue.go_on() {
             Some(None) => drop(self.dialogues.insert(number, dialogue)),
@@ -213,7 +213,7 @@ impl Desk {
                 }
                 let _ = self.sender.send(TransportedConnection { socket: dialogue.socket, peer });
                 // If the pipe is full, a wake-up is pending already.
-                let _ = (&self.bell).write(&[1]);
+                let _ = (&self.signal).write(&[1]);
             }
             None => {}
         }
@@ -231,18 +231,18 @@ impl Dialogue {
             Err(error) if is_passing(&error) => return Some(None),
             Err(_) => return None,
         };
-        let mut said = Vec::new();
-        let heard = self.core.take(&buffer[..count], &mut said);
-        let sent = say(&self.socket, &said);
+        let mut messages = Vec::new();
+        let received = self.core.take(&buffer[..count], &mut messages);
+        let sent = write_all(&self.socket, &messages);
         // The client's data must not arrive before we have accepted the client.
-        let early = matches!(heard, Ok(Some(_))) && !self.core.rest().is_empty();
-        heard.ok().filter(|_| sent && !early)
+        let early = matches!(received, Ok(Some(_))) && !self.core.rest().is_empty();
+        received.ok().filter(|_| sent && !early)
     }
 }
 
 /// Writes the few bytes `words`, for which a new socket always has room. Returns false if writing
 /// fails.
-fn say(mut socket: &TcpStream, words: &[u8]) -> bool {
+fn write_all(mut socket: &TcpStream, words: &[u8]) -> bool {
     socket.write_all(words).is_ok()
 }
 
@@ -263,17 +263,17 @@ mod tests {
         let mut buffer = [0; 256];
         loop {
             let count = socket.read(&mut buffer).unwrap_or(0);
-            let mut said = Vec::new();
-            match client.take(&buffer[..count], &mut said) {
+            let mut messages = Vec::new();
+            match client.take(&buffer[..count], &mut messages) {
                 _ if count == 0 => return (socket, false),
                 Ok(true) => return (socket, true),
-                Ok(false) => socket.write_all(&said).unwrap(),
+                Ok(false) => socket.write_all(&messages).unwrap(),
                 Err(_) => return (socket, false),
             }
         }
     }
 
-    fn brought(extended: &mut Extended) -> Vec<TransportedConnection> {
+    fn brought(extended: &mut ExtendedHandle) -> Vec<TransportedConnection> {
         let begun = Instant::now();
         loop {
             let brought = extended.take();
@@ -290,17 +290,17 @@ mod tests {
         let port = ExtendedPort::open(folder.path()).unwrap();
         let (at, file) = port.place();
         let cookie = std::fs::read(file).unwrap();
-        let mut extended = Extended::start(port).unwrap();
+        let mut extended = ExtendedHandle::start(port).unwrap();
         let user = "192.0.2.9:4321".parse().ok();
         let info = ConnectionInfo { user, transport: Some("x".to_owned()) };
         let (mut near, is_through) = bring(at, &cookie, info);
         assert!(is_through);
         near.write_all(b"hello").unwrap();
-        let mut came = brought(&mut extended).remove(0);
-        assert_eq!(Some(came.peer), user);
-        came.socket.set_nonblocking(false).unwrap();
+        let mut received = brought(&mut extended).remove(0);
+        assert_eq!(Some(received.peer), user);
+        received.socket.set_nonblocking(false).unwrap();
         let mut words = [0; 5];
-        came.socket.read_exact(&mut words).unwrap();
+        received.socket.read_exact(&mut words).unwrap();
         assert_eq!(&words, b"hello");
         let (near, is_through) = bring(at, &cookie, ConnectionInfo::default());
         assert!(is_through);
@@ -312,16 +312,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let port = ExtendedPort::open(folder.path()).unwrap();
         let at = port.place().0;
-        let mut extended = Extended::start(port).unwrap();
+        let mut extended = ExtendedHandle::start(port).unwrap();
         let other = [&COOKIE_FILE[..], &[9; 32]].concat();
         assert!(!bring(at, &other, ConnectionInfo::default()).1);
         let mut socket = TcpStream::connect(at).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         socket.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
-        let mut said = Vec::new();
+        let mut output = Vec::new();
         // The relay may reset the connection, because it has not read all of our bytes.
-        let _ = socket.read_to_end(&mut said);
-        assert!(said.len() <= 2, "{said:?}");
+        let _ = socket.read_to_end(&mut output);
+        assert!(output.len() <= 2, "{output:?}");
         assert!(extended.take().is_empty());
     }
 }

@@ -9,7 +9,7 @@ use anabranch_multipath::Time;
 use anabranch_onion::directory::bandwidth::{BandwidthHistory, PERIOD_S, Period};
 use serde::{Deserialize, Serialize};
 
-use crate::onion::kept::{Stored, Unknown, read_json, set_aside};
+use crate::onion::kept::{StateContent, Unknown, read_json, set_aside};
 use crate::onion::store::{StoreError, replace};
 
 const FILE: &str = "bandwidth.json";
@@ -35,7 +35,7 @@ pub(super) struct HistoryFile {
 /// Contents of the file: the current period of the history, its end in seconds since 1970, and the
 /// earlier periods, oldest first.
 #[derive(Serialize, Deserialize)]
-struct Written {
+struct HistoryFileContent {
     ends: u64,
     present: WrittenPeriod,
     past: Vec<WrittenPeriod>,
@@ -47,7 +47,8 @@ struct Written {
 /// seconds, in bytes per second.
 #[derive(Serialize, Deserialize)]
 struct WrittenPeriod {
-    carried: [u64; 2],
+    #[serde(rename = "carried")]
+    transferred: [u64; 2],
     most: [u64; 2],
     #[serde(flatten)]
     unknown: Unknown,
@@ -55,7 +56,7 @@ struct WrittenPeriod {
 
 impl From<&WrittenPeriod> for Period {
     fn from(written: &WrittenPeriod) -> Period {
-        Period { carried: written.carried, most: written.most }
+        Period { transferred: written.transferred, most: written.most }
     }
 }
 
@@ -77,18 +78,18 @@ impl HistoryFile {
             trouble: None,
         };
         match read_json(&path)? {
-            Stored::Absent => {}
-            Stored::Damaged(why) => {
+            StateContent::Absent => {}
+            StateContent::Damaged(why) => {
                 file.trouble =
                     Some(set_aside(&path, &why, "the relay's traffic history begins again")?);
             }
-            Stored::Whole(written) => file.take_up(written),
+            StateContent::Whole(written) => file.take_up(written),
         }
         Ok(file)
     }
 
-    fn take_up(&mut self, written: Written) {
-        let Written { ends, present, past, unknown } = written;
+    fn take_up(&mut self, written: HistoryFileContent) {
+        let HistoryFileContent { ends, present, past, unknown } = written;
         let periods: Vec<Period> = past.iter().map(Period::from).collect();
         self.history = BandwidthHistory::kept(ends, Period::from(&present), &periods);
         self.unknown = unknown;
@@ -97,11 +98,11 @@ impl HistoryFile {
         self.unknown_of = unknown.filter(|(_, unknown)| !unknown.is_empty()).collect();
     }
 
-    /// Adds the bytes transferred since the last call to the history. `carried` has the bytes
+    /// Adds the bytes transferred since the last call to the history. `transferred` has the bytes
     /// received and sent since the start. Every [`KEEP`], writes the history to disk on another
     /// thread.
-    pub(super) fn note(&mut self, now: Time, unix_now: u64, carried: [u64; 2]) {
-        self.history.note(now, unix_now, carried);
+    pub(super) fn note(&mut self, now: Time, unix_now: u64, transferred: [u64; 2]) {
+        self.history.note(now, unix_now, transferred);
         // A new write does not start before the last write has ended, because both would use the
         // same temporary file.
         let is_writing = self.writer.as_ref().is_some_and(|writer| !writer.is_finished());
@@ -131,14 +132,14 @@ impl HistoryFile {
     fn text(&self) -> Vec<u8> {
         let (ends, present, past) = self.history.fields();
         let periods = [present].into_iter().chain(past.into_iter().rev());
-        let write = |(Period { carried, most }, ends): (Period, u64)| {
+        let write = |(Period { transferred, most }, ends): (Period, u64)| {
             let unknown = self.unknown_of.get(&ends).cloned().unwrap_or_default();
-            WrittenPeriod { carried, most, unknown }
+            WrittenPeriod { transferred, most, unknown }
         };
         let mut past: Vec<WrittenPeriod> = periods.zip(ends_before(ends)).map(write).collect();
         past.reverse();
         let present = past.pop().expect("the list of periods contains the present one");
-        let written = Written { ends, present, past, unknown: self.unknown.clone() };
+        let written = HistoryFileContent { ends, present, past, unknown: self.unknown.clone() };
         serde_json::to_vec_pretty(&written).expect("numbers can be written as JSON")
     }
 }
@@ -169,7 +170,7 @@ mod tests {
         fs::write(folder.path().join(FILE), text).unwrap();
         let mut kept = HistoryFile::read(folder.path()).unwrap();
         let (ends, present, past) = kept.history.fields();
-        assert_eq!((ends, present.carried), (1_795_046_400, [1_048_576, 2_097_152]));
+        assert_eq!((ends, present.transferred), (1_795_046_400, [1_048_576, 2_097_152]));
         assert_eq!((past.len(), kept.history.observed()), (2, 80_000));
         kept.write().unwrap();
         assert_eq!(fs::read_to_string(folder.path().join(FILE)).unwrap(), text);
@@ -190,9 +191,9 @@ mod tests {
         for strange in ["", "{}", "{\"ends\":1,\"present\":{\"carried\":[1,2]},\"past\":[]}"] {
             fs::write(&path, strange).unwrap();
             let kept = HistoryFile::read(folder.path()).unwrap();
-            let told = kept.trouble.unwrap();
-            assert!(told.contains("bandwidth.json was damaged"), "{told}");
-            assert!(told.contains("the relay's traffic history begins again"), "{told}");
+            let report = kept.trouble.unwrap();
+            assert!(report.contains("bandwidth.json was damaged"), "{report}");
+            assert!(report.contains("the relay's traffic history begins again"), "{report}");
             assert_eq!(kept.history.observed(), 0);
             assert!(!path.exists(), "it has another name");
         }
@@ -248,6 +249,6 @@ mod tests {
             thread::sleep(Duration::from_millis(5));
         }
         let (_, present, _) = read(folder.path()).history.fields();
-        assert_eq!(present.carried, [5; 2]);
+        assert_eq!(present.transferred, [5; 2]);
     }
 }

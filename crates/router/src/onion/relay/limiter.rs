@@ -27,7 +27,7 @@ pub(super) struct Limiter<'w> {
 /// One kind of protocol violation, and how often it was reported.
 struct Kind {
     violation: Violation,
-    told: Time,
+    reported_at: Time,
     /// Number of violations since the last report that were not reported.
     more: u64,
 }
@@ -41,14 +41,14 @@ impl<'w> Limiter<'w> {
     /// number of violations of the same kind that were suppressed since the last report.
     fn admit(&mut self, now: Time, violation: Violation) -> Option<u64> {
         let Some(kind) = self.kinds.iter_mut().find(|kind| kind.violation == violation) else {
-            self.kinds.push(Kind { violation, told: now, more: 0 });
+            self.kinds.push(Kind { violation, reported_at: now, more: 0 });
             return Some(0);
         };
-        if now.since(kind.told) < PAUSE {
+        if now.since(kind.reported_at) < PAUSE {
             kind.more += 1;
             return None;
         }
-        kind.told = now;
+        kind.reported_at = now;
         Some(std::mem::take(&mut kind.more))
     }
 }
@@ -65,8 +65,8 @@ impl Watch for Limiter<'_> {
         let Some(more) = self.admit(now, violation) else { return };
         self.inner.event(now, event);
         if more > 0 {
-            let told = format!("{more} more messages like this were suppressed: {violation}");
-            self.inner.note(&told);
+            let message = format!("{more} more messages like this were suppressed: {violation}");
+            self.inner.note(&message);
         }
     }
 

@@ -8,21 +8,21 @@ use anabranch_onion::directory::descriptor::Description;
 use anabranch_onion::directory::policy::ExitPolicy;
 use anabranch_onion::relay::{Behaviour, is_public};
 use anabranch_onion::wire::cell::CELL;
-use anabranch_os::manager::tell;
+use anabranch_os::manager::notify;
 use sd_notify::NotifyState;
 
 use super::clocked::Clocked;
 use super::workers::WorkerOrder;
 use super::{DESCRIBE, MainShard, READY, Watch};
 use crate::onion::authorities::Authority;
-use crate::onion::reload::{Asked, Renewed};
+use crate::onion::reload::{ReloadAction, ReloadedSettings};
 
 /// Default maximum memory for queued cells, in bytes.
 const MEMORY: usize = 128 << 20;
 
 /// Settings of a relay that may change while it runs.
 #[derive(Clone, Debug)]
-pub struct Live {
+pub struct LiveSettings {
     /// Addresses of the relay's own machine.
     pub own: Vec<IpAddr>,
     /// Exit policy for new streams.
@@ -39,13 +39,13 @@ pub struct Live {
     pub grace: Duration,
 }
 
-impl Live {
+impl LiveSettings {
     /// Creates settings with `description`, without a grace period, and without circuits and
     /// streams to private addresses.
     #[must_use]
-    pub fn new(description: Description) -> Live {
+    pub fn new(description: Description) -> LiveSettings {
         let v6 = description.v6.map(|v6| IpAddr::from(*v6.ip()));
-        Live {
+        LiveSettings {
             own: [IpAddr::from(description.address)].into_iter().chain(v6).collect(),
             policy: description.policy.clone(),
             allow_private: false,
@@ -93,7 +93,7 @@ impl Live {
 #[derive(Debug)]
 pub struct Changes {
     /// New values of the settings that may change.
-    pub live: Live,
+    pub live: LiveSettings,
     /// The new directory authorities; `None` if they have not changed.
     pub authorities: Option<Vec<Authority>>,
 }
@@ -103,14 +103,14 @@ impl MainShard<'_> {
     pub(super) fn on_hangup(&mut self, watch: &mut Clocked<'_>) -> bool {
         let Some(reload) = &mut self.reload else { return true };
         let outcome = match reload.take() {
-            Asked::End => return false,
-            Asked::Keep(why) => Err(why),
-            Asked::Adopt(Renewed { settings, names }) => {
+            ReloadAction::End => return false,
+            ReloadAction::Keep(why) => Err(why),
+            ReloadAction::Adopt(ReloadedSettings { settings, names }) => {
                 self.adopt(settings, watch);
                 Ok(names)
             }
         };
-        tell(&[NotifyState::Ready, NotifyState::Status(READY)]);
+        notify(&[NotifyState::Ready, NotifyState::Status(READY)]);
         watch.reloaded(&outcome);
         true
     }
@@ -130,7 +130,7 @@ impl MainShard<'_> {
             self.meters.iter().for_each(|meter| meter.set(rate, burst));
         }
         let behaviour = live.behaviour(self.settings.threads);
-        self.workers.tell(|| WorkerOrder::Live(Box::new(live.clone()), behaviour));
+        self.workers.send(|| WorkerOrder::Live(Box::new(live.clone()), behaviour));
         self.shard.adopt(&live, behaviour);
         self.settings.live = live;
         // If only the observed bandwidth has changed, the description is published when publishing
@@ -168,14 +168,14 @@ mod tests {
 
     use super::*;
 
-    fn live(rules: &[&str], v6: Option<&str>) -> Live {
+    fn live(rules: &[&str], v6: Option<&str>) -> LiveSettings {
         let at: SocketAddrV4 = "192.0.2.7:9001".parse().unwrap();
         let usual = Description::new("river".to_owned(), at, "x".to_owned());
         let (policy, v6) = (ExitPolicy::parse(rules).unwrap(), v6.map(|at| at.parse().unwrap()));
-        Live::new(Description { policy, v6, ..usual })
+        LiveSettings::new(Description { policy, v6, ..usual })
     }
 
-    fn allows(live: &Live, address: &str) -> bool {
+    fn allows(live: &LiveSettings, address: &str) -> bool {
         live.exit_policy().allows(address.parse().unwrap(), 443)
     }
 
@@ -184,7 +184,10 @@ mod tests {
         let open = live(&["accept *:*"], Some("[2001:db8::7]:9001"));
         for inside in ["127.0.0.1", "10.1.2.3", "::1", "fd00::1", "192.0.2.7", "2001:db8::7"] {
             assert!(!allows(&open, inside), "{inside}");
-            assert!(allows(&Live { allow_private: true, ..open.clone() }, inside), "{inside}");
+            assert!(
+                allows(&LiveSettings { allow_private: true, ..open.clone() }, inside),
+                "{inside}"
+            );
         }
         assert!(allows(&open, "192.0.2.8") && allows(&open, "2001:db8::8"));
     }
@@ -192,8 +195,8 @@ mod tests {
     #[test]
     fn a_relay_that_will_extend_to_no_neighbour_says_so() {
         let mut inside = live(&["reject *:*"], Some("[fd00::1]:9001"));
-        let told = inside.warning().unwrap();
-        assert!(told.contains("fd00::1") && told.contains("--allow-private"), "{told}");
+        let report = inside.warning().unwrap();
+        assert!(report.contains("fd00::1") && report.contains("--allow-private"), "{report}");
         inside.allow_private = true;
         assert_eq!(inside.warning(), None);
         assert_eq!(live(&["reject *:*"], None).warning(), None);

@@ -29,7 +29,7 @@ use rand_chacha::ChaCha20Rng;
 use crate::onion::dirclient::unix;
 use crate::onion::meter::Meter;
 use crate::onion::mptcp::TcpKind;
-use crate::onion::station::{Station, Token};
+use crate::onion::station::{CoreDriver, Token};
 
 /// Maximum number of DROP cells in a bandwidth self-test. If they arrive within ten seconds, their
 /// rate is at least 51.4 kB/s, with 514 bytes per cell, which exceeds [`ENOUGH`].
@@ -52,7 +52,7 @@ const CIRCUIT: CircuitKey = CircuitKey(0);
 
 /// Bytes received and sent on a self-test's own links. Dropping the last owning pointer to this
 /// value ends the test.
-type Carried = [AtomicU64; 2];
+type TestTraffic = [AtomicU64; 2];
 
 /// Schedule of a relay's self-tests, and the test in progress.
 #[derive(Default)]
@@ -61,18 +61,18 @@ pub(super) struct SelfTest {
     failures: u32,
     under_way: Option<RunningTest>,
     /// Bytes received and sent on the links of self-tests that have ended.
-    carried: [u64; 2],
+    transferred: [u64; 2],
 }
 
 struct RunningTest {
     outcome: Receiver<Result<(), String>>,
-    carried: Arc<Carried>,
+    transferred: Arc<TestTraffic>,
     /// Names of the relays on the self-test's circuit before this relay, for messages.
     through: Vec<String>,
 }
 
 /// Properties of the relay that tests itself.
-pub(super) struct Tested<'a> {
+pub(super) struct TestedRelay<'a> {
     pub(super) network: &'a Network,
     pub(super) keys: &'a RelayKeys,
     pub(super) description: &'a Description,
@@ -85,7 +85,12 @@ pub(super) struct Tested<'a> {
 impl SelfTest {
     /// Starts a self-test if it is due and the bandwidth `observed`, in bytes per second, is not
     /// sufficient. Returns a message when a test has ended. Must be called about once a second.
-    pub(super) fn turn(&mut self, now: Time, observed: u64, relay: &Tested<'_>) -> Option<String> {
+    pub(super) fn turn(
+        &mut self,
+        now: Time,
+        observed: u64,
+        relay: &TestedRelay<'_>,
+    ) -> Option<String> {
         if self.under_way.is_some() {
             return self.ended(now);
         }
@@ -111,14 +116,14 @@ impl SelfTest {
 
     /// Ends the test in progress without a result. The test's circuit closes within a second.
     pub(super) fn cancel(&mut self) {
-        self.carried = self.carried();
+        self.transferred = self.transferred();
         self.under_way = None;
     }
 
     /// Returns the bytes received and sent on the links of all self-tests so far.
-    pub(super) fn carried(&self) -> [u64; 2] {
-        let now = self.under_way.as_ref().map_or([0; 2], |test| read(&test.carried));
-        [0, 1].map(|way| self.carried[way] + now[way])
+    pub(super) fn transferred(&self) -> [u64; 2] {
+        let now = self.under_way.as_ref().map_or([0; 2], |test| read(&test.transferred));
+        [0, 1].map(|way| self.transferred[way] + now[way])
     }
 
     fn ended(&mut self, now: Time) -> Option<String> {
@@ -129,7 +134,7 @@ impl SelfTest {
                 Err("the thread of the self-test has panicked".to_owned())
             }
         };
-        self.carried = self.carried();
+        self.transferred = self.transferred();
         let through = self.under_way.take()?.through.join(" and ");
         Some(match outcome {
             Ok(()) => {
@@ -154,7 +159,7 @@ impl SelfTest {
 }
 
 /// Starts the thread of a self-test. Returns `None` if there is no other relay for its circuit.
-fn begin(relay: &Tested<'_>) -> io::Result<Option<RunningTest>> {
+fn begin(relay: &TestedRelay<'_>) -> io::Result<Option<RunningTest>> {
     let mut rng = anabranch_os::entropy::generator()?;
     let Some(path) = testing_path(relay.network, ourselves(relay), &mut rng) else {
         return Ok(None);
@@ -169,15 +174,15 @@ fn begin(relay: &Tested<'_>) -> io::Result<Option<RunningTest>> {
         meters: relay.meters.clone(),
         cells: (relay.description.bandwidth[0] * SPAN_S / CELL as u64).clamp(1, CELLS),
     };
-    let carried = Arc::<Carried>::default();
-    let (watched, (bring, outcome)) = (Arc::downgrade(&carried), sync_channel(1));
+    let transferred = Arc::<TestTraffic>::default();
+    let (watched, (bring, outcome)) = (Arc::downgrade(&transferred), sync_channel(1));
     // If there is no receiver, the relay has ended meanwhile.
     let work = move || drop(bring.send(run(parts, path, &watched)));
     thread::Builder::new().name("self-test".into()).spawn(work)?;
-    Ok(Some(RunningTest { outcome, carried, through }))
+    Ok(Some(RunningTest { outcome, transferred, through }))
 }
 
-fn ourselves(relay: &Tested<'_>) -> Hop {
+fn ourselves(relay: &TestedRelay<'_>) -> Hop {
     let Description { address, orport, .. } = *relay.description;
     let target = Target {
         addresses: vec![(address, orport).into()],
@@ -197,13 +202,13 @@ struct Parts {
     cells: u64,
 }
 
-fn run(parts: Parts, path: Vec<Hop>, carried: &Weak<Carried>) -> Result<(), String> {
+fn run(parts: Parts, path: Vec<Hop>, transferred: &Weak<TestTraffic>) -> Result<(), String> {
     let cells = parts.cells;
     let station = station(parts).map_err(|error| error.to_string())?;
-    Circuit { station, cells, cells_since: None }.run(path, carried)
+    Circuit { station, cells, cells_since: None }.run(path, transferred)
 }
 
-fn station(parts: Parts) -> io::Result<Station<Client>> {
+fn station(parts: Parts) -> io::Result<CoreDriver<Client>> {
     let config = Config {
         params: parts.params,
         policy: circuitmux::Kind::default(),
@@ -214,14 +219,15 @@ fn station(parts: Parts) -> io::Result<Station<Client>> {
     };
     let core = Client::new(config, Box::new(parts.rng));
     let context = Context::new(unix()).map_err(io::Error::other)?;
-    let mut station = Station::new(parts.clock, core, context, (TcpKind::Single, &[]), Vec::new())?;
+    let mut station =
+        CoreDriver::new(parts.clock, core, context, (TcpKind::Single, &[]), Vec::new())?;
     station.carriers.limit(&parts.meters);
     Ok(station)
 }
 
 /// Circuit of one self-test, with the core and the links that it uses.
 struct Circuit {
-    station: Station<Client>,
+    station: CoreDriver<Client>,
     cells: u64,
     /// Time at which the DROP cells were queued; `None` before that.
     cells_since: Option<Time>,
@@ -229,15 +235,15 @@ struct Circuit {
 
 impl Circuit {
     /// Builds the circuit along `path`, sends the cells, and waits until they should have arrived.
-    /// Ends early, without a result, once all owning pointers to `carried` are dropped.
-    fn run(mut self, path: Vec<Hop>, carried: &Weak<Carried>) -> Result<(), String> {
+    /// Ends early, without a result, once all owning pointers to `transferred` are dropped.
+    fn run(mut self, path: Vec<Hop>, transferred: &Weak<TestTraffic>) -> Result<(), String> {
         let begun = self.station.clock.now();
         self.station.core.handle(begun, Input::Build { circuit: CIRCUIT, hops: path });
         loop {
             self.turn()?;
-            let Some(carried) = carried.upgrade() else { return Ok(()) };
+            let Some(transferred) = transferred.upgrade() else { return Ok(()) };
             let bytes = self.station.transferred();
-            (0..2).for_each(|way| carried[way].store(bytes[way], Ordering::Relaxed));
+            (0..2).for_each(|way| transferred[way].store(bytes[way], Ordering::Relaxed));
             let now = self.station.clock.now();
             let since = self.cells_since.unwrap_or(begun);
             let late = now.since(since) >= PATIENCE;
@@ -289,8 +295,8 @@ impl Circuit {
     }
 }
 
-fn read(carried: &Carried) -> [u64; 2] {
-    [0, 1].map(|way| carried[way].load(Ordering::Relaxed))
+fn read(transferred: &TestTraffic) -> [u64; 2] {
+    [0, 1].map(|way| transferred[way].load(Ordering::Relaxed))
 }
 
 #[cfg(test)]
@@ -309,14 +315,14 @@ mod tests {
     #[test]
     fn a_cancelled_test_ends_and_its_bytes_count() {
         let (_bring, outcome) = sync_channel(1);
-        let carried = Arc::new([AtomicU64::new(3), AtomicU64::new(4)]);
-        let watched = Arc::downgrade(&carried);
-        let under_way = Some(RunningTest { outcome, carried, through: Vec::new() });
-        let mut test = SelfTest { under_way, carried: [10, 20], ..SelfTest::default() };
+        let transferred = Arc::new([AtomicU64::new(3), AtomicU64::new(4)]);
+        let watched = Arc::downgrade(&transferred);
+        let under_way = Some(RunningTest { outcome, transferred, through: Vec::new() });
+        let mut test = SelfTest { under_way, transferred: [10, 20], ..SelfTest::default() };
         for _ in 0..2 {
             test.cancel();
             assert!(watched.upgrade().is_none(), "the thread sees that it is to end");
-            assert_eq!(test.carried(), [13, 24]);
+            assert_eq!(test.transferred(), [13, 24]);
         }
     }
 }

@@ -15,7 +15,7 @@ use anabranch_os::poller::Ready;
 
 use super::exits::Exits;
 use super::hsdir::SharedHsDir;
-use super::{Live, Numbers, SETS, Watch};
+use super::{LiveSettings, Numbers, SETS, Watch};
 use crate::onion::answers::Answers;
 use crate::onion::external_socket::IoEvent;
 use crate::onion::links::quic::{QuicLinking, QuicSockets};
@@ -23,7 +23,7 @@ use crate::onion::links::ring::Siblings;
 use crate::onion::meter::Meter;
 use crate::onion::mptcp::TcpKind;
 use crate::onion::newcomers::{ConnectionSlot, Entrance};
-use crate::onion::station::{Station, Token};
+use crate::onion::station::{CoreDriver, Token};
 use crate::onion::tap::Tap;
 
 /// Poller token of the name resolver's waker. The owner of the event loop assigns further tokens.
@@ -78,7 +78,7 @@ pub(super) struct Newcomer {
 
 /// One of a relay's event loops: a protocol core, its links, and the streams that end at it.
 pub(super) struct Shard {
-    pub(super) station: Station<Relay>,
+    pub(super) station: CoreDriver<Relay>,
     exits: Exits,
     /// True if no new links are accepted, because the relay is about to end.
     refuses: bool,
@@ -98,7 +98,7 @@ impl Shard {
         if let Some(most) = dedicated {
             core.dedicate_links(most);
         }
-        let mut station = Station::new(clock, core, context, (tcp, &listen), own)?;
+        let mut station = CoreDriver::new(clock, core, context, (tcp, &listen), own)?;
         if dedicated.is_some() {
             station.dedicate_links();
         }
@@ -173,7 +173,7 @@ impl Shard {
 
     /// Adds to this event loop a connection that a neighbour has opened.
     pub(super) fn accept(&mut self, newcomer: Newcomer, watch: &mut dyn Watch) {
-        let Station { carriers, poller, .. } = &mut self.station;
+        let CoreDriver { carriers, poller, .. } = &mut self.station;
         let Newcomer { socket, peer, place, by_transport } = newcomer;
         if let Err(error) = carriers.tcp.accept(poller, (socket, peer), place, by_transport) {
             watch.note(&format!("cannot accept a link: {error}"));
@@ -194,7 +194,7 @@ impl Shard {
 
     /// Applies new settings: `live` for the relay, and `behaviour` for the protocol core. Open
     /// streams continue.
-    pub(super) fn adopt(&mut self, live: &Live, behaviour: Behaviour) {
+    pub(super) fn adopt(&mut self, live: &LiveSettings, behaviour: Behaviour) {
         self.exits.set_policy(live.exit_policy());
         self.station.own.clone_from(&live.own);
         self.station.core.set_behaviour(behaviour);
@@ -213,11 +213,11 @@ impl Shard {
 
     /// Returns the counters of this event loop.
     pub(super) fn numbers(&self) -> Numbers {
-        let Station { core, carriers, .. } = &self.station;
+        let CoreDriver { core, carriers, .. } = &self.station;
         Numbers {
             stats: core.stats(),
             links: self.station.link_count(),
-            carried: self.station.transferred(),
+            transferred: self.station.transferred(),
             refused: 0,
             turned_away: self.station.turned_away(),
             quic: self.station.quic_counts(),

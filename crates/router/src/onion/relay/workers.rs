@@ -15,9 +15,9 @@ use anabranch_onion::relay::{Behaviour, NetworkParams};
 use anabranch_onion::wire::crypto::CurveKeys;
 
 use super::shard::{Newcomer, Parts, Shard};
-use super::{Live, Numbers, Watch};
+use super::{LiveSettings, Numbers, Watch};
 use crate::onion::answers::Answers;
-use crate::onion::links::ring::Bell;
+use crate::onion::links::ring::WakeSignal;
 use crate::onion::station::TICK;
 
 /// Message from a relay's first event loop to another.
@@ -34,7 +34,7 @@ pub(super) enum WorkerOrder {
     /// Accept no new links, and report when no circuits are left.
     Refuse,
     /// Apply these new settings of the relay.
-    Live(Box<Live>, Behaviour),
+    Live(Box<LiveSettings>, Behaviour),
 }
 
 /// Message from one of a relay's event loops to the first.
@@ -49,8 +49,8 @@ enum WorkerReport {
 
 /// Handles of all of a relay's event loops except the first.
 pub(super) struct Workers {
-    workers: Vec<Hand>,
-    told: Receiver<WorkerReport>,
+    workers: Vec<WorkerHandle>,
+    inbox: Receiver<WorkerReport>,
     numbers: Vec<Numbers>,
     /// For each event loop, whether it has confirmed that it accepts no new links.
     refusing: Vec<bool>,
@@ -58,11 +58,11 @@ pub(super) struct Workers {
     turn: usize,
 }
 
-struct Hand {
+struct WorkerHandle {
     /// Sender of messages to the event loop. The thread of the event loop ends when the sender is
     /// dropped, which leaves `None`.
     orders: Option<Sender<WorkerOrder>>,
-    bell: Arc<Bell>,
+    signal: Arc<WakeSignal>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -72,16 +72,16 @@ impl Workers {
     ///
     /// # Errors
     /// A thread cannot be started.
-    pub(super) fn start(shards: Vec<Parts>, first: &Arc<Bell>) -> io::Result<Workers> {
-        let (reports, told) = channel();
+    pub(super) fn start(shards: Vec<Parts>, first: &Arc<WakeSignal>) -> io::Result<Workers> {
+        let (reports, report) = channel();
         let numbers = vec![Numbers::default(); shards.len()];
         let refusing = vec![false; shards.len()];
         let start = |(number, shard)| {
-            let teller = ReportSender { reports: reports.clone(), first: Arc::clone(first) };
-            Hand::start(number, shard, teller)
+            let reporter = ReportSender { reports: reports.clone(), first: Arc::clone(first) };
+            WorkerHandle::start(number, shard, reporter)
         };
         let workers = shards.into_iter().enumerate().map(start).collect::<io::Result<Vec<_>>>()?;
-        Ok(Workers { workers, told, numbers, refusing, turn: 0 })
+        Ok(Workers { workers, inbox: report, numbers, refusing, turn: 0 })
     }
 
     /// Passes a connection to the event loop whose turn it is, and returns `None`. If it is the
@@ -91,7 +91,7 @@ impl Workers {
         self.turn = (turn + 1) % (self.workers.len() + 1);
         match turn.checked_sub(1) {
             Some(hand) => {
-                self.workers[hand].tell(WorkerOrder::Link(newcomer));
+                self.workers[hand].send(WorkerOrder::Link(newcomer));
                 None
             }
             None => Some(newcomer),
@@ -99,8 +99,8 @@ impl Workers {
     }
 
     /// Sends a message to each event loop except the first.
-    pub(super) fn tell(&self, order: impl Fn() -> WorkerOrder) {
-        self.workers.iter().for_each(|hand| hand.tell(order()));
+    pub(super) fn send(&self, order: impl Fn() -> WorkerOrder) {
+        self.workers.iter().for_each(|hand| hand.send(order()));
     }
 
     /// Forwards the events and messages from the other event loops to `watch`.
@@ -108,8 +108,8 @@ impl Workers {
     /// # Errors
     /// One of the other event loops has failed.
     pub(super) fn listen(&mut self, watch: &mut dyn Watch) -> io::Result<()> {
-        while let Ok(told) = self.told.try_recv() {
-            match told {
+        while let Ok(report) = self.inbox.try_recv() {
+            match report {
                 WorkerReport::Event(now, event) => watch.event(now, &event),
                 WorkerReport::Note(text) => watch.note(&text),
                 WorkerReport::Numbers(number, numbers) => self.numbers[number] = *numbers,
@@ -135,32 +135,32 @@ impl Workers {
     }
 }
 
-impl Hand {
-    fn start(number: usize, parts: Parts, mut teller: ReportSender) -> io::Result<Hand> {
-        let bell = Arc::clone(parts.siblings.bell());
+impl WorkerHandle {
+    fn start(number: usize, parts: Parts, mut reporter: ReportSender) -> io::Result<WorkerHandle> {
+        let signal = Arc::clone(parts.siblings.signal());
         let (orders, ordered) = channel();
         let work = move || {
             let worked =
-                Shard::new(parts).and_then(|shard| work(number, shard, &ordered, &mut teller));
+                Shard::new(parts).and_then(|shard| work(number, shard, &ordered, &mut reporter));
             if let Err(error) = worked {
-                teller.tell(WorkerReport::Failed(error));
+                reporter.send(WorkerReport::Failed(error));
             }
         };
         let thread = thread::Builder::new().name(format!("shard {}", number + 1)).spawn(work)?;
-        Ok(Hand { orders: Some(orders), bell, thread: Some(thread) })
+        Ok(WorkerHandle { orders: Some(orders), signal, thread: Some(thread) })
     }
 
-    fn tell(&self, order: WorkerOrder) {
+    fn send(&self, order: WorkerOrder) {
         // If the event loop has failed, it has reported that already.
         let _ = self.orders.as_ref().map(|orders| orders.send(order));
-        self.bell.ring();
+        self.signal.ring();
     }
 }
 
-impl Drop for Hand {
+impl Drop for WorkerHandle {
     fn drop(&mut self) {
         drop(self.orders.take());
-        self.bell.ring();
+        self.signal.ring();
         if let Some(thread) = self.thread.take() {
             // If the thread has panicked, the panic message was printed already.
             let _ = thread.join();
@@ -176,45 +176,45 @@ fn work(
     number: usize,
     mut shard: Shard,
     orders: &Receiver<WorkerOrder>,
-    teller: &mut ReportSender,
+    reporter: &mut ReportSender,
 ) -> io::Result<()> {
     use std::sync::mpsc::TryRecvError;
     let mut ticked = Time::ZERO;
     // True if this event loop has reported that it has no circuits left.
     let mut drained = false;
     loop {
-        let (now, _) = shard.turn(teller)?;
+        let (now, _) = shard.turn(reporter)?;
         loop {
             match orders.try_recv() {
-                Ok(order) => follow(now, &mut shard, order, teller),
+                Ok(order) => follow(now, &mut shard, order, reporter),
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => return Ok(()),
             }
         }
-        shard.execute(now, teller);
+        shard.execute(now, reporter);
         if drained != shard.is_drained() {
             drained = !drained;
-            teller.tell(WorkerReport::Refusing(number, Box::new(shard.numbers())));
-            teller.first.ring();
+            reporter.send(WorkerReport::Refusing(number, Box::new(shard.numbers())));
+            reporter.first.ring();
         }
         if now.since(ticked) >= TICK {
             ticked = now;
-            teller.tell(WorkerReport::Numbers(number, Box::new(shard.numbers())));
+            reporter.send(WorkerReport::Numbers(number, Box::new(shard.numbers())));
         }
     }
 }
 
-fn follow(now: Time, shard: &mut Shard, order: WorkerOrder, teller: &mut ReportSender) {
+fn follow(now: Time, shard: &mut Shard, order: WorkerOrder, reporter: &mut ReportSender) {
     let core = &mut shard.station.core;
     match order {
-        WorkerOrder::Link(newcomer) => shard.accept(newcomer, teller),
+        WorkerOrder::Link(newcomer) => shard.accept(newcomer, reporter),
         WorkerOrder::Params(params) => core.set_network_params(&params),
         WorkerOrder::Cache(cache) => shard.set_cache(now, cache),
         WorkerOrder::Roles(responder, initiator) => core.set_roles(responder, initiator),
         WorkerOrder::Tls(context) => {
             let shown = shard.station.set_context(&context);
             shown.unwrap_or_else(|error| {
-                teller.note(&format!(
+                reporter.note(&format!(
                     "cannot renew the TLS key of this relay's links, so the earlier key stays in \
                      use: {error}"
                 ))
@@ -230,14 +230,14 @@ fn follow(now: Time, shard: &mut Shard, order: WorkerOrder, teller: &mut ReportS
 struct ReportSender {
     reports: Sender<WorkerReport>,
     /// Waker of the relay's first event loop.
-    first: Arc<Bell>,
+    first: Arc<WakeSignal>,
 }
 
 impl ReportSender {
-    fn tell(&self, told: WorkerReport) {
+    fn send(&self, report: WorkerReport) {
         // If there is no receiver, the first event loop is ending, and will also end this event
         // loop.
-        let _ = self.reports.send(told);
+        let _ = self.reports.send(report);
     }
 }
 
@@ -247,7 +247,7 @@ impl Drop for ReportSender {
     fn drop(&mut self) {
         if thread::panicking() {
             let error = io::Error::other("a thread that forwards cells has panicked");
-            self.tell(WorkerReport::Failed(error));
+            self.send(WorkerReport::Failed(error));
         }
     }
 }
@@ -256,12 +256,12 @@ impl Watch for ReportSender {
     fn listening(&mut self, _: &[SocketAddr]) {}
 
     fn event(&mut self, now: Time, event: &Event) {
-        self.tell(WorkerReport::Event(now, event.clone()));
+        self.send(WorkerReport::Event(now, event.clone()));
     }
 
     fn numbers(&mut self, _: Time, _: &Numbers) {}
 
     fn note(&mut self, text: &str) {
-        self.tell(WorkerReport::Note(text.to_owned()));
+        self.send(WorkerReport::Note(text.to_owned()));
     }
 }

@@ -73,8 +73,8 @@ impl TappedPair {
         TappedPair { tap, cookie, near, far, origin }
     }
 
-    /// Returns the bytes that the tap delivers within 50 ms, by offset in the stream. `read` is the
-    /// number of bytes that were read from the socket.
+    /// Returns the bytes that the tap delivers within 50 ms, by offset in the stream. `read` is
+    /// the number of bytes that were read from the socket.
     fn shown(&mut self, read: u64) -> BTreeMap<u64, Vec<u8>> {
         let (mut shown, until) = (BTreeMap::new(), Instant::now() + Duration::from_millis(50));
         while Instant::now() < until {
@@ -95,8 +95,8 @@ impl TappedPair {
         shown
     }
 
-    /// Returns the origin of the stream's sequence numbers. Waits for the tap to deliver the SYN if
-    /// the near end has opened the connection.
+    /// Returns the origin of the stream's sequence numbers. Waits for the tap to deliver the SYN
+    /// if the near end has opened the connection.
     fn begins(&mut self) -> Origin {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -201,7 +201,7 @@ fn a_place_in_the_table_is_one_sockets() {
 #[test]
 fn a_thread_that_gave_the_capabilities_up_opens_no_tap_and_uses_the_one_it_has() {
     let had = Filter::open().is_ok();
-    let told = std::thread::spawn(move || {
+    let report = std::thread::spawn(move || {
         let taps = Tap::open_all(2);
         let after = Tap::open().kind();
         let has = capabilities(None).unwrap();
@@ -217,7 +217,7 @@ fn a_thread_that_gave_the_capabilities_up_opens_no_tap_and_uses_the_one_it_has()
         }
         (root || after == TapKind::None, gone)
     });
-    assert_eq!(told.join().unwrap(), (true, true));
+    assert_eq!(report.join().unwrap(), (true, true));
 }
 
 /// Number of cells to send.
@@ -248,10 +248,11 @@ fn pair(network: &Network, open: impl Fn() -> io::Result<Kind> + Sync) -> LinkPa
 }
 
 /// Sends [`CELLS`] cells from the end `from` to the other, and returns the delays of each cell.
-fn carried(pair: &mut LinkPair, from: usize) -> Vec<CellDelays> {
-    let came = pair.carry(from, (CELLS, BETWEEN), 3 * PATIENCE, &AtomicBool::new(false)).unwrap();
-    assert!(came.keys().copied().eq(0..CELLS), "{} came", came.len());
-    came.into_values().collect()
+fn transferred(pair: &mut LinkPair, from: usize) -> Vec<CellDelays> {
+    let received =
+        pair.carry(from, (CELLS, BETWEEN), 3 * PATIENCE, &AtomicBool::new(false)).unwrap();
+    assert!(received.keys().copied().eq(0..CELLS), "{} came", received.len());
+    received.into_values().collect()
 }
 
 /// Function that opens a tap of one kind.
@@ -290,17 +291,17 @@ fn over_a_line_that_loses_cells_come_early_and_all_of_them_once() {
     for (name, open) in openers() {
         let mut pair = pair(&network, open);
         for from in [0, 1] {
-            let cells = carried(&mut pair, from);
+            let cells = transferred(&mut pair, from);
             let mean = |of: fn(&CellDelays) -> Duration| {
                 let all: Duration = cells.iter().map(of).sum();
                 all.as_secs_f64() * 1e3 / f64::from(CELLS)
             };
-            let (came, in_order) = (mean(|cell| cell.came), mean(|cell| cell.in_order));
+            let (received, in_order) = (mean(|cell| cell.received), mean(|cell| cell.in_order));
             let early = pair.early_counts(1 - from);
-            println!("{name}, from {from}: {came:.1} ms, in order {in_order:.1}; {early:?}");
+            println!("{name}, from {from}: {received:.1} ms, in order {in_order:.1}; {early:?}");
             assert_eq!(early.failed, 0, "{name}");
             assert!(early.opened > 20, "{name}: {early:?}");
-            assert!(came < 0.97 * in_order, "{name}: {came:.1} of {in_order:.1} ms");
+            assert!(received < 0.97 * in_order, "{name}: {received:.1} of {in_order:.1} ms");
         }
     }
 }
@@ -309,7 +310,7 @@ fn over_a_line_that_loses_cells_come_early_and_all_of_them_once() {
 fn without_a_tap_the_link_is_in_order_and_whole() {
     let Some(network) = lossy() else { return };
     let mut pair = pair(&network, || Ok(Kind::None));
-    assert!(carried(&mut pair, 0).iter().all(|cell| cell.came == cell.in_order));
+    assert!(transferred(&mut pair, 0).iter().all(|cell| cell.received == cell.in_order));
     assert_eq!(pair.early_counts(1), EarlyCounts::default());
 }
 

@@ -28,19 +28,19 @@ pub(super) struct SiteConnections {
     pairs: BTreeMap<u64, u64>,
     /// Wires (TCP connections) to the site that were opened for peers that are not recognised yet,
     /// by the peer's wire.
-    early: BTreeMap<u64, Early>,
+    early: BTreeMap<u64, SitePeer>,
     /// For each wire to the site in `early`, the wire of the peer for which it was opened.
     owners: BTreeMap<u64, u64>,
 }
 
-struct Early {
+struct SitePeer {
     wire: u64,
     /// Number of bytes of the peer's data that were sent to the site.
-    told: usize,
+    sent: usize,
 }
 
 impl SiteConnections {
-    fn take_early(&mut self, owner: u64) -> Option<Early> {
+    fn take_early(&mut self, owner: u64) -> Option<SitePeer> {
         let early = self.early.remove(&owner)?;
         self.owners.remove(&early.wire);
         Some(early)
@@ -53,7 +53,7 @@ impl ServerStation {
     pub(super) fn announce(&mut self, wire: u64) {
         let Some(site) = self.site else { return };
         let Ok(to) = self.wires.dial(&self.poller, site) else { return };
-        self.site_connections.early.insert(wire, Early { wire: to, told: 0 });
+        self.site_connections.early.insert(wire, SitePeer { wire: to, sent: 0 });
         self.site_connections.owners.insert(to, wire);
     }
 
@@ -72,10 +72,10 @@ impl ServerStation {
         if self.core.is_ours(ConnId(wire)) {
             return self.recall(wire);
         }
-        let Some(said) = self.core.unrecognised(ConnId(wire)) else { return };
+        let Some(received) = self.core.unrecognised(ConnId(wire)) else { return };
         if let Some(early) = self.site_connections.early.get_mut(&wire) {
-            self.wires.send(early.wire, &said[early.told..]);
-            early.told = said.len();
+            self.wires.send(early.wire, &received[early.sent..]);
+            early.sent = received.len();
         }
     }
 
@@ -86,24 +86,25 @@ impl ServerStation {
         if self.site.is_none() {
             return false;
         }
-        let Some(said) = self.core.give_up(ConnId(wire)) else { return false };
-        self.stranger(now, wire, &said);
+        let Some(received) = self.core.give_up(ConnId(wire)) else { return false };
+        self.stranger(now, wire, &received);
         let other = self.site_connections.pairs.get(&wire).copied();
         other.into_iter().for_each(|other| self.wires.finish(other));
         other.is_some()
     }
 
     /// Joins the wire (TCP connection) of a stranger, a peer that is not a client, with a wire to
-    /// the site. Sends `said`, the stranger's data, to the site. Without a site, the stranger gets
-    /// no answer, and its connection stays open until [`ServerStation::make_place`] closes it.
-    pub(super) fn stranger(&mut self, now: Time, wire: u64, said: &[u8]) {
-        if !said.is_empty() {
+    /// the site. Sends `received`, the stranger's data, to the site. Without a site, the stranger
+    /// gets no answer, and its connection stays open until [`ServerStation::make_place`] closes
+    /// it.
+    pub(super) fn stranger(&mut self, now: Time, wire: u64, received: &[u8]) {
+        if !received.is_empty() {
             self.events.push(PtEvent::Stranger);
         }
         let Some(site) = self.site else { return };
         match self.way_to(site, wire) {
-            Ok(Early { wire: other, told }) => {
-                self.wires.send(other, &said[told..]);
+            Ok(SitePeer { wire: other, sent }) => {
+                self.wires.send(other, &received[sent..]);
                 self.site_connections.pairs.extend([(wire, other), (other, wire)]);
             }
             Err(error) => {
@@ -118,11 +119,11 @@ impl ServerStation {
         }
     }
 
-    fn way_to(&mut self, site: SocketAddr, wire: u64) -> std::io::Result<Early> {
+    fn way_to(&mut self, site: SocketAddr, wire: u64) -> std::io::Result<SitePeer> {
         if let Some(early) = self.site_connections.take_early(wire) {
             return Ok(early);
         }
-        Ok(Early { wire: self.wires.dial(&self.poller, site)?, told: 0 })
+        Ok(SitePeer { wire: self.wires.dial(&self.poller, site)?, sent: 0 })
     }
 
     /// Returns whether `wire` (a TCP connection) belongs to a stranger (a peer that is not a
@@ -152,7 +153,7 @@ impl ServerStation {
     /// not a client) or leads to the site.
     pub(super) fn visit(&mut self, now: Time, wire: u64, news: &WireNews) {
         if let Some(&owner) = self.site_connections.owners.get(&wire) {
-            return self.site_spoke(now, owner, news);
+            return self.on_site_data(now, owner, news);
         }
         if let Some(&other) = self.site_connections.pairs.get(&wire) {
             self.splice(now, (wire, other), news);
@@ -162,7 +163,7 @@ impl ServerStation {
     /// Processes data from the site, or the end of the site's stream, for a peer that is not
     /// recognised yet. `owner` is the peer's wire (TCP connection). The peer then counts as a
     /// stranger (not a client). Does nothing if the connection to the site has failed.
-    fn site_spoke(&mut self, now: Time, owner: u64, news: &WireNews) {
+    fn on_site_data(&mut self, now: Time, owner: u64, news: &WireNews) {
         if news.gone {
             self.site_connections.take_early(owner);
             return;
@@ -170,8 +171,8 @@ impl ServerStation {
         if news.bytes.is_empty() && !news.ended {
             return;
         }
-        let Some(said) = self.core.give_up(ConnId(owner)) else { return self.recall(owner) };
-        self.stranger(now, owner, &said);
+        let Some(received) = self.core.give_up(ConnId(owner)) else { return self.recall(owner) };
+        self.stranger(now, owner, &received);
         if let Some(&other) = self.site_connections.pairs.get(&owner) {
             self.splice(now, (other, owner), news);
         }

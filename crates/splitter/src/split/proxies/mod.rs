@@ -24,10 +24,10 @@ use anabranch_comps::{DownReason, Renumbering, SessionId, TupleId};
 use anabranch_multipath::{PathId, Time};
 
 use self::proxy_state::ProxyState;
-use super::egress_table::{EgressTable, Look};
+use super::egress_table::{EgressTable, RouteLookup};
 use super::onward::Outgoing;
 use crate::paths::{Egress, Fault, PathError, PathSpec};
-use crate::socks::{Association, Proxy, ProxyFault, Reach, associate};
+use crate::socks::{Association, ConnectSettings, Proxy, ProxyFault, associate};
 
 /// Maximum bytes queued for a four-tuple that waits for an association (a UDP relay of its proxy).
 const KEPT: usize = 256 << 10;
@@ -85,7 +85,7 @@ struct ProxyPath {
     /// to the proxy that began in an earlier era are ignored.
     era: u64,
     /// The warning about the proxy that was shown last; `None` if the proxy has worked since.
-    told: Option<String>,
+    reported: Option<String>,
 }
 
 impl ProxyPath {
@@ -98,7 +98,7 @@ impl ProxyPath {
             waiting: VecDeque::new(),
             way: None,
             era: 0,
-            told: None,
+            reported: None,
         }
     }
 
@@ -329,7 +329,7 @@ impl Proxies {
     ) -> Option<(WaitingTuple, Association)> {
         let place = self.places.get_mut(&path)?;
         place.proxy_state.on_success();
-        place.told = None;
+        place.reported = None;
         match place.waiting.pop_front() {
             Some(waiting) => Some((waiting, association)),
             None => {
@@ -357,8 +357,8 @@ impl Proxies {
             fault: Fault::Proxy(place.proxy.at.clone(), fault),
         };
         let text = blame.to_string();
-        let fresh = place.told.as_ref() != Some(&text);
-        place.told = Some(text.clone());
+        let fresh = place.reported.as_ref() != Some(&text);
+        place.reported = Some(text.clone());
         fresh.then_some(text)
     }
 
@@ -392,7 +392,7 @@ impl Proxies {
 
     /// Handles the result of a check of the machine's network. Returns the fault of the path's
     /// route, or else of its proxy; `None` if neither has a fault.
-    pub(super) fn on_look(&mut self, now: Time, look: &Look) -> Option<DownReason> {
+    pub(super) fn on_look(&mut self, now: Time, look: &RouteLookup) -> Option<DownReason> {
         let Some(place) = self.places.get_mut(&look.path) else { return look.broken };
         if look.moved.is_some() {
             place.spare = None;
@@ -452,7 +452,7 @@ impl AnswerSender {
     ) {
         let (sender, proxy, era) = (self.clone(), place.proxy.clone(), place.era);
         let at = egress.remote(egress.peer());
-        let reach = Reach {
+        let reach = ConnectSettings {
             proxy: at,
             local: egress.local(at),
             device: egress.device.clone(),
@@ -472,7 +472,7 @@ impl AnswerSender {
     }
 }
 
-fn attempt(proxy: &Proxy, reach: &Reach, afresh: bool) -> Outcome {
+fn attempt(proxy: &Proxy, reach: &ConnectSettings, afresh: bool) -> Outcome {
     if afresh
         && proxy.at.literal().is_none()
         && let Ok(found) = proxy.at.resolve()

@@ -17,7 +17,7 @@ use anabranch_proxy::client::{
 use socket2::Socket;
 
 use crate::paths::{SshHost, StreamKind};
-use crate::socks::{DeadlineStream, Proxy, ProxyFault, Reach, connect};
+use crate::socks::{ConnectSettings, DeadlineStream, Proxy, ProxyFault, connect};
 use crate::streams::{TlsEnd, TlsError, TlsStream, prepare};
 
 /// Timeout for a TCP connection.
@@ -34,7 +34,7 @@ const AT_ONCE: usize = 1_024;
 pub(super) struct Order {
     pub(super) kind: StreamKind,
     /// Route to the first hop; `None` if OpenSSH chooses it.
-    pub(super) reach: Option<Reach>,
+    pub(super) reach: Option<ConnectSettings>,
     /// Address of the far end, in the form that proxies receive.
     pub(super) far: Target,
     /// Whether the name of the first hop is resolved again before the dial.
@@ -44,7 +44,7 @@ pub(super) struct Order {
 }
 
 /// Outcome of a dial that did not fail.
-pub(super) enum Dialled {
+pub(super) enum DialOutcome {
     /// A stream to the first hop is open. A proxy or OpenSSH may still fail to reach the far end.
     Open(Line),
     /// The name of the first hop now resolves to these addresses, and no longer to the address in
@@ -159,9 +159,9 @@ fn is_late(error: &io::Error) -> bool {
 ///
 /// # Errors
 /// The first hop cannot be reached, or a proxy does not lead to the far end.
-pub(super) fn dial(order: &Order) -> Result<Dialled, DialFault> {
+pub(super) fn dial(order: &Order) -> Result<DialOutcome, DialFault> {
     if let Some(found) = moved(order) {
-        return Ok(Dialled::Moved(found));
+        return Ok(DialOutcome::Moved(found));
     }
     let line = match (&order.kind, &order.reach) {
         (StreamKind::Ssh(host), _) => by_ssh(host, order)?,
@@ -172,7 +172,7 @@ pub(super) fn dial(order: &Order) -> Result<Dialled, DialFault> {
         },
         (_, None) => return Err(DialFault::Destination),
     };
-    Ok(Dialled::Open(line))
+    Ok(DialOutcome::Open(line))
 }
 
 /// Resolves the name of the first hop. Returns its addresses if the address in use is no longer
@@ -186,14 +186,18 @@ fn moved(order: &Order) -> Option<Vec<SocketAddr>> {
     (!found.iter().any(|at| at.ip() == reach.proxy.ip())).then_some(found)
 }
 
-fn straight(reach: &Reach) -> Result<Line, DialFault> {
+fn straight(reach: &ConnectSettings) -> Result<Line, DialFault> {
     let socket = connect(reach, CONNECTING).map_err(DialFault::Straight)?;
     prepare(&socket).map_err(DialFault::System)?;
     Ok(Line { socket, rest: Vec::new(), ssh: None, tls: None })
 }
 
 /// Connects to the far end directly, and performs the TLS handshake.
-fn by_tls(at: &Target, reach: &Reach, end: Option<&dyn TlsEnd>) -> Result<Line, DialFault> {
+fn by_tls(
+    at: &Target,
+    reach: &ConnectSettings,
+    end: Option<&dyn TlsEnd>,
+) -> Result<Line, DialFault> {
     let missing = || {
         TlsError(
             "no certificate or CA is set with which the far end's certificate can be checked"
@@ -205,7 +209,7 @@ fn by_tls(at: &Target, reach: &Reach, end: Option<&dyn TlsEnd>) -> Result<Line, 
     let line = straight(reach)?;
     let mut stream = DeadlineStream::new(&line.socket, Instant::now() + SHAKING);
     let (mut wire, mut rest) = (Vec::new(), Vec::new());
-    let mut heard = vec![0; 16 << 10];
+    let mut received = vec![0; 16 << 10];
     loop {
         wire.clear();
         tls.transmit(&mut wire);
@@ -213,11 +217,11 @@ fn by_tls(at: &Target, reach: &Reach, end: Option<&dyn TlsEnd>) -> Result<Line, 
         if tls.is_open() {
             return Ok(Line { rest, tls: Some(tls), ..line });
         }
-        let length = stream.read(&mut heard).map_err(cut)?;
+        let length = stream.read(&mut received).map_err(cut)?;
         if length == 0 {
             return Err(cut(io::ErrorKind::UnexpectedEof.into()));
         }
-        if let Err(error) = tls.receive(&heard[..length], &mut rest) {
+        if let Err(error) = tls.receive(&received[..length], &mut rest) {
             // Send the alert, so that the other end learns the reason.
             tls.transmit(&mut wire);
             let _ = stream.write_all(&wire);
@@ -244,7 +248,7 @@ fn cut(error: io::Error) -> DialFault {
 fn by_proxy(
     kind: &StreamKind,
     proxy: &Proxy,
-    reach: &Reach,
+    reach: &ConnectSettings,
     far: &Target,
 ) -> Result<Line, DialFault> {
     let blame = |fault| DialFault::Proxy(proxy.at.clone(), fault);
@@ -262,17 +266,18 @@ fn by_proxy(
             let mut out = Vec::new();
             let made = HttpDialogue::new(&to, login.as_ref(), &mut out);
             let mut dialogue = made.map_err(|fault| talk.blame(fault))?;
-            talk.say(&out)?;
-            while !dialogue.take(&talk.hear()?).map_err(|fault| talk.blame(fault))? {}
+            talk.write(&out)?;
+            while !dialogue.take(&talk.read()?).map_err(|fault| talk.blame(fault))? {}
             dialogue.rest().to_vec()
         }
         _ => {
             let mut out = Vec::new();
             let mut dialogue = SocksDialogue::new(SocksRequest::Connect(to), login, &mut out);
             loop {
-                talk.say(&std::mem::take(&mut out))?;
-                let heard = talk.hear()?;
-                let grant = dialogue.take(&heard, &mut out).map_err(|fault| talk.blame(fault))?;
+                talk.write(&std::mem::take(&mut out))?;
+                let received = talk.read()?;
+                let grant =
+                    dialogue.take(&received, &mut out).map_err(|fault| talk.blame(fault))?;
                 if grant.is_some() {
                     break dialogue.rest().to_vec();
                 }
@@ -289,12 +294,12 @@ struct ProxyDialogue<'t> {
 }
 
 impl ProxyDialogue<'_> {
-    fn say(&mut self, bytes: &[u8]) -> Result<(), DialFault> {
-        let said = self.stream.write_all(bytes);
-        said.map_err(|error| self.cut(error))
+    fn write(&mut self, bytes: &[u8]) -> Result<(), DialFault> {
+        let message = self.stream.write_all(bytes);
+        message.map_err(|error| self.cut(error))
     }
 
-    fn hear(&mut self) -> Result<Vec<u8>, DialFault> {
+    fn read(&mut self) -> Result<Vec<u8>, DialFault> {
         let mut buffer = vec![0; AT_ONCE];
         let length = self.stream.read(&mut buffer).map_err(|error| self.cut(error))?;
         if length == 0 {
@@ -366,8 +371,12 @@ mod tests {
     fn order(kind: &str, at: SocketAddr) -> Order {
         let (word, value) = kind.split_once(':').unwrap();
         let spec: crate::paths::PathSpec = format!("a={word}:{value}{at}").parse().unwrap();
-        let reach =
-            Reach { proxy: at, local: "127.0.0.1:0".parse().unwrap(), device: None, mark: None };
+        let reach = ConnectSettings {
+            proxy: at,
+            local: "127.0.0.1:0".parse().unwrap(),
+            device: None,
+            mark: None,
+        };
         Order {
             kind: spec.stream.unwrap(),
             reach: Some(reach),
@@ -377,24 +386,24 @@ mod tests {
         }
     }
 
-    /// Starts a proxy that sends `says` to each client. It then waits until the client closes the
-    /// connection or, if `hangs_up`, closes it.
-    fn proxy(says: &'static [u8], hangs_up: bool) -> SocketAddr {
+    /// Starts a proxy that sends `into_input` to each client. It then waits until the client
+    /// closes the connection or, if `hangs_up`, closes it.
+    fn proxy(into_input: &'static [u8], hangs_up: bool) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
         thread::spawn(move || {
             let (mut client, _) = listener.accept().unwrap();
-            let mut heard = [0; 1024];
-            let _ = client.read(&mut heard);
-            let _ = client.write_all(says);
-            while !hangs_up && client.read(&mut heard).is_ok_and(|length| length > 0) {}
+            let mut received = [0; 1024];
+            let _ = client.read(&mut received);
+            let _ = client.write_all(into_input);
+            while !hangs_up && client.read(&mut received).is_ok_and(|length| length > 0) {}
         });
         at
     }
 
-    fn fault(kind: &str, says: &'static [u8]) -> String {
-        match dial(&order(kind, proxy(says, true))) {
-            Ok(_) => panic!("{kind} leads through {says:?}"),
+    fn fault(kind: &str, into_input: &'static [u8]) -> String {
+        match dial(&order(kind, proxy(into_input, true))) {
+            Ok(_) => panic!("{kind} leads through {into_input:?}"),
             Err(fault) => fault.to_string(),
         }
     }
@@ -403,8 +412,8 @@ mod tests {
     fn a_stream_opens_through_either_proxy_and_loses_nothing_after_the_answer() {
         const SOCKS: &[u8] = b"\x05\0\x05\0\0\x01\0\0\0\0\0\0rest";
         const HTTP: &[u8] = b"HTTP/1.1 200 OK\r\n\r\nrest";
-        for (kind, says) in [("socks5-tcp:", SOCKS), ("http:", HTTP)] {
-            let Ok(Dialled::Open(line)) = dial(&order(kind, proxy(says, false))) else {
+        for (kind, into_input) in [("socks5-tcp:", SOCKS), ("http:", HTTP)] {
+            let Ok(DialOutcome::Open(line)) = dial(&order(kind, proxy(into_input, false))) else {
                 panic!("{kind} does not open")
             };
             assert_eq!(line.rest, b"rest", "{kind}");
@@ -424,11 +433,11 @@ mod tests {
             ("http:anna:secret@", b"HTTP/1.1 407 No\r\n\r\n", "refuses the user name"),
             ("http:", b"\x05\0", "does not speak the expected proxy protocol"),
         ];
-        for (kind, says, words) in cases {
-            let told = fault(kind, says);
-            assert!(told.starts_with("the proxy 127.0.0.1:"), "{told}");
-            assert!(told.contains(words), "{kind} {says:?}: {told}");
-            assert!(!told.contains("secret") && !told.contains(char::is_control), "{told}");
+        for (kind, into_input, words) in cases {
+            let report = fault(kind, into_input);
+            assert!(report.starts_with("the proxy 127.0.0.1:"), "{report}");
+            assert!(report.contains(words), "{kind} {into_input:?}: {report}");
+            assert!(!report.contains("secret") && !report.contains(char::is_control), "{report}");
         }
     }
 
@@ -441,8 +450,11 @@ mod tests {
             let _ = client.write_all(b"HTTP/1.1 200 OK\r\n");
             while client.write_all(&b"X-A: b\r\n".repeat(64)).is_ok() {}
         });
-        let told = dial(&order("http:", at)).err().unwrap().to_string();
-        assert!(told.contains("malformed") || told.contains("without completing"), "{told}");
+        let message = dial(&order("http:", at)).err().unwrap().to_string();
+        assert!(
+            message.contains("malformed") || message.contains("without completing"),
+            "{message}"
+        );
         talking.join().unwrap();
     }
 

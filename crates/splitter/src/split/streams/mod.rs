@@ -26,19 +26,19 @@ use std::thread;
 use std::time::Duration;
 
 use anabranch_comps::{DownReason, StreamCounters};
-use anabranch_multipath::seed::{Stream as Dice, stream};
+use anabranch_multipath::seed::{Stream as LossState, stream};
 use anabranch_multipath::{PathId, Time};
 use anabranch_os::poller::Poller;
 use anabranch_os::target::Target;
 use anabranch_tunnel::carrier::{LONGEST, LONGEST_FIRST};
 use rand::RngExt;
 
-use self::dial::{DialFault, Dialled, Line, Order, Ssh, dial};
+use self::dial::{DialFault, DialOutcome, Line, Order, Ssh, dial};
 pub(super) use self::record::StreamBytes;
-use self::slow::Slow;
-use super::egress_table::{EgressTable, Look};
+use self::slow::DelayRecord;
+use super::egress_table::{EgressTable, RouteLookup};
 use crate::paths::{Egress, PathSpec, StreamKind};
-use crate::socks::Reach;
+use crate::socks::ConnectSettings;
 use crate::streams::{Connection, Ending, TlsEnd};
 
 /// Base of the tokens of streams, to which the path's number is added.
@@ -66,7 +66,7 @@ pub(super) struct Streams {
     /// Address of the far end, in the form that proxies receive; `None` without a far end.
     far: Option<Target>,
     terms: Terms,
-    dice: Dice,
+    dice: LossState,
     answers: Receiver<Answer>,
     sender: Sender<Answer>,
     bell: UnixStream,
@@ -91,7 +91,7 @@ pub(super) struct Terms {
     pub(super) records: bool,
 }
 
-type Answer = (PathId, u64, Result<Dialled, DialFault>);
+type Answer = (PathId, u64, Result<DialOutcome, DialFault>);
 
 /// The state of a path that is a stream.
 struct StreamPath {
@@ -107,9 +107,9 @@ struct StreamPath {
     /// ended early.
     failures: u32,
     /// The fault that was last reported to the user; `None` if a connection has worked since.
-    told: Option<String>,
+    reported: Option<String>,
     /// Record of how slow the path's circuit is, for a path through an onion network.
-    slow: Slow,
+    slow: DelayRecord,
     /// Whether another connection is dialled while the present one is still in use.
     replaces: bool,
     /// Counters of connections that have ended.
@@ -128,20 +128,20 @@ struct Wire {
     connection: Connection,
     since: Time,
     /// Whether a packet of the far end has arrived on this connection.
-    is_heard: bool,
+    has_received: bool,
     ssh: Option<Ssh>,
 }
 
 /// A path with a new connection, and the bytes of its stream that arrived together with the
 /// proxy's answer.
-pub(super) struct Opened {
+pub(super) struct ConnectedPath {
     pub(super) path: PathId,
     pub(super) rest: Vec<u8>,
 }
 
 /// Outcome of a dial.
 pub(super) enum Outcome {
-    Opened(Opened),
+    Opened(ConnectedPath),
     /// The dial failed. The field is the warning to show; `None` if there is none, or it was shown
     /// before.
     Failed(Option<String>),
@@ -283,8 +283,8 @@ impl Streams {
                 continue;
             }
             return Some(match outcome {
-                Ok(Dialled::Open(line)) => self.open(now, path, line, poller),
-                Ok(Dialled::Moved(found)) => Outcome::Moved(path, found),
+                Ok(DialOutcome::Open(line)) => self.open(now, path, line, poller),
+                Ok(DialOutcome::Moved(found)) => Outcome::Moved(path, found),
                 Err(fault) => Outcome::Failed(self.refused(now, path, &fault.to_string())),
             });
         }
@@ -346,10 +346,10 @@ impl Streams {
         });
         match (made, self.places.get_mut(&path)) {
             (Ok(connection), Some(place)) => {
-                let wire = Wire { connection, since: now, is_heard: false, ssh };
+                let wire = Wire { connection, since: now, has_received: false, ssh };
                 place.leave();
                 place.state = State::Open(Box::new(wire));
-                Outcome::Opened(Opened { path, rest })
+                Outcome::Opened(ConnectedPath { path, rest })
             }
             (Err(error), _) => Outcome::Failed(self.fail(now, path, &error.to_string())),
             (Ok(_), None) => Outcome::Failed(None),
@@ -382,10 +382,10 @@ impl Streams {
         let place = self.places.get_mut(&path)?;
         if let State::Open(wire) = &mut place.state {
             let words = wire.ssh.as_mut().and_then(Ssh::last_words);
-            let lasted = now.since(wire.since) >= LASTING && wire.is_heard;
+            let lasted = now.since(wire.since) >= LASTING && wire.has_received;
             let fault = words.map_or_else(|| fault.to_owned(), |words| format!("ssh: {words}"));
             if lasted {
-                (place.failures, place.told) = (0, None);
+                (place.failures, place.reported) = (0, None);
             }
             return self.wait(now, path, &fault);
         }
@@ -404,8 +404,8 @@ impl Streams {
             false => State::Waiting(now + pause.mul_f64(self.dice.random_range(0.5..1.5))),
         };
         let text = format!("path '{}' ({}): {fault}", place.name, place.kind.word());
-        let is_fresh = place.told.as_ref() != Some(&text);
-        place.told = Some(text.clone());
+        let is_fresh = place.reported.as_ref() != Some(&text);
+        place.reported = Some(text.clone());
         is_fresh.then_some(text)
     }
 
@@ -418,7 +418,7 @@ impl Streams {
             return false;
         };
         // A far end accepts only short packets until it has bound the stream to a client.
-        if !wire.is_heard && packet.len() > LONGEST_FIRST {
+        if !wire.has_received && packet.len() > LONGEST_FIRST {
             return false;
         }
         if self.touched.last() != Some(&path) {
@@ -467,8 +467,8 @@ impl Streams {
         path: PathId,
         mut each: impl FnMut(&[u8]) -> bool,
     ) -> Result<(), Option<String>> {
-        self.with(now, path, |connection, buffer, heard| {
-            connection.read(buffer, |packet| *heard |= each(packet))
+        self.with(now, path, |connection, buffer, received| {
+            connection.read(buffer, |packet| *received |= each(packet))
         })
     }
 
@@ -484,8 +484,8 @@ impl Streams {
         bytes: &[u8],
         mut each: impl FnMut(&[u8]) -> bool,
     ) -> Result<(), Option<String>> {
-        self.with(now, path, |connection, _, heard| {
-            connection.take(bytes, |packet| *heard |= each(packet))
+        self.with(now, path, |connection, _, received| {
+            connection.take(bytes, |packet| *received |= each(packet))
         })
     }
 
@@ -499,7 +499,7 @@ impl Streams {
         else {
             return Ok(());
         };
-        let taken = take(&mut wire.connection, &mut self.buffer, &mut wire.is_heard);
+        let taken = take(&mut wire.connection, &mut self.buffer, &mut wire.has_received);
         self.recorded.extend(StreamBytes::of(path, wire.connection.wire()));
         taken.map_err(|ending| self.fail(now, path, &ending.to_string()))
     }
@@ -511,7 +511,7 @@ impl Streams {
 
     /// Applies the result of a check of the machine's network. Returns the reason why the path is
     /// down, if it is.
-    pub(super) fn on_look(&mut self, now: Time, look: &Look) -> Option<DownReason> {
+    pub(super) fn on_look(&mut self, now: Time, look: &RouteLookup) -> Option<DownReason> {
         let Some(place) = self.places.get_mut(&look.path) else { return look.broken };
         let is_back = place.way.is_some() && look.broken.is_none();
         place.way = look.broken;
@@ -549,8 +549,8 @@ impl StreamPath {
             era: 0,
             way: None,
             failures: 0,
-            told: None,
-            slow: Slow::default(),
+            reported: None,
+            slow: DelayRecord::default(),
             replaces: false,
         }
     }
@@ -558,7 +558,7 @@ impl StreamPath {
     fn due(&self) -> Option<Time> {
         match &self.state {
             State::Waiting(due) if self.way.is_none() => Some(*due),
-            State::Open(wire) if !wire.is_heard => Some(wire.since + SILENCE),
+            State::Open(wire) if !wire.has_received => Some(wire.since + SILENCE),
             _ => None,
         }
     }
@@ -583,7 +583,12 @@ fn order(place: &StreamPath, egress: &Egress, far: &Target, terms: &Terms) -> Or
     let Terms { fwmark, tls, .. } = terms.clone();
     let reach = egress.proxy.map(|hop| {
         let at = egress.remote(hop);
-        Reach { proxy: at, local: egress.local(at), device: egress.device.clone(), mark: fwmark }
+        ConnectSettings {
+            proxy: at,
+            local: egress.local(at),
+            device: egress.device.clone(),
+            mark: fwmark,
+        }
     });
     Order { kind: place.kind.clone(), reach, far: far.clone(), afresh: place.failures > 0, tls }
 }

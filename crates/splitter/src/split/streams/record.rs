@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use anabranch_multipath::PathId;
 
-use crate::streams::{Passed, Wire};
+use crate::streams::{Wire, WireTraffic};
 
 /// Assumed payload of a segment in bytes, if another program of this machine (OpenSSH, a local
 /// proxy) makes the connection to the network. It is 1,500 for the MTU, less 20 for the IPv4
@@ -24,7 +24,7 @@ pub(in crate::split) struct StreamBytes {
     pub(in crate::split) ends: (SocketAddr, SocketAddr),
     /// Maximum payload of a segment, in bytes.
     pub(in crate::split) segment: usize,
-    pub(in crate::split) passed: Passed,
+    pub(in crate::split) passed: WireTraffic,
 }
 
 impl StreamBytes {

@@ -16,7 +16,7 @@ const FAST: Duration = Duration::from_secs(60);
 
 /// Record of the delay of a path's circuit.
 #[derive(Debug, Default)]
-pub(super) struct Slow {
+pub(super) struct DelayRecord {
     /// Time since which the circuit has been too slow; `None` if it is not too slow.
     since: Option<Time>,
     /// Time since which the circuit has been fast enough; `None` if it is too slow, or if its
@@ -26,7 +26,7 @@ pub(super) struct Slow {
     replaced: u32,
 }
 
-impl Slow {
+impl DelayRecord {
     /// Records the delay of this path relative to the fastest path. Returns this `lag` if it has
     /// been too large for too long, else `None`. A lag above [`LONGEST_PATIENCE`] is too large,
     /// because the far end does not wait that long for earlier datagrams and so delivers the
@@ -70,7 +70,7 @@ mod tests {
 
     /// Returns the number of seconds from `begin` until a circuit with this lag is replaced;
     /// `None` if it is not replaced within 2,000 s.
-    fn lasts(slow: &mut Slow, begin: u64, lag: Duration) -> Option<u64> {
+    fn lasts(slow: &mut DelayRecord, begin: u64, lag: Duration) -> Option<u64> {
         let mut seconds = begin..begin + 2_000;
         let end = seconds.find(|&second| slow.note(Time::from_secs(second), Some(lag)).is_some());
         end.map(|end| end - begin)
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_circuit_is_replaced_after_ten_seconds_and_each_further_one_later() {
-        let mut slow = Slow::default();
+        let mut slow = DelayRecord::default();
         let found: Vec<_> = (0..8u64)
             .map(|n| {
                 let lasted = lasts(&mut slow, n * 10_000, MS * 251);
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_moment_of_speed_begins_the_wait_again_and_what_is_not_known_ends_none() {
-        let mut slow = Slow::default();
+        let mut slow = DelayRecord::default();
         let at = Time::from_secs;
         assert_eq!(slow.note(at(0), Some(MS * 400)), None);
         assert_eq!(slow.note(at(9), Some(MS * 20)), None);

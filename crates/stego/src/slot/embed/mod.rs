@@ -19,7 +19,7 @@ use super::{ClientEnd, Hidden, NotCover, RESERVE, ServerEnd, SharedContext, Slot
 use crate::keys::BridgeKey;
 use crate::token::TOKEN;
 pub(crate) use shape::LoadHint;
-pub use shape::{Passed, Shape, ShapeFault, Shapes, Step};
+pub use shape::{RecordedPacket, Shape, ShapeFault, Shapes, Step};
 
 /// The profile `embed`.
 pub(super) const FAMILY: Family = Family {
@@ -87,7 +87,7 @@ struct Course {
     at: usize,
     /// Number of bytes received so far in the current step (the bytes that one end sends in a
     /// row).
-    came: usize,
+    received: usize,
     /// Time at which the previous step (bytes that one end sends in a row) ended.
     since: Option<Time>,
     /// Whether the pause before the current step is over.
@@ -99,7 +99,7 @@ struct Course {
 impl Course {
     fn new(shape: &Shape, up: bool) -> Course {
         let (steps, queue) = (shape.shared_steps(), VecDeque::new());
-        Course { steps, up, at: 0, came: 0, since: None, ready: false, queue }
+        Course { steps, up, at: 0, received: 0, since: None, ready: false, queue }
     }
 
     /// Returns the current step (the bytes that one end sends in a row) if it is this end's turn
@@ -124,7 +124,7 @@ impl Course {
     }
 
     fn next(&mut self, now: Time) {
-        (self.at, self.came, self.ready) = (self.at + 1, 0, false);
+        (self.at, self.received, self.ready) = (self.at + 1, 0, false);
         self.since = Some(now);
     }
 
@@ -161,9 +161,9 @@ impl Course {
     fn receive(&mut self, now: Time, mut bytes: usize) -> Result<(), NotCover> {
         while bytes > 0 {
             let step = self.steps.get(self.at).filter(|step| step.up != self.up);
-            let left = step.ok_or(NotCover)?.bytes - self.came;
+            let left = step.ok_or(NotCover)?.bytes - self.received;
             let part = left.min(bytes);
-            (self.came, bytes) = (self.came + part, bytes - part);
+            (self.received, bytes) = (self.received + part, bytes - part);
             if part == left {
                 self.next(now);
             }
@@ -376,7 +376,7 @@ mod tests {
 
     /// Returns the message of an end that has the bytes `hidden` to send, at the time when it is
     /// due.
-    fn said(slot: &mut dyn Slot, now: Time, hidden: &[u8]) -> Vec<u8> {
+    fn message_of(slot: &mut dyn Slot, now: Time, hidden: &[u8]) -> Vec<u8> {
         assert_eq!(slot.wait(now), None);
         assert!(slot.room(STEP) > 0 && slot.room(4) == 0);
         let (length, mut out) = (slot.fit(hidden.len()), Vec::new());
@@ -394,30 +394,30 @@ mod tests {
         let ((mut near, mut far), mut now) = (ends(), NOW);
         let hello: Vec<u8> = (0..80).collect();
         assert!(near.begins() && near.due().is_none());
-        let out = said(&mut near, now, &hello);
+        let out = message_of(&mut near, now, &hello);
         assert_eq!(out.len(), 700);
         let (hidden, over) = found(&mut far, now, &out).unwrap();
         assert!(hidden.starts_with(&hello) && hidden.len() == 696 && !over);
         assert!(hidden[80..].iter().all(|&byte| byte == 9), "padding, and nothing else");
         // 52 bytes of an answer do not fit into a step of 20 bytes. They continue in the next
         // step.
-        let mut came = Vec::new();
+        let mut received = Vec::new();
         for (bytes, pause) in [(20, 3), (90, 0)] {
             assert_eq!(far.due(), Some(now + Duration::from_millis(pause)));
             assert!(pause == 0 || far.wait(now).is_some() && far.room(STEP) == 0);
             now += Duration::from_millis(pause);
-            let out = said(&mut far, now, if bytes == 20 { &[5; 52] } else { &[] });
+            let out = message_of(&mut far, now, if bytes == 20 { &[5; 52] } else { &[] });
             assert_eq!(out.len(), bytes);
-            came.extend(found(&mut near, now, &out).unwrap().0);
+            received.extend(found(&mut near, now, &out).unwrap().0);
         }
-        assert!(came.starts_with(&[5; 52]) && came.len() == 110);
+        assert!(received.starts_with(&[5; 52]) && received.len() == 110);
         now = near.due().unwrap();
-        let out = said(&mut near, now, b"");
+        let out = message_of(&mut near, now, b"");
         assert_eq!(out.len(), 10);
         found(&mut far, now, &out).unwrap();
         assert_eq!(far.due(), Some(now + Duration::from_secs(1)));
         now += Duration::from_secs(1);
-        let out = said(&mut far, now, &[3; 4_000]);
+        let out = message_of(&mut far, now, &[3; 4_000]);
         assert_eq!(out.len(), 5_000);
         assert!(found(&mut near, now, &out).unwrap().1 && near.is_spent() && far.is_spent());
         assert_eq!((near.hold(), near.room(STEP), far.room(STEP)), (ms(1_005), 0, 0));
@@ -444,7 +444,7 @@ mod tests {
         assert!(found(&mut near, NOW, b"too soon").is_err());
         assert!(found(&mut far, NOW, &[1; 28]).is_err(), "no number");
         let (mut near, mut far) = ends();
-        let out = said(&mut near, NOW, &[1; 56]);
+        let out = message_of(&mut near, NOW, &[1; 56]);
         assert_eq!(found(&mut far, NOW, &[&out[..], b"x"].concat()), Err(NotCover), "out of turn");
         assert!(found(&mut near, NOW, &[0; 111]).is_err(), "more than the step has");
         let (_, mut far) = ends();

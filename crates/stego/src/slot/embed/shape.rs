@@ -74,7 +74,7 @@ impl std::error::Error for ShapeFault {}
 
 /// A packet of a recorded connection: whether the client sent it, its bytes of payload, and the
 /// time at which it passed.
-pub type Passed = (bool, usize, Duration);
+pub type RecordedPacket = (bool, usize, Duration);
 
 impl Shape {
     /// Creates a shape with these steps.
@@ -119,7 +119,7 @@ impl Shape {
     ///
     /// # Errors
     /// No steps are left, or the errors of [`Shape::new`].
-    pub fn of_record(name: &str, packets: &[Passed]) -> Result<Shape, ShapeFault> {
+    pub fn of_record(name: &str, packets: &[RecordedPacket]) -> Result<Shape, ShapeFault> {
         let mut steps = together(packets);
         let begins = |at: &usize| {
             steps[*at].up && steps[*at].bytes >= FIRST && answer(&steps[*at + 1..]) >= FIRST
@@ -177,8 +177,8 @@ impl Shape {
     fn rate(&self, way: Option<bool>) -> u64 {
         let counts = |step: &&Step| way.is_none_or(|up| step.up == up);
         let bytes: usize = self.steps.iter().filter(counts).map(|step| step.bytes).sum();
-        let took: Duration = self.steps.iter().map(|step| step.pause).sum();
-        bytes as u64 * 1_000 / (took.as_millis() as u64 + 100)
+        let elapsed: Duration = self.steps.iter().map(|step| step.pause).sum();
+        bytes as u64 * 1_000 / (elapsed.as_millis() as u64 + 100)
     }
 }
 
@@ -199,8 +199,8 @@ fn answer(steps: &[Step]) -> usize {
 }
 
 /// Groups packets into steps (bytes that one end sends in a row) of at most [`STEP`] bytes.
-fn together(packets: &[Passed]) -> Vec<Step> {
-    let (mut steps, mut before): (Vec<Step>, Option<Passed>) = (Vec::new(), None);
+fn together(packets: &[RecordedPacket]) -> Vec<Step> {
+    let (mut steps, mut before): (Vec<Step>, Option<RecordedPacket>) = (Vec::new(), None);
     for &(up, bytes, at) in packets.iter().filter(|(_, bytes, _)| *bytes > 0) {
         let since = before.map_or(Duration::ZERO, |(_, _, before)| at.saturating_sub(before));
         let joins = before.is_some_and(|(same, ..)| same == up) && since < TOGETHER;
@@ -481,7 +481,7 @@ mod tests {
         assert_eq!(shape.to_string(), lines);
         let none = Shape::of_record("none", &packets[..2]).unwrap_err().to_string();
         assert!(none.contains("the first step must go"), "{none}");
-        let long: Vec<Passed> = (0..9_000).map(|n| (n % 2 == 0, 700, ms(n * 5))).collect();
+        let long: Vec<RecordedPacket> = (0..9_000).map(|n| (n % 2 == 0, 700, ms(n * 5))).collect();
         assert_eq!(Shape::of_record("long", &long).unwrap().steps().len(), STEPS);
     }
 }

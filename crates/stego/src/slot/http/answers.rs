@@ -150,19 +150,19 @@ pub(super) fn body(tier: Tier, answer: &AnswerHead) -> Result<Body, NotCover> {
 ///
 /// # Errors
 /// Bytes are hidden in objects of a site, but the answer contains no valid path.
-pub(super) fn hear(
+pub(super) fn read_hidden(
     heads: &Heads,
-    said: Hidden<'_>,
+    message: Hidden<'_>,
     next_path: &mut Option<String>,
     each: &mut dyn FnMut(Hidden<'_>),
 ) -> Result<(), NotCover> {
-    match said {
+    match message {
         Hidden::Bytes(all) if heads.tier == Tier::Site => {
             let (path, hidden) = heads.notes().read(all)?;
             *next_path = Some(path);
             each(Hidden::Bytes(&hidden));
         }
-        said => each(said),
+        message => each(message),
     }
     Ok(())
 }

@@ -107,7 +107,7 @@ enum Kind {
 /// A JSON text that is being received, in the only form that [`Tier::write`] produces.
 #[derive(Debug, Default)]
 struct Text {
-    came: Vec<u8>,
+    received: Vec<u8>,
     stage: TextStage,
 }
 
@@ -164,23 +164,23 @@ impl Body {
         match &mut self.kind {
             Kind::Opaque if part.is_empty() => {}
             Kind::Opaque => each(Hidden::Bytes(part)),
-            Kind::Image(came) => {
-                came.extend_from_slice(part);
+            Kind::Image(received) => {
+                received.extend_from_slice(part);
                 if self.left == 0 {
-                    let picture = Picture::read(came).map_err(|_| NotCover)?;
+                    let picture = Picture::read(received).map_err(|_| NotCover)?;
                     each(Hidden::Bytes(&picture.hidden()));
                 }
             }
-            Kind::Site(hiding, came) => {
-                came.extend_from_slice(part);
+            Kind::Site(hiding, received) => {
+                received.extend_from_slice(part);
                 if self.left == 0 {
-                    each(Hidden::Bytes(&hiding.find(came)?));
+                    each(Hidden::Bytes(&hiding.find(received)?));
                 }
             }
             Kind::Text(text) => {
-                text.came.extend_from_slice(part);
+                text.received.extend_from_slice(part);
                 while text.step(list, each)? {}
-                let whole = text.stage == TextStage::Closing && text.came == b"}";
+                let whole = text.stage == TextStage::Closing && text.received == b"}";
                 if self.left == 0 && !whole {
                     return Err(NotCover);
                 }
@@ -196,22 +196,22 @@ impl Text {
         match self.stage {
             TextStage::Opening => {
                 let opening = open(list);
-                if self.came.len() < opening.len() {
+                if self.received.len() < opening.len() {
                     return Ok(false);
                 }
-                let whole = self.came.starts_with(opening.as_bytes());
-                whole.then(|| self.came.drain(..opening.len())).ok_or(NotCover)?;
+                let whole = self.received.starts_with(opening.as_bytes());
+                whole.then(|| self.received.drain(..opening.len())).ok_or(NotCover)?;
                 self.stage = TextStage::List;
             }
             TextStage::List => {
                 let ends = |byte: &u8| matches!(byte, b',' | b']');
-                let Some(end) = self.came.iter().position(ends) else {
-                    let fits = self.came.len() <= CHARACTERS + 2;
+                let Some(end) = self.received.iter().position(ends) else {
+                    let fits = self.received.len() <= CHARACTERS + 2;
                     return if fits { Ok(false) } else { Err(NotCover) };
                 };
-                let last = self.came[end] == b']';
-                each(Hidden::Bytes(&read_piece(&self.came[..end], last)?));
-                self.came.drain(..=end);
+                let last = self.received[end] == b']';
+                each(Hidden::Bytes(&read_piece(&self.received[..end], last)?));
+                self.received.drain(..=end);
                 self.stage = if last { TextStage::Closing } else { TextStage::List };
             }
             TextStage::Closing => return Ok(false),

@@ -151,8 +151,8 @@ impl Left {
         }
     }
 
-    /// Returns the maximum bytes of a message in the direction `way` (0 from the client, 1 from the
-    /// server), if the socket has room for `socket` bytes.
+    /// Returns the maximum bytes of a message in the direction `way` (0 from the client, 1 from
+    /// the server), if the socket has room for `socket` bytes.
     fn message(&self, way: usize, socket: usize) -> usize {
         self.bytes.map_or(socket, |left| left[way].min(socket))
     }
@@ -213,13 +213,13 @@ impl Slot for ClientSlot {
             self.stage = ClientStage::Body(answers::body(self.heads.tier, &answer)?);
         }
         let ClientStage::Body(body) = &mut self.stage else { return Err(NotCover) };
-        let (heads, next_path, mut heard) = (&self.heads, &mut self.next_path, Ok(()));
+        let (heads, next_path, mut last_arrival) = (&self.heads, &mut self.next_path, Ok(()));
         let mut take = |one: Hidden<'_>| {
-            let result = answers::hear(heads, one, next_path, each);
-            heard = heard.and(result);
+            let result = answers::read_hidden(heads, one, next_path, each);
+            last_arrival = last_arrival.and(result);
         };
         let whole = body.take(&mut bytes, heads.words(), &mut take)?;
-        heard?;
+        last_arrival?;
         if whole {
             self.stage = ClientStage::Idle;
             each(Hidden::End);

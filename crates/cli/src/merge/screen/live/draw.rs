@@ -10,7 +10,7 @@ use ratatui::widgets::Paragraph;
 
 use super::super::model::{Model, Row, from as source};
 use crate::screen::Recent;
-use crate::screen::frame::{Look, Order, Picture, fitted, names, title};
+use crate::screen::frame::{Order, Picture, ViewState, fitted, names, title};
 use crate::screen::meter::Meter;
 use crate::screen::palette::Palette;
 use crate::screen::table::{Column, table};
@@ -55,7 +55,7 @@ impl Picture for Model {
         HEAD + 1 + ROWS
     }
 
-    fn draw(&self, frame: &mut Frame<'_>, area: Rect, look: &Look) {
+    fn draw(&self, frame: &mut Frame<'_>, area: Rect, look: &ViewState) {
         let ink = look.palette;
         let lines = area.height.min(HEAD);
         let whole = fitted(self.whole(ink), area.width);

@@ -11,7 +11,7 @@ use ratatui::widgets::Paragraph;
 use super::super::advice;
 use super::super::model::{Model, Row, backlogs, losses};
 use crate::screen::Recent;
-use crate::screen::frame::{Look, Order, Picture, cut, fitted, names, title};
+use crate::screen::frame::{Order, Picture, ViewState, cut, fitted, names, title};
 use crate::screen::meter::Meter;
 use crate::screen::palette::Palette;
 use crate::screen::table::{Column, table};
@@ -62,7 +62,7 @@ impl Picture for Model {
         self.table_height().saturating_add(1 + SESSIONS)
     }
 
-    fn draw(&self, frame: &mut Frame<'_>, area: Rect, look: &Look) {
+    fn draw(&self, frame: &mut Frame<'_>, area: Rect, look: &ViewState) {
         let ink = look.palette;
         let lines = area.height.min(1);
         let rows = self.table_height().min(area.height - lines);
@@ -122,13 +122,13 @@ impl Model {
         let backlogs = backlogs(&self.rows).map(Line::raw);
         let pinned = self.pinned().map(Line::raw);
         let decoys = self.snapshot.far_end.and_then(|far| advice::decoys(far.decoys));
-        let told = silent
+        let report = silent
             .into_iter()
             .chain(lost)
             .chain(backlogs)
             .chain(pinned)
             .chain(decoys.map(Line::raw));
-        told.chain(lines).take(usize::from(SESSIONS)).collect()
+        report.chain(lines).take(usize::from(SESSIONS)).collect()
     }
 }
 
@@ -201,9 +201,9 @@ mod tests {
     fn a_splitter_looks_as_it_did() {
         check("split", &model());
         let ink = Palette::new(true);
-        let look = Look { order: 2, held: true, help: true, ..Look::new(ink) };
+        let look = ViewState { order: 2, held: true, help: true, ..ViewState::new(ink) };
         check_look("split-keys", &model(), &look);
-        check_look("split-no-colour", &model(), &Look::new(Palette::new(false)));
+        check_look("split-no-colour", &model(), &ViewState::new(Palette::new(false)));
     }
 
     /// Pinned flows and losses have their own lines.
@@ -243,7 +243,8 @@ mod tests {
     fn paths_are_sorted_by_what_a_key_chose() {
         let model = model();
         let first = |order| {
-            let buffer = seen(&model, 80, &Look { order, ..Look::new(Palette::new(true)) });
+            let buffer =
+                seen(&model, 80, &ViewState { order, ..ViewState::new(Palette::new(true)) });
             let text = text(&buffer);
             let names = text.lines().skip(2).map(|line| line.split(' ').next().unwrap().to_owned());
             names.take(3).collect::<Vec<_>>()

@@ -20,7 +20,7 @@ struct End {
     poller: Poller,
     links: QuicLinks,
     link: Option<LinkId>,
-    came: Vec<u8>,
+    received: Vec<u8>,
     /// Lossy cells that were received. The next field states whether the link carries lossy cells,
     /// and is `None` until the link is open.
     lossy: Vec<u8>,
@@ -34,8 +34,8 @@ impl End {
 
     fn with(linking: QuicLinking) -> End {
         let links = QuicLinks::new(Context::new(unix()).unwrap(), linking);
-        let (poller, came, lossy) = (Poller::new(8).unwrap(), Vec::new(), Vec::new());
-        End { poller, links, link: None, came, lossy, carries_lossy: None }
+        let (poller, received, lossy) = (Poller::new(8).unwrap(), Vec::new(), Vec::new());
+        End { poller, links, link: None, received, lossy, carries_lossy: None }
     }
 
     /// Handles the events of the links once. Sends cells from the front of `rest`, as far as there
@@ -47,8 +47,8 @@ impl End {
             self.links.receive(now, &self.poller, file(event.token).1, event);
         }
         self.links.resume(now, &self.poller);
-        let came = &mut self.came;
-        while let Some(news) = self.links.next_news(now, &mut |_, bytes| came.extend(bytes)) {
+        let received = &mut self.received;
+        while let Some(news) = self.links.next_news(now, &mut |_, bytes| received.extend(bytes)) {
             match news {
                 LinkEvent::Opened(link, opened) => {
                     self.carries_lossy = Some(opened.capabilities.lossy);
@@ -76,8 +76,8 @@ fn flush(
         links.wants(link);
     }
     links.flush(clock.now(), poller, link, &mut |plain, room| {
-        // Only whole cells are sent, together with the VERSIONS cell before them, which has another
-        // length.
+        // Only whole cells are sent, together with the VERSIONS cell before them, which has
+        // another length.
         let odd = rest.len() % CELL;
         let some = rest.len().min(odd + room.saturating_sub(odd) / CELL * CELL);
         plain.extend(rest.drain(..some));
@@ -90,9 +90,9 @@ fn flush(
 fn slow_loopback() -> io::Result<()> {
     anabranch_os::netlink::configure::set_up(1, true)?;
     let words = "qdisc add dev lo root tbf rate 80mbit burst 64kb limit 20mb";
-    let told = Program::new("tc").args(words.split(' ')).output()?;
-    let said = String::from_utf8_lossy(&told.stderr).into_owned();
-    if told.status.success() { Ok(()) } else { Err(io::Error::other(said)) }
+    let report = Program::new("tc").args(words.split(' ')).output()?;
+    let output = String::from_utf8_lossy(&report.stderr).into_owned();
+    if report.status.success() { Ok(()) } else { Err(io::Error::other(output)) }
 }
 
 #[test]
@@ -129,14 +129,14 @@ fn full_sockets() {
     }
     let (whole, mut none) = (sending.clone(), Vec::new());
     let mut was_blocked = false;
-    while far.came.len() < whole.len() && clock.now().since(Time::ZERO) < PATIENCE {
+    while far.received.len() < whole.len() && clock.now().since(Time::ZERO) < PATIENCE {
         near.turn(clock, &mut sending);
         far.turn(clock, &mut none);
         was_blocked |= near.links.ports[0].blocked.is_some();
     }
     assert!(was_blocked, "the line was not slower than what was sent");
-    assert_eq!(far.came.len(), whole.len());
-    assert!(far.came == whole, "cells are as they were, in order");
+    assert_eq!(far.received.len(), whole.len());
+    assert!(far.received == whole, "cells are as they were, in order");
     let lost = near.links.quic(opened).unwrap().lost_datagrams();
     assert_eq!(lost, 0, "datagrams that were taken for lost");
 }
@@ -167,21 +167,21 @@ fn packets_come_to_the_shard_that_their_connection_id_names() {
         for packet in [&long[..], &short, &[], &[0x40], &long[..6]] {
             sender.send_to(packet, at).unwrap();
             let named = if packet.len() > 6 { usize::from(first) % 3 } else { 0 };
-            let mut came = [0; 3];
+            let mut received = [0; 3];
             for _ in 0..100 {
-                for (shard, came) in shards.iter_mut().zip(&mut came) {
+                for (shard, received) in shards.iter_mut().zip(&mut received) {
                     let Port { socket, .. } = &shard.links.ports[0];
                     let batch = shard.links.received.recv(socket);
-                    *came += batch.map_or(0, |batch| batch.count());
+                    *received += batch.map_or(0, |batch| batch.count());
                 }
-                if came != [0; 3] {
+                if received != [0; 3] {
                     break;
                 }
                 std::thread::sleep(Duration::from_millis(1));
             }
             let mut expected = [0; 3];
             expected[named] = 1;
-            assert_eq!(came, expected, "{packet:?}");
+            assert_eq!(received, expected, "{packet:?}");
         }
     }
 }
@@ -191,7 +191,7 @@ fn a_link_comes_to_the_shard_that_its_opener_was_told_and_stays_there() {
     let (mut shards, at) = shards::<2>();
     let clock = Clock::start();
     for nth in [1, 0, 1, 1, 0, 0] {
-        let begins = shards[nth].links.wish(at.ip()).begins;
+        let begins = shards[nth].links.quic_preferences(at.ip()).begins;
         let mut near = End::new();
         let target = Target { addresses: vec![at], ..Target::default() };
         let to = (target, Some(begins));
@@ -201,13 +201,13 @@ fn a_link_comes_to_the_shard_that_its_opener_was_told_and_stays_there() {
         let mut sending = vec![0, 0, 7, 0, 2, 0, 4];
         cell::put_fixed(&mut sending, LANE, Command::CREATE2, &[]);
         (0..200).for_each(|_| cell::put_fixed(&mut sending, LANE, Command::RELAY, &[]));
-        let (whole, mut none, before) = (sending.len(), Vec::new(), shards[nth].came.len());
+        let (whole, mut none, before) = (sending.len(), Vec::new(), shards[nth].received.len());
         let until = clock.now() + PATIENCE;
-        while shards[nth].came.len() < before + whole && clock.now() < until {
+        while shards[nth].received.len() < before + whole && clock.now() < until {
             near.turn(clock, &mut sending);
             shards.iter_mut().for_each(|shard| shard.turn(clock, &mut none));
         }
-        assert_eq!(shards[nth].came.len(), before + whole, "shard {nth}");
+        assert_eq!(shards[nth].received.len(), before + whole, "shard {nth}");
     }
     assert_eq!(shards.map(|shard| shard.links.len()), [3, 3]);
 }
@@ -237,9 +237,9 @@ fn datagrams_carry_lossy_cells_where_both_ends_want_them() {
         lossy: lossy.then_some(LossyCongestion::BBR),
         ..QuicLinking::default()
     };
-    for (wants, grants) in [(true, true), (true, false), (false, true), (false, false)] {
+    for (has_output, grants) in [(true, true), (true, false), (false, true), (false, false)] {
         let clock = Clock::start();
-        let (mut near, mut far) = (End::with(only(wants)), End::with(only(grants)));
+        let (mut near, mut far) = (End::with(only(has_output)), End::with(only(grants)));
         let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
         let socket = sockets(&[any], 1).unwrap().remove(0);
         far.links.listen(&far.poller, socket, Entrance::default()).unwrap();
@@ -257,7 +257,7 @@ fn datagrams_carry_lossy_cells_where_both_ends_want_them() {
         }
         let until = clock.now() + PATIENCE;
         let mut is_sent = false;
-        while clock.now() < until && (far.came.is_empty() || near.carries_lossy.is_none()) {
+        while clock.now() < until && (far.received.is_empty() || near.carries_lossy.is_none()) {
             near.turn(clock, &mut sending);
             far.turn(clock, &mut none);
         }
@@ -268,14 +268,14 @@ fn datagrams_carry_lossy_cells_where_both_ends_want_them() {
             }
             near.turn(clock, &mut Vec::new());
             far.turn(clock, &mut none);
-            if !(wants && grants) {
+            if !(has_output && grants) {
                 break;
             }
         }
-        let expected = Some(wants && grants);
+        let expected = Some(has_output && grants);
         assert_eq!((near.carries_lossy, far.carries_lossy), (expected, expected));
-        let arrived = if wants && grants { &cells[..] } else { &[] };
-        assert!(far.lossy == arrived, "{wants} {grants}: {} bytes", far.lossy.len());
+        let arrived = if has_output && grants { &cells[..] } else { &[] };
+        assert!(far.lossy == arrived, "{has_output} {grants}: {} bytes", far.lossy.len());
         assert_eq!(near.links.counts().lossy_dropped, 0);
     }
 }

@@ -13,8 +13,8 @@ use crate::onion::newcomers::Entrance;
 /// `TCP_SEND_QUEUE` of `linux/tcp.h`: the option `TCP_QUEUE_SEQ` applies to bytes to be sent.
 const SEND_QUEUE: i32 = 2;
 
-/// Sets the sequence number of the first byte that `socket` will send. The kernel allows this, with
-/// CAP_NET_ADMIN, for programs that restore connections (`TCP_REPAIR`).
+/// Sets the sequence number of the first byte that `socket` will send. The kernel allows this,
+/// with CAP_NET_ADMIN, for programs that restore connections (`TCP_REPAIR`).
 fn number_from(socket: &Socket, first: u32) -> io::Result<()> {
     let set = |option, value: u32| {
         socket_option::set(socket.as_fd(), [libc::IPPROTO_TCP, option], &value.to_ne_bytes())
@@ -118,10 +118,10 @@ fn cells_come_early_before_and_behind_the_wrap_and_all_of_them_once() {
     let first = 0_u32.wrapping_sub(RECORD as u32 * CELLS / 2 + 2_000);
     for (name, open) in openers() {
         let Some(mut pair) = pair_from(&network, first, open) else { return };
-        let cells = carried(&mut pair, 0);
-        let is_early = |cell: &&CellDelays| cell.came < cell.in_order;
-        let (before, behind) = cells.split_at(CELLS as usize / 2 - 4);
-        let early = [before, &behind[8..]].map(|some| some.iter().filter(is_early).count());
+        let cells = transferred(&mut pair, 0);
+        let is_early = |cell: &&CellDelays| cell.received < cell.in_order;
+        let (before, tail) = cells.split_at(CELLS as usize / 2 - 4);
+        let early = [before, &tail[8..]].map(|some| some.iter().filter(is_early).count());
         let counts = pair.early_counts(1);
         println!("{name}: {early:?} cells early before and behind the wrap; {counts:?}");
         assert_eq!(counts.failed, 0, "{name}");
@@ -129,7 +129,8 @@ fn cells_come_early_before_and_behind_the_wrap_and_all_of_them_once() {
     }
 }
 
-/// Changes to [`LOSSY`] for a fast line. Few packets are lost, because each loss halves the window.
+/// Changes to [`LOSSY`] for a fast line. Few packets are lost, because each loss halves the
+/// window.
 const FAST: [(&str, &str); 4] = [
     ("rate = '100mbit'", "rate = '2gbit'"),
     ("delay = '15ms'", "delay = '1ms'"),
@@ -150,11 +151,11 @@ fn more_than_the_numbers_of_tcp_goes_through_one_connection() {
         let mut pair = pair(&network, open);
         let begun = Instant::now();
         let bytes = pair.pour(0, cells, Duration::from_secs(3_000)).unwrap();
-        let took = begun.elapsed().as_secs_f64();
+        let elapsed = begun.elapsed().as_secs_f64();
         let counts = pair.early_counts(1);
         println!(
-            "{name}: {bytes} bytes in {took:.0} s, {:.0} MB/s; {cells} cells, {counts:?}",
-            bytes as f64 / took / 1e6
+            "{name}: {bytes} bytes in {elapsed:.0} s, {:.0} MB/s; {cells} cells, {counts:?}",
+            bytes as f64 / elapsed / 1e6
         );
         assert!(bytes > 1 << 32, "{name}: {bytes}");
         assert_eq!(counts.failed, 0, "{name}");

@@ -167,16 +167,16 @@ impl Object {
     ) {
         let connection = if closes { "close" } else { "keep-alive" };
         let (tag, length) = (self.tag(length), length.to_string());
-        let (mut said, mut text) = ([false; 2], "HTTP/1.1 200 OK\r\n".to_owned());
+        let (mut message, mut text) = ([false; 2], "HTTP/1.1 200 OK\r\n".to_owned());
         for (name, value) in &self.headers {
             let value = match &*name.to_ascii_lowercase() {
                 "date" => date,
                 "content-length" => {
-                    said[0] = true;
+                    message[0] = true;
                     &length
                 }
                 "connection" => {
-                    said[1] = true;
+                    message[1] = true;
                     connection
                 }
                 "etag" => tag.as_deref().unwrap_or(value),
@@ -184,10 +184,10 @@ impl Object {
             };
             text.push_str(&format!("{name}: {value}\r\n"));
         }
-        if !said[0] {
+        if !message[0] {
             text.push_str(&format!("Content-Length: {length}\r\n"));
         }
-        if !said[1] && closes {
+        if !message[1] && closes {
             text.push_str("Connection: close\r\n");
         }
         text.push_str("\r\n");
@@ -197,12 +197,12 @@ impl Object {
     /// Returns the `ETag` for a body of `length` bytes. Returns `None` unless the recorded tag
     /// ends with the recorded length, as nginx's tags do.
     fn tag(&self, length: usize) -> Option<String> {
-        let said = |name: &str| {
+        let value_of = |name: &str| {
             let line = self.headers.iter().find(|(of, _)| of.eq_ignore_ascii_case(name));
             line.map(|(_, value)| value)
         };
-        let recorded: usize = said("content-length")?.parse().ok()?;
-        let time = said("etag")?.strip_suffix(&format!("-{recorded:x}\""))?;
+        let recorded: usize = value_of("content-length")?.parse().ok()?;
+        let time = value_of("etag")?.strip_suffix(&format!("-{recorded:x}\""))?;
         Some(format!("{time}-{length:x}\""))
     }
 }
@@ -288,11 +288,11 @@ impl Site {
     /// contains `object`. If `object` is the last object of that page, returns the first object of
     /// any page. `turn` chooses among several possible pages.
     pub(in crate::slot::http) fn next(&self, object: usize, turn: usize) -> usize {
-        let behind = |page: &Vec<usize>| {
+        let next_index = |page: &Vec<usize>| {
             let at = page.iter().position(|one| *one == object)?;
             Some(page.get(at + 1).copied())
         };
-        let all: Vec<Option<usize>> = self.pages.iter().filter_map(behind).collect();
+        let all: Vec<Option<usize>> = self.pages.iter().filter_map(next_index).collect();
         let (of, turn) = (turn % all.len().max(1), turn / all.len().max(1));
         let page = || self.pages.get(turn % self.pages.len().max(1)).map_or(0, |page| page[0]);
         all.get(of).copied().flatten().unwrap_or_else(page)
@@ -351,8 +351,8 @@ mod tests {
             let head = [head("image/jpeg"), tagged].concat();
             let (object, mut out) = (Object::new("/a.jpg", head, COLOUR).unwrap(), Vec::new());
             object.head("now", (0x63, false), &mut out);
-            let said = String::from_utf8(out).unwrap();
-            assert!(said.ends_with(&format!("\r\nETag: {sent}\r\n\r\n")), "{said}");
+            let message = String::from_utf8(out).unwrap();
+            assert!(message.ends_with(&format!("\r\nETag: {sent}\r\n\r\n")), "{message}");
         }
     }
 

@@ -15,22 +15,22 @@ pub const DAY: u64 = 86_400;
 const TRIES: usize = 64;
 
 /// The population of entry relays over a simulated year. Each period in which a place has the same
-/// relay is a `Life`, whose index is the relay's number.
+/// relay is a `RelayLifetime`, whose index is the relay's number.
 #[derive(Clone, Debug)]
-pub struct Town {
+pub struct Population {
     /// Cumulative weights of the places (positions of relays). Entry `n` is the total weight of
     /// the places before `n`, so the first entry is 0.
     sums: Vec<u64>,
     /// The number that identifies the first relay of each place. The last element is the count of
     /// all relays.
     first: Vec<u32>,
-    lives: Vec<Life>,
+    lives: Vec<RelayLifetime>,
 }
 
 /// The life of a relay: its place, and the times at which it joins and leaves the network, in
 /// seconds.
 #[derive(Clone, Copy, Debug)]
-struct Life {
+struct RelayLifetime {
     place: u32,
     born: u64,
     gone: u64,
@@ -40,7 +40,7 @@ struct Life {
 #[derive(Clone, Copy, Debug)]
 pub struct Moment<'a> {
     /// The population of relays.
-    pub town: &'a Town,
+    pub population: &'a Population,
     /// Simulated time in seconds, counted from the beginning of the population.
     pub now: u64,
 }
@@ -54,12 +54,12 @@ pub fn entries(network: &Network) -> Vec<([u8; 20], u64)> {
     all
 }
 
-impl Town {
+impl Population {
     /// Creates a population with a place for each entry of `weights`, whose relays never leave. A
     /// relay and its place have the same number.
     #[must_use]
-    pub fn still(weights: &[u64]) -> Town {
-        Town::of(weights, |_| vec![u64::MAX])
+    pub fn still(weights: &[u64]) -> Population {
+        Population::of(weights, |_| vec![u64::MAX])
     }
 
     /// Creates a population with a place for each entry of `weights`, for `days` days. Each place
@@ -72,8 +72,8 @@ impl Town {
         (mean, days): (f64, u64),
         periods: &[bool],
         rng: &mut Stream,
-    ) -> Town {
-        Town::of(weights, |place| {
+    ) -> Population {
+        Population::of(weights, |place| {
             let (mut ends, mut now) = (Vec::new(), 0);
             let leaves = !periods.get(place).copied().unwrap_or(false);
             while leaves && now <= days * DAY {
@@ -87,18 +87,18 @@ impl Town {
         })
     }
 
-    fn of(weights: &[u64], mut ends: impl FnMut(usize) -> Vec<u64>) -> Town {
-        let mut town = Town { sums: vec![0], first: vec![0], lives: Vec::new() };
+    fn of(weights: &[u64], mut ends: impl FnMut(usize) -> Vec<u64>) -> Population {
+        let mut population = Population { sums: vec![0], first: vec![0], lives: Vec::new() };
         for (place, &weight) in weights.iter().enumerate() {
             let mut born = 0;
             for gone in ends(place) {
-                town.lives.push(Life { place: number(place), born, gone });
+                population.lives.push(RelayLifetime { place: number(place), born, gone });
                 born = gone;
             }
-            town.sums.push(town.sums[place] + weight);
-            town.first.push(number(town.lives.len()));
+            population.sums.push(population.sums[place] + weight);
+            population.first.push(number(population.lives.len()));
         }
-        town
+        population
     }
 
     /// Returns the place (position in the population) that a relay has or had.
@@ -126,11 +126,11 @@ fn number(count: usize) -> u32 {
 
 impl Listing<u32> for Moment<'_> {
     fn count(&self) -> usize {
-        self.town.first.len() - 1
+        self.population.first.len() - 1
     }
 
     fn lists(&self, relay: u32) -> bool {
-        let life = self.town.lives[relay as usize];
+        let life = self.population.lives[relay as usize];
         (life.born..life.gone).contains(&self.now)
     }
 
@@ -139,7 +139,7 @@ impl Listing<u32> for Moment<'_> {
     }
 
     fn draw(&self, taken: &dyn Fn(u32) -> bool, rng: &mut dyn Rng) -> Option<u32> {
-        let sums = &self.town.sums;
+        let sums = &self.population.sums;
         let total = *sums.last()?;
         if total == 0 {
             return None;
@@ -147,7 +147,7 @@ impl Listing<u32> for Moment<'_> {
         let drawn = (0..TRIES).find_map(|_| {
             let point = below(total, rng);
             let place = sums.partition_point(|&sum| sum <= point) - 1;
-            Some(self.town.holder(place, self.now)).filter(|&relay| !taken(relay))
+            Some(self.population.holder(place, self.now)).filter(|&relay| !taken(relay))
         });
         drawn.or_else(|| self.weigh(taken, rng))
     }
@@ -155,9 +155,9 @@ impl Listing<u32> for Moment<'_> {
 
 impl Moment<'_> {
     fn weigh(&self, taken: &dyn Fn(u32) -> bool, rng: &mut dyn Rng) -> Option<u32> {
-        let sums = &self.town.sums;
+        let sums = &self.population.sums;
         let free: Vec<(u32, u64)> = (0..self.count())
-            .map(|place| (self.town.holder(place, self.now), sums[place + 1] - sums[place]))
+            .map(|place| (self.population.holder(place, self.now), sums[place + 1] - sums[place]))
             .filter(|(relay, weight)| *weight > 0 && !taken(*relay))
             .collect();
         let total: u64 = free.iter().map(|(_, weight)| weight).sum();
@@ -179,8 +179,8 @@ mod tests {
 
     #[test]
     fn relays_are_drawn_by_weight_and_none_that_is_taken() {
-        let town = Town::still(&[1, 0, 3, 6]);
-        let (now, mut rng) = (Moment { town: &town, now: 5 }, stream(1, 0, "town"));
+        let population = Population::still(&[1, 0, 3, 6]);
+        let (now, mut rng) = (Moment { population: &population, now: 5 }, stream(1, 0, "town"));
         let mut counts = [0; 4];
         (0..10_000).for_each(|_| counts[now.draw(&|_| false, &mut rng).unwrap() as usize] += 1);
         assert!((900..1100).contains(&counts[0]) && counts[1] == 0, "{counts:?}");
@@ -194,15 +194,16 @@ mod tests {
         let mut rng = stream(2, 0, "town");
         let mut periods = vec![false; 1000];
         periods[..100].fill(true);
-        let town = Town::churning(&[1; 1000], (300.0, 365), &periods, &mut rng);
-        let at = |day: u64| Moment { town: &town, now: day * DAY };
+        let population = Population::churning(&[1; 1000], (300.0, 365), &periods, &mut rng);
+        let at = |day: u64| Moment { population: &population, now: day * DAY };
         for place in 0..1000 {
-            let holders = [0, 100, 365].map(|day| town.holder(place, day * DAY));
+            let holders = [0, 100, 365].map(|day| population.holder(place, day * DAY));
             assert!(holders.iter().zip([0, 100, 365]).all(|(&id, day)| at(day).lists(id)));
-            assert!(holders.iter().all(|&id| town.place(id) == place));
+            assert!(holders.iter().all(|&id| population.place(id) == place));
             assert!(place >= 100 || holders[0] == holders[2]);
         }
-        let stayed = (100..1000).filter(|&place| town.holder(place, 30 * DAY) == town.first[place]);
+        let stayed = (100..1000)
+            .filter(|&place| population.holder(place, 30 * DAY) == population.first[place]);
         let share = stayed.count() as f64 / 900.0;
         assert!((0.87..0.94).contains(&share), "e^-0.1 are still there after 30 days: {share}");
     }

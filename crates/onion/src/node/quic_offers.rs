@@ -24,7 +24,7 @@ impl<R: NodeRole> Node<R> {
     /// Handles an offer of QUIC links: the neighbour of the link `id` accepts them at `port`.
     pub(super) fn offered(&mut self, id: LinkId, port: u16, token: TlsLinkToken) {
         if let Some(link) = self.channels.link(id) {
-            link.beside =
+            link.quic_offer =
                 Some(QuicOffer { port, failed: 0, again: None, token, is_opening: false });
             self.open_offered(id);
         }
@@ -34,11 +34,11 @@ impl<R: NodeRole> Node<R> {
     /// same relay.
     pub(super) fn open_offered(&mut self, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
-        let Some(beside) = link.beside.as_mut() else { return };
-        beside.again = None;
-        let begins = beside.token.first().copied();
-        let begins = begins.filter(|_| beside.token != TlsLinkToken::default());
-        let addresses = vec![SocketAddr::new(link.channel.peer(), beside.port)];
+        let Some(quic_offer) = link.quic_offer.as_mut() else { return };
+        quic_offer.again = None;
+        let begins = quic_offer.token.first().copied();
+        let begins = begins.filter(|_| quic_offer.token != TlsLinkToken::default());
+        let addresses = vec![SocketAddr::new(link.channel.peer(), quic_offer.port)];
         let Some(identity) = link.channel.identity() else { return };
         if self.channels.has_quic(&identity.rsa) || self.channels.is_opening_quic(&identity.rsa) {
             return;
@@ -46,7 +46,7 @@ impl<R: NodeRole> Node<R> {
         self.channels.set_opening_quic(id, true);
         let Identity { rsa, ed25519 } = identity;
         let target = Target { rsa, ed25519: Some(ed25519), addresses };
-        self.put(LinkOutput::OpenBeside { link: id, target, begins });
+        self.put(LinkOutput::OpenQuic { link: id, target, begins });
     }
 
     /// Handles a failure to open a QUIC link alongside the link `id`, and schedules another
@@ -55,18 +55,20 @@ impl<R: NodeRole> Node<R> {
         self.channels.set_opening_quic(id, false);
         self.no_lossy_link(id);
         let Some(link) = self.channels.link(id) else { return };
-        let Some(beside) = link.beside.as_mut().filter(|beside| beside.again.is_none()) else {
+        let Some(quic_offer) =
+            link.quic_offer.as_mut().filter(|quic_offer| quic_offer.again.is_none())
+        else {
             return;
         };
-        let pause = (PAUSE * (1 << beside.failed.min(6))).min(LONGEST);
-        beside.failed += 1;
+        let pause = (PAUSE * (1 << quic_offer.failed.min(6))).min(LONGEST);
+        quic_offer.failed += 1;
         self.try_again(id, now + pause);
     }
 
     fn try_again(&mut self, id: LinkId, at: Time) {
-        if let Some(beside) = self.channels.link(id).and_then(|link| link.beside.as_mut()) {
-            beside.again = Some(at);
-            self.timers.insert((at, Timer::Beside(id)));
+        if let Some(quic_offer) = self.channels.link(id).and_then(|link| link.quic_offer.as_mut()) {
+            quic_offer.again = Some(at);
+            self.timers.insert((at, Timer::QuicRetry(id)));
         }
     }
 

@@ -12,7 +12,7 @@ const ACTIVE: Duration = Duration::from_secs(1);
 
 /// The times at which datagrams of both ends arrived, and the client's wait for an answer.
 #[derive(Debug)]
-pub(super) struct Hearing {
+pub(super) struct Arrivals {
     client: Time,
     /// Time at which a datagram of the client was last assigned to a path.
     taken: Time,
@@ -25,11 +25,11 @@ pub(super) struct Hearing {
     pub(super) wait: Wait,
 }
 
-impl Hearing {
+impl Arrivals {
     /// Returns the state of a session that is opened at `now`. In other sessions, the server's
     /// last datagram arrived at `before`.
-    pub(super) fn new(now: Time, before: Option<Time>) -> Hearing {
-        Hearing { client: now, taken: now, server: None, before, answers: 0, wait: Wait::new(now) }
+    pub(super) fn new(now: Time, before: Option<Time>) -> Arrivals {
+        Arrivals { client: now, taken: now, server: None, before, answers: 0, wait: Wait::new(now) }
     }
 
     /// Records that datagrams of the client arrived.
@@ -86,8 +86,9 @@ impl Hearing {
     /// if one of its datagrams arrived recently, or since `sent`, the time of the client's last
     /// datagram.
     pub(super) fn activity(&self, now: Time, sent: Option<Time>) -> Activity {
-        let is_recent =
-            |heard: Time| now.since(heard) <= ACTIVE || sent.is_some_and(|sent| heard >= sent);
+        let is_recent = |received: Time| {
+            now.since(received) <= ACTIVE || sent.is_some_and(|sent| received >= sent)
+        };
         Activity { active: self.server.is_some_and(is_recent), answers: self.answers }
     }
 }
