@@ -35,13 +35,13 @@ struct Arguments {
 fn main() -> io::Result<()> {
     let arguments = Arguments::parse();
     let (mut cache, mut last) = (Arc::new(Cache::default()), resident()?);
-    let mut text_of = |what: &str| -> io::Result<()> {
+    let mut print_growth = |what: &str| -> io::Result<()> {
         let now = resident()?;
         println!("{what:<42} {:>7.1} MB more, {:>7.1} MB in all", now - last, now);
         last = now;
         Ok(())
     };
-    text_of("nothing")?;
+    print_growth("nothing")?;
     for number in 0..arguments.consensuses {
         let mut rng = stream(number, 0, "consensus");
         for flavour in ["", " microdesc"] {
@@ -55,12 +55,12 @@ fn main() -> io::Result<()> {
         for relay in 0..part {
             publish(Arc::make_mut(&mut cache), relay, &arguments, &mut rng);
         }
-        text_of(&format!("consensus {} and its documents", number + 1))?;
+        print_growth(&format!("consensus {} and its documents", number + 1))?;
     }
     answer(&cache, "/tor/server/all", "")?;
     answer(&cache, "/tor/server/all", "x-zstd")?;
     answer(&cache, "/tor/status-vote/current/consensus", "x-zstd")?;
-    text_of("answers that came and went")
+    print_growth("answers that came and went")
 }
 
 /// Adds a relay's documents, with a new digest each time.

@@ -290,8 +290,8 @@ fn values(text: &str) -> Option<BTreeMap<String, i32>> {
 fn table(text: &str, before: usize) -> Result<(Header, Vec<Row>), NoConsensus> {
     let (mut header, mut rows, mut is_table) = (Header::default(), Vec::new(), false);
     for (line, text) in (before + 1..).zip(text.lines()) {
-        if let Some(message) = text.strip_prefix("# ") {
-            let (keyword, rest) = message.split_once(' ').unwrap_or((message, ""));
+        if let Some(comment) = text.strip_prefix("# ") {
+            let (keyword, rest) = comment.split_once(' ').unwrap_or((comment, ""));
             header.take(keyword, rest).ok_or_else(|| bad(line, keyword))?;
         } else if text.starts_with("#fp\t") {
             is_table = true;

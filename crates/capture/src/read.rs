@@ -213,10 +213,10 @@ thread_local! {
 fn keep_quiet_while_decoding() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let report = take_hook();
+        let hook = take_hook();
         set_hook(Box::new(move |about| {
             if !DECODING.get() {
-                report(about);
+                hook(about);
             }
         }));
     });

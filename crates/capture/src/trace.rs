@@ -759,10 +759,10 @@ mod tests {
         }
         let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
         let output = alone.args([NAME, "--nocapture"]).env(ALONE, "1").output().unwrap();
-        let (message, failed) = (output.stdout, output.stderr);
-        let message = String::from_utf8_lossy(&message);
-        println!("{message}");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&failed));
-        assert!(message.contains("1 passed"));
+        let (stdout, stderr) = (output.stdout, output.stderr);
+        let stdout = String::from_utf8_lossy(&stdout);
+        println!("{stdout}");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&stderr));
+        assert!(stdout.contains("1 passed"));
     }
 }

@@ -67,8 +67,8 @@ mod tests {
         assert_eq!(ended("Number files: a_1, ..."), "Number files: a_1, ...");
         assert_eq!(ended("Connect to HOST [PORT]"), "Connect to HOST [PORT].");
         let list = "Choose one [default: a].\n\nThere are:\n\na: first\nb: second\n\nLast";
-        let message = "Choose one. [default: a]\n\nThere are:\n\na: first\nb: second\n\nLast.";
-        assert_eq!(ended(list), message);
+        let wanted = "Choose one. [default: a]\n\nThere are:\n\na: first\nb: second\n\nLast.";
+        assert_eq!(ended(list), wanted);
     }
 
     /// Collects the help texts of all flags and sub-commands, each with its place.

@@ -176,8 +176,8 @@ fn the_experiment_makes_everything_and_goes_on_where_it_was_stopped() {
     let into = ["--into", notes.to_str().unwrap(), "--threads", "2"];
     let output = experiment(&place, &[&first, &second], &into);
     assert!(output.status.success(), "{output:?}");
-    let message = String::from_utf8(output.stdout).unwrap();
-    assert!(message.contains("9.8 %") && message.contains("exponentially"), "{message}");
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(stdout.contains("9.8 %") && stdout.contains("exponentially"), "{stdout}");
     let read = |name: &str| fs::read_to_string(place.join(name)).unwrap();
     let (page, picture, journal) = (read("anonymity.html"), read("year.svg"), read("units.jsonl"));
     let markdown = fs::read_to_string(&notes).unwrap();
@@ -193,8 +193,8 @@ fn the_experiment_makes_everything_and_goes_on_where_it_was_stopped() {
     fs::write(place.join("units.jsonl"), lines[..9].join("\n") + "\n{\"unit\": \"cut").unwrap();
     let output = experiment(&place, &[&first, &second], &into);
     assert!(output.status.success(), "{output:?}");
-    let report = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(report.lines().count(), lines.len() - 9, "what was there is not done again");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(stderr.lines().count(), lines.len() - 9, "what was there is not done again");
     assert_eq!(read("units.jsonl"), journal, "and the rest comes out the same");
     assert_eq!(read("anonymity.html"), page);
     let output = experiment(&place, &[], &["--report"]);

@@ -56,7 +56,7 @@ fn settings_that_make_no_sense_are_told_with_the_remedy() {
     let all =
         ["--nickname", "a", "--address", "127.0.0.1", "--listen", "127.0.0.1:9", "--listen-dir"];
     let with = |more: &[&'static str]| [&all[..], &["127.0.0.1:8"], more].concat();
-    for (arguments, report) in [
+    for (arguments, wanted) in [
         (vec![], "--listen ADDRESS:PORT is missing"),
         (vec!["--listen", "127.0.0.1:9"], "--listen-dir ADDRESS:PORT is missing"),
         ([&all[..], &["127.0.0.1:0"]].concat(), "need ports from 1 to 65535"),
@@ -75,8 +75,8 @@ fn settings_that_make_no_sense_are_told_with_the_remedy() {
         let done = output(&arguments);
         let error = String::from_utf8(done.stderr).unwrap();
         assert_eq!(done.status.code(), Some(2), "{error}");
-        assert!(error.contains(report) && error.lines().count() == 1, "{report}: {error}");
-        assert!(!data.join("keys/authority_identity_key").exists(), "{report}");
+        assert!(error.contains(wanted) && error.lines().count() == 1, "{wanted}: {error}");
+        assert!(!data.join("keys/authority_identity_key").exists(), "{wanted}");
     }
 }
 
@@ -85,16 +85,16 @@ fn its_line_is_printed_and_kept_and_what_is_in_its_way_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let (data, ports) = (folder.path().join("state"), free_ports());
     let mut child = start(&data, ports).spawn().unwrap();
-    let report = wait(&mut child, "authority");
+    let printed = wait(&mut child, "authority");
     let line = fs::read_to_string(data.join("authorities")).unwrap();
-    assert!(report.contains(line.trim()), "{report} {line}");
+    assert!(printed.contains(line.trim()), "{printed} {line}");
     assert!(line.starts_with(&format!("DirAuthority dam orport={} no-v2 v3ident=", ports[0])));
     wait(&mut child, "listening");
-    let refused = |data: &Path, ports: [u16; 2], status: i32, report: &str| {
+    let refused = |data: &Path, ports: [u16; 2], status: i32, wanted: &str| {
         let done = start(data, ports).output().unwrap();
         let error = String::from_utf8(done.stderr).unwrap();
         assert_eq!(done.status.code(), Some(status), "{error}");
-        assert!(error.contains(report), "{error}");
+        assert!(error.contains(wanted), "{error}");
     };
     refused(&data, free_ports(), 2, "uses this folder");
     let alongside = folder.path().join("beside");
@@ -136,8 +136,11 @@ fn on_a_full_disk_it_makes_no_half_keys_and_goes_on_with_those_it_has() {
     end(child);
     let kept = fs::read(data.join("consensus")).unwrap();
     let mut child = full().spawn().unwrap();
-    let report = wait(&mut child, "trouble");
-    assert!(report.contains("File too large") && report.contains("not saved to disk"), "{report}");
+    let printed = wait(&mut child, "trouble");
+    assert!(
+        printed.contains("File too large") && printed.contains("not saved to disk"),
+        "{printed}"
+    );
     wait(&mut child, "consensus");
     end(child);
     assert_eq!(fs::read(data.join("consensus")).unwrap(), kept, "the old file stays whole");

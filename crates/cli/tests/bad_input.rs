@@ -401,8 +401,8 @@ fn captures_replace_no_file() {
     for captures in [&["--trace", "out.parquet"][..], &["--pcap", "caps"]] {
         let message = refusal(check(captures));
         assert!(message.starts_with(captures[0]) && message.contains("--replace"), "{message}");
-        let report = check(&[captures, &["--replace"]].concat());
-        assert_eq!(report.status.code(), Some(0), "{report:?}");
+        let output = check(&[captures, &["--replace"]].concat());
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
     }
 }
 
@@ -548,21 +548,21 @@ fn a_key_file_that_is_a_tunnels_or_empty_or_the_other_ends() {
         |key: &str| refusal(run(folder.path(), &[LISTEN, TO, PATH, &["--key", key]].concat()));
     let merge = ["merge", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9", "--key"];
     let merge = |key| refused_by_program(folder.path(), &[&merge[..], &[key]].concat());
-    for report in [split("home.conf"), merge("home.conf")] {
+    for message in [split("home.conf"), merge("home.conf")] {
         let words = "'home.conf' is a wg-quick file, not a key file: 'anabranch key";
-        assert!(report.contains(words), "{report}");
+        assert!(message.contains(words), "{message}");
     }
-    for report in [split("empty.key"), merge("empty.key")] {
-        assert!(report.contains("'empty.key' is empty: remove it, then"), "{report}");
+    for message in [split("empty.key"), merge("empty.key")] {
+        assert!(message.contains("'empty.key' is empty: remove it, then"), "{message}");
     }
-    let report = split("far.key");
+    let message = split("far.key");
     let words =
         "('anabranch merge'): give this program the other file of the pair, made for 'home'";
-    assert!(report.ends_with(words), "{report}");
+    assert!(message.ends_with(words), "{message}");
     assert!(merge("home.key").contains("is for the splitter ('anabranch split')"));
-    let report = refused_by_program(folder.path(), &["merge", "home.conf"]);
+    let message = refused_by_program(folder.path(), &["merge", "home.conf"]);
     let words = "'home.conf' is a wg-quick file, but the far end reads settings";
-    assert!(report.starts_with(words), "{report}");
+    assert!(message.starts_with(words), "{message}");
 }
 
 #[test]
@@ -588,8 +588,8 @@ fn what_is_no_trace_is_told_by_what_it_is() {
             "not a trace, but a file with results of an experiment: to show them, run",
         ),
     ] {
-        let report = refused_by_program(folder.path(), &["report", file]);
-        assert!(report.contains(words), "{report}");
+        let message = refused_by_program(folder.path(), &["report", file]);
+        assert!(message.contains(words), "{message}");
     }
 }
 
@@ -615,17 +615,20 @@ fn numbers_that_a_type_cannot_hold_are_told_as_numbers() {
 #[test]
 fn flags_that_do_not_go_together_are_named() {
     let folder = TempDir::new().unwrap();
-    let report = refusal(run(folder.path(), &["--restore", "--path", "a=if:lo"]));
-    assert_eq!(report, "'--restore' cannot be combined with other options: remove --path");
+    let message = refusal(run(folder.path(), &["--restore", "--path", "a=if:lo"]));
+    assert_eq!(message, "'--restore' cannot be combined with other options: remove --path");
     let twice = ["--restore", "--path", "a=if:lo", "--path=b=if:lo", "--quiet"];
-    let report = refusal(run(folder.path(), &twice));
-    assert_eq!(report, "'--restore' cannot be combined with other options: remove --path, --quiet");
+    let message = refusal(run(folder.path(), &twice));
+    assert_eq!(
+        message,
+        "'--restore' cannot be combined with other options: remove --path, --quiet"
+    );
 }
 
 #[test]
 fn a_folder_that_is_missing_is_named_without_a_temporary_file() {
     let folder = TempDir::new().unwrap();
-    let output = |words: &[&str]| {
+    let stderr_of = |words: &[&str]| {
         let done = Command::new(env!("CARGO_BIN_EXE_anabranch"))
             .args(words)
             .current_dir(folder.path())
@@ -635,19 +638,19 @@ fn a_folder_that_is_missing_is_named_without_a_temporary_file() {
         String::from_utf8(done.stderr).unwrap()
     };
     for words in [&["key", "gone/far.key", "home.key"][..], &["key", "gone/far.key"]] {
-        assert_eq!(output(words), "anabranch: there is no directory 'gone': make it first\n");
+        assert_eq!(stderr_of(words), "anabranch: there is no directory 'gone': make it first\n");
     }
     fs::create_dir(folder.path().join("site")).unwrap();
     fs::write(folder.path().join("site/a.bin"), vec![0xa5; 20_000]).unwrap();
     fs::write(folder.path().join("site/index.html"), "<html><body>hello</body></html>").unwrap();
-    let covers = output(&["pt", "crawl", "--out", "gone/covers", "site"]);
+    let covers = stderr_of(&["pt", "crawl", "--out", "gone/covers", "site"]);
     assert!(!covers.contains("at path") && !covers.contains("gone/."), "{covers}");
 }
 
 #[test]
 fn a_mistyped_command_after_help_is_told_the_right_one() {
-    let report = refused_by_program(Path::new("."), &["help", "splitt"]);
-    assert!(report.contains("'splitt'") && report.contains("did you mean `split`?"), "{report}");
+    let message = refused_by_program(Path::new("."), &["help", "splitt"]);
+    assert!(message.contains("'splitt'") && message.contains("did you mean `split`?"), "{message}");
 }
 
 #[test]
@@ -657,8 +660,8 @@ fn a_bridge_without_an_address_is_told_what_it_lacks() {
     let line = format!("DirAuthority a orport=9001 v3ident={key} 127.0.0.1:9030 {key}\n");
     fs::write(folder.path().join("network.txt"), line).unwrap();
     let words = ["client", "--authorities", "network.txt", "--bridge", "foo"];
-    let report = refused_by_program(folder.path(), &words);
-    assert!(report.contains("'foo' has no address after it"), "{report}");
+    let message = refused_by_program(folder.path(), &words);
+    assert!(message.contains("'foo' has no address after it"), "{message}");
 }
 
 /// Words of Rust and of its parsers that mean nothing to a user.
@@ -756,8 +759,8 @@ fn no_reader_of_a_users_file_answers_in_rusts_words() {
                 fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
             }
             let done = finished(folder.path(), reader);
-            let report = String::from_utf8_lossy(&done.stderr).into_owned();
-            in_plain_words(&report, &format!("{reader:?} of {content:?}"));
+            let stderr = String::from_utf8_lossy(&done.stderr).into_owned();
+            in_plain_words(&stderr, &format!("{reader:?} of {content:?}"));
             refused += usize::from(!done.status.success());
         }
     }

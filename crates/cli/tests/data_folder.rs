@@ -51,10 +51,10 @@ fn a_folder_that_others_could_look_into_is_closed_to_them_and_that_is_said() {
         fs::create_dir(&data).unwrap();
         fs::set_permissions(&data, Permissions::from_mode(0o755)).unwrap();
         let mut program = start(words, &data);
-        let report = program.next("trouble")["what"].as_str().unwrap().to_owned();
+        let trouble = program.next("trouble")["what"].as_str().unwrap().to_owned();
         assert!(
-            report.contains("(mode 755)") && report.contains("its mode is 700 now"),
-            "{report}"
+            trouble.contains("(mode 755)") && trouble.contains("its mode is 700 now"),
+            "{trouble}"
         );
         program.next("listening");
         assert_eq!(fs::metadata(&data).unwrap().permissions().mode() & 0o777, 0o700);

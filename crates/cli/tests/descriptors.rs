@@ -68,9 +68,9 @@ fn a_relay_without_file_descriptors_says_so_counts_whom_it_turns_away_and_goes_o
     relay.next("listening");
     let newcomers: Vec<_> = (0..NEWCOMERS).map(|_| connection(port)).collect();
     let ran_out = "out of file descriptors: ";
-    let report = relay.find("note", |report| report["what"].as_str().unwrap().starts_with(ran_out));
-    let report = report["what"].as_str().unwrap().to_owned();
-    assert!(report.contains(&format!("may have {FILES} open files: raise the limit")), "{report}");
+    let note = relay.find("note", |note| note["what"].as_str().unwrap().starts_with(ran_out));
+    let note = note["what"].as_str().unwrap().to_owned();
+    assert!(note.contains(&format!("may have {FILES} open files: raise the limit")), "{note}");
     let turned_away = || newcomers.iter().filter(|one| is_closed(one)).count();
     let before = turned_away();
     assert!(before > 0 && before < usize::from(NEWCOMERS), "{before} were closed");
@@ -115,13 +115,13 @@ fn a_client_whose_proxy_is_open_to_others_warns_and_one_on_loopback_does_not() {
         let words = ["client", "--json", "--authority", NOBODY, "--listen", at, "--data"];
         let mut client = Program::start(&[&words[..], &[data.to_str().unwrap()]].concat());
         let mut warned = false;
-        let listening = client.until("listening", |report| {
-            let what = report["what"].as_str().unwrap_or_default();
+        let listening = client.until("listening", |event| {
+            let what = event["what"].as_str().unwrap_or_default();
             warned |= what.starts_with("--listen 0.0.0.0:") && what.contains("in your name");
         });
         assert_eq!(warned, warns, "{at}");
-        let report = listening["addresses"][0].as_str().unwrap();
-        assert!(report.starts_with(at.trim_end_matches('0')), "{report}");
+        let address = listening["addresses"][0].as_str().unwrap();
+        assert!(address.starts_with(at.trim_end_matches('0')), "{address}");
     }
 }
 
@@ -145,23 +145,23 @@ fn a_relay_on_a_private_address_warns_that_it_extends_to_nobody() {
         let mut relay = Program::start(&[&words.concat()[..], &data].concat());
         let start = format!("this relay's address {address} is private");
         let mut warned = false;
-        let mut look = |report: &serde_json::Value| {
-            let what = report["what"].as_str().unwrap_or_default();
+        let mut look = |event: &serde_json::Value| {
+            let what = event["what"].as_str().unwrap_or_default();
             warned |= what.starts_with(&start) && what.ends_with("add --allow-private");
         };
         // The warning follows the event `listening`. The events that SIGTERM causes follow the
         // warning.
         relay.until("listening", &mut look);
         relay.signal("-TERM");
-        let is_stopping = |report: &serde_json::Value| {
-            report["what"].as_str().is_some_and(|what| what.starts_with("stopping: "))
+        let is_stopping = |event: &serde_json::Value| {
+            event["what"].as_str().is_some_and(|what| what.starts_with("stopping: "))
         };
         loop {
-            let report = relay.next("note");
-            if is_stopping(&report) {
+            let note = relay.next("note");
+            if is_stopping(&note) {
                 break;
             }
-            look(&report);
+            look(&note);
         }
         assert_eq!(warned, warns, "{address} {more:?}");
         assert!(relay.ended().0.success());

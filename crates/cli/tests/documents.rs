@@ -73,9 +73,9 @@ fn here(word: &str, at: usize) -> String {
 fn run(folder: &Path, words: &[String]) -> Result<String, String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
     let output = command.args(words).current_dir(folder).output().unwrap();
-    let message = String::from_utf8_lossy(&output.stdout).into_owned();
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    if output.status.success() { Ok(message) } else { Err(errors) }
+    if output.status.success() { Ok(stdout) } else { Err(errors) }
 }
 
 #[test]
@@ -96,9 +96,9 @@ fn every_split_of_the_documents_can_begin() {
         }
         words.retain(|word| word != "--check");
         words.extend(["--check".to_owned(), "--same-egress".to_owned()]);
-        let message = run(folder.path(), &words);
-        let message = message.unwrap_or_else(|error| panic!("{}: {words:?}: {error}", typed.place));
-        assert!(message.contains("schedule  "), "{}: {message}", typed.place);
+        let result = run(folder.path(), &words);
+        let stdout = result.unwrap_or_else(|error| panic!("{}: {words:?}: {error}", typed.place));
+        assert!(stdout.contains("schedule  "), "{}: {stdout}", typed.place);
         count += 1;
     }
     assert!(count > 10, "only {count} splits were found");

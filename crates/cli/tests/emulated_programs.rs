@@ -39,9 +39,9 @@ impl Stage {
     /// requirement.
     fn new(programs: &str) -> Option<Stage> {
         let check = anabranch().args(["emulate", "check"]).output().unwrap();
-        let report = String::from_utf8(check.stdout).unwrap();
-        if !check.status.success() || !report.contains("ok       PID namespaces") {
-            eprintln!("skipped:\n{report}");
+        let stdout = String::from_utf8(check.stdout).unwrap();
+        if !check.status.success() || !stdout.contains("ok       PID namespaces") {
+            eprintln!("skipped:\n{stdout}");
             return None;
         }
         let folder = tempfile::tempdir().unwrap();

@@ -61,9 +61,9 @@ fn inside(launcher: &str, script: &str, sockets: &Path) -> Option<Output> {
         Ok(output) => output,
         Err(error) => return skipped(&format!("no unshare: {error}")),
     };
-    let report = String::from_utf8_lossy(&output.stderr).into_owned();
-    match report.contains("Operation not permitted") || report.contains("not found") {
-        true => skipped(&report),
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    match stderr.contains("Operation not permitted") || stderr.contains("not found") {
+        true => skipped(&stderr),
         false => Some(output),
     }
 }
@@ -83,11 +83,11 @@ fn the_machines_resolvers_are_out_of_reach_and_the_namespaces_own_files_are_ther
                   ip -o link | wc -l; exit 7";
     let Some(output) = inside(EXEC, script, folder.path()) else { return };
     let text = String::from_utf8(output.stdout).unwrap();
-    let report = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(7), "{report}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(7), "{stderr}");
     let wanted = "nameserver 192.0.2.53\n/run/dbus:\n\n/run/nscd:\n1\n";
-    assert_eq!(text, wanted, "{report}");
-    assert!(report.contains("Read-only file system"), "{report}");
+    assert_eq!(text, wanted, "{stderr}");
+    assert!(stderr.contains("Read-only file system"), "{stderr}");
     // Without the covers, the program reaches all resolvers. This shows that the test can fail.
     let output = inside(IP, script, folder.path()).unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -199,14 +199,14 @@ ip netns delete inner
 "$PROGRAM" exec --user root inner"#;
     let Some(output) = inside(&format!("{WITHIN}\n{tries}"), "true", folder.path()) else { return };
     let text = String::from_utf8(output.stdout).unwrap();
-    let report = String::from_utf8(output.stderr).unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!((lines[0], &lines[2..]), ("exit 2", &["1", "exit 2"][..]), "{text}{report}");
+    assert_eq!((lines[0], &lines[2..]), ("exit 2", &["1", "exit 2"][..]), "{text}{stderr}");
     let inside = "anabranch: the network namespace 'inner' exists only inside another mount";
     assert!(lines[1].starts_with(inside), "{text}");
     let ended = "anabranch: the network namespace 'inner' has ended";
     let unknown = "there is no network namespace 'inner'";
-    assert!(report.contains(ended) && report.contains(unknown), "{report}");
+    assert!(stderr.contains(ended) && stderr.contains(unknown), "{stderr}");
 }
 
 fn library() -> Option<PathBuf> {
@@ -223,16 +223,16 @@ fn what_cannot_be_started_is_told_in_a_line() {
         assert_eq!(output.status.code(), Some(2));
         String::from_utf8(output.stderr).unwrap()
     };
-    let report = run(&["exec", "no-such-namespace", "true"]);
+    let stderr = run(&["exec", "no-such-namespace", "true"]);
     let unknown = "anabranch: there is no network namespace 'no-such-namespace'";
-    assert!(report.starts_with(unknown), "{report}");
+    assert!(stderr.starts_with(unknown), "{stderr}");
     let folder = TempDir::new().unwrap();
     let Some(output) = inside(r#""$PROGRAM" exec t no-such-program"#, "", folder.path()) else {
         return;
     };
-    let report = String::from_utf8(output.stderr).unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(
-        report,
+        stderr,
         "anabranch: there is no program 'no-such-program': install it, or give its path\n"
     );
 }

@@ -95,10 +95,10 @@ fn table_page_and_markdown_are_made_of_what_is_there() {
     let words = ["--report", "--into", notes.to_str().unwrap()];
     let output = overhead(folder.path(), &words).output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    let message = String::from_utf8(output.stdout).unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
     assert!(
-        message.contains("quinn   20/20/20 ms  3      100 ms  61.5 (60.0–63.0)  68.3 %"),
-        "{message}"
+        stdout.contains("quinn   20/20/20 ms  3      100 ms  61.5 (60.0–63.0)  68.3 %"),
+        "{stdout}"
     );
     let page = fs::read_to_string(folder.path().join("overhead.html")).unwrap();
     for wanted in
@@ -123,9 +123,9 @@ fn a_report_is_of_the_journals_settings_and_tells_the_splitters_words() {
     write(folder.path(), &header, &[download(0, 90, [9, 0, 0]), download(100, 60, [3, 3, 4])]);
     let others = ["--seconds", "20", "--seed", "3", "--split=--quic-tuples=7"];
     let (page, notes) = reported("overhead", folder.path(), &others);
-    let message = "2 measurements of 6 s each; repetitions interleaved, seed 9; in split measurements \
+    let sentence = "2 measurements of 6 s each; repetitions interleaved, seed 9; in split measurements \
                 `anabranch split` also had the arguments `--in-order 30ms`.";
-    assert!(unwrapped(&notes).contains(message), "{notes}");
+    assert!(unwrapped(&notes).contains(sentence), "{notes}");
     for wanted in [
         "2 downloads, 6 s each",
         "<code>anabranch split --in-order 30ms</code>",
@@ -140,9 +140,9 @@ fn a_report_is_of_the_journals_settings_and_tells_the_splitters_words() {
     let header = json!({"experiment": "overhead", "seed": 9, "seconds": 600.0, "bytes": 2e9});
     write(folder.path(), &header, &[download(0, 90, [9, 0, 0])]);
     let (_, notes) = reported("overhead", folder.path(), &[]);
-    let message =
+    let sentence =
         "1 measurements of 2 GB each, 600 s at most (Mosh: 60 s); repetitions interleaved, seed 9.";
-    assert!(notes.contains(message), "{notes}");
+    assert!(notes.contains(sentence), "{notes}");
 }
 
 #[test]
@@ -199,10 +199,10 @@ fn a_censor_that_is_got_around_is_reported_with_what_it_costs() {
     let words = ["--report", "--into", notes.to_str().unwrap(), "--bytes", "5", "--seed", "1"];
     let output = experiment("circumvention", folder.path(), &words).output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    let message = String::from_utf8(output.stdout).unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
     assert!(
-        message.contains("QUIC: quic-go: the first byte arrives 145 (140–150) ms later"),
-        "{message}"
+        stdout.contains("QUIC: quic-go: the first byte arrives 145 (140–150) ms later"),
+        "{stdout}"
     );
     let notes = fs::read_to_string(notes).unwrap();
     let origin =
@@ -291,8 +291,8 @@ fn by_another(name: &str, folder: &Path, words: &[&str]) -> Option<Output> {
     command.arg("--user").arg(own.get_program()).args(own.get_args());
     let home = [("HOME", "/srv/anna"), ("PATH", "/usr/bin:/bin")];
     let output = command.envs(home).env_remove("XDG_CACHE_HOME").output().ok()?;
-    let message = String::from_utf8_lossy(&output.stderr).into_owned();
-    (!message.starts_with("unshare:")).then_some(output)
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    (!stderr.starts_with("unshare:")).then_some(output)
 }
 
 #[test]

@@ -172,7 +172,7 @@ impl World {
         count: u32,
         fault: impl Fn(&[u32], bool) -> Option<String>,
     ) {
-        let mut reports = Vec::new();
+        let mut attempts = Vec::new();
         for _ in 0..10 {
             let awake = LatenessProbe::watch();
             let ways = self.exchange(client, count);
@@ -190,9 +190,9 @@ impl World {
                 stopped >= STOPPED,
                 "up, back: {faults:?}; the machine stopped for {stopped:?}"
             );
-            reports.push((faults, stopped));
+            attempts.push((faults, stopped));
         }
-        panic!("the machine stopped in every exchange: {reports:?}");
+        panic!("the machine stopped in every exchange: {attempts:?}");
     }
 
     /// Ends the splitter and the far end. Returns their summaries.
@@ -552,8 +552,8 @@ fn a_key_that_the_far_end_does_not_know_gets_no_answer_and_the_user_one_line() {
     let [_, wrong] = keys(folder.path());
     let between = Between::start(world.far_at.parse().unwrap(), unequal());
     let mut near = start_near(between.at, &wrong, &[]);
-    let report = near.find("far_end", |event| event["state"] == "unanswered");
-    let text = report["text"].as_str().unwrap();
+    let event = near.find("far_end", |event| event["state"] == "unanswered");
+    let text = event["text"].as_str().unwrap();
     assert!(
         text.contains(&format!("no answer from {} for 10 s: check key, port", between.at)),
         "{text}"
@@ -780,10 +780,10 @@ fn clients_and_servers_come_and_go_while_it_runs() {
     // Invalid settings change nothing.
     fs::write(&file, "listen = 7").unwrap();
     far.signal("-HUP");
-    let report = far.next("warning")["text"].as_str().unwrap().to_owned();
+    let warning = far.next("warning")["text"].as_str().unwrap().to_owned();
     assert!(
-        report.contains("far.toml:1") && report.ends_with("the current settings stay"),
-        "{report}"
+        warning.contains("far.toml:1") && warning.ends_with("the current settings stay"),
+        "{warning}"
     );
     passes();
     // Removing a key ends the session of that key.
@@ -879,14 +879,14 @@ fn no_key_and_no_byte_of_a_datagram_is_in_any_log() {
             server.send_to(&buffer[..length], from).unwrap();
             assert_eq!(client.recv(&mut buffer).unwrap(), INSIDE.len() * 20);
         }
-        let message = [near.end(), far.end()].concat();
-        assert!(message.lines().count() > 4, "{message}");
+        let output = [near.end(), far.end()].concat();
+        assert!(output.lines().count() > 4, "{output}");
         let hidden = [secrets(&far_key), secrets(&home_key)].concat();
         assert!(hidden.len() >= 4, "two private keys and the secret of both, twice");
         let hex: String = INSIDE.bytes().map(|byte| format!("{byte:02x}")).collect();
         let inside = [INSIDE.to_owned(), hex, "d2hhdC1ub2JvZHktbWF5LXJlYWQ".to_owned()];
         for word in hidden.iter().chain(&inside) {
-            assert!(!message.contains(word.as_str()), "{word} in {message}");
+            assert!(!output.contains(word.as_str()), "{word} in {output}");
         }
     }
 }

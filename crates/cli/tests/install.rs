@@ -20,9 +20,9 @@ fn installed(folder: &Path) -> PathBuf {
     let mut install = Command::new(root().join("packaging/install"));
     install.arg(env!("CARGO_BIN_EXE_anabranch")).arg("/usr").env("DESTDIR", folder);
     let output = install.output().unwrap();
-    let message = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success() && output.stderr.is_empty(), "{message} {:?}", output.stderr);
-    assert!(message.starts_with("installed "), "{message}");
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{stdout} {:?}", output.stderr);
+    assert!(stdout.starts_with("installed "), "{stdout}");
     folder.join("usr")
 }
 

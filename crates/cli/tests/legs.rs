@@ -159,15 +159,15 @@ fn agree(design: &str) -> Value {
     client.download(DOWNLOAD);
     let set = client.still();
     assert_eq!(set["set"], first["set"], "the same carried both");
-    let (number, report) = (set["set"].as_u64().unwrap(), by_leg(&set));
-    assert!(report.values().all(|[received, _]| *received >= LEAST), "{set}");
+    let (number, leg_bytes) = (set["set"].as_u64().unwrap(), by_leg(&set));
+    assert!(leg_bytes.values().all(|[received, _]| *received >= LEAST), "{set}");
     assert!(
         set["reordered"] == 0 && set["reordered_most"].as_u64() <= set["reorder_limit"].as_u64()
     );
     let guards = [0, 1].map(|leg| &set["legs"][leg]["relays"][0]["fingerprint"]);
     assert_ne!(guards[0], guards[1], "each leg has a guard of its own");
     let page = client.scrape();
-    for (leg, [received, sent]) in &report {
+    for (leg, [received, sent]) in &leg_bytes {
         for (way, bytes) in [("received", received), ("sent", sent)] {
             let labels = format!("{{set=\"{number}\",leg=\"{leg}\",direction=\"{way}\"}}");
             let line = format!("anabranch_client_leg_bytes_total{labels} {bytes}");
@@ -181,7 +181,7 @@ fn agree(design: &str) -> Value {
     client.program.signal("-TERM");
     let (status, message) = client.program.ended();
     assert!(status.success(), "{message}");
-    assert_eq!(by_path(&client.trace, number), report);
+    assert_eq!(by_path(&client.trace, number), leg_bytes);
     let entries = fs::read_dir(client.folder.path()).unwrap();
     let parts = entries
         .filter(|entry| entry.as_ref().unwrap().file_name().to_str().unwrap().ends_with(".part"));

@@ -76,9 +76,9 @@ fn a_scrape_says_what_the_events_say() {
             (format!("path_bytes_total{{path=\"{name}\",direction=\"down\"}}"), "down_bytes"),
             (format!("path_switches_total{{path=\"{name}\"}}"), "switches"),
         ] {
-            let report: f64 = path[member].as_f64().unwrap();
-            assert!(report > 0.0, "{member}");
-            assert_eq!(page[&format!("anabranch_{series}")], report, "{series}");
+            let value: f64 = path[member].as_f64().unwrap();
+            assert!(value > 0.0, "{member}");
+            assert_eq!(page[&format!("anabranch_{series}")], value, "{series}");
         }
         let rtt = page[&format!("anabranch_path_rtt_seconds{{path=\"{name}\"}}")];
         assert!((rtt * 1e3 - path["rtt_ms"].as_f64().unwrap()).abs() < 1e-9);
@@ -162,8 +162,8 @@ fn prometheus_own_checker_agrees(page: &str, whose: &str) {
     };
     promtool.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
     let output = promtool.wait_with_output().unwrap();
-    let message = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && message.is_empty(), "{whose}: {message}\n{page}");
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.is_empty(), "{whose}: {text}\n{page}");
 }
 
 /// Asserts that a page follows OpenMetrics 1.0. The page ends with an end mark. Each family is

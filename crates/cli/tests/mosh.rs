@@ -64,8 +64,9 @@ fn several_paths_are_told_what_mosh_shows_and_its_log_gives_no_advice_for_tunnel
     let client: &[&str] = &["--client", CLIENT, "--log", &log];
     let output = run(&[&["127.0.0.1", "--port", "9"], PATH, second, client], Some(KEY));
     let text = String::from_utf8(output.stderr).unwrap();
-    let report = text.lines().filter(|line| line.contains("Mosh sends packet numbers unencrypted"));
-    assert_eq!(report.count(), 1, "{text}");
+    let warnings =
+        text.lines().filter(|line| line.contains("Mosh sends packet numbers unencrypted"));
+    assert_eq!(warnings.count(), 1, "{text}");
     let log = fs::read_to_string(&log).unwrap();
     assert!(log.contains("listening on") && !log.contains("WireGuard tunnel"), "{log}");
 }
@@ -177,6 +178,6 @@ fn a_path_that_leads_nowhere_logs_nobody_in() {
 fn a_machine_behind_another_is_told_with_the_option_that_reaches_it() {
     let mut proxy = Command::new(env!("CARGO_BIN_EXE_anabranch"));
     let done = proxy.args(["mosh-proxy", "--", "inner.invalid", "22"]).output().unwrap();
-    let output = String::from_utf8(done.stderr).unwrap();
-    assert!(!done.status.success() && output.contains("--remote-ip remote"), "{output}");
+    let stderr = String::from_utf8(done.stderr).unwrap();
+    assert!(!done.status.success() && stderr.contains("--remote-ip remote"), "{stderr}");
 }

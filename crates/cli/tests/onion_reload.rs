@@ -48,16 +48,16 @@ impl Filed {
     }
 
     fn reloaded(&mut self) -> Value {
-        let report = self.program.next("reloaded");
-        json!([report["changed"], report["restart"]])
+        let event = self.program.next("reloaded");
+        json!([event["changed"], event["restart"]])
     }
 
     /// Returns the message about settings that the program refuses.
     fn kept(&mut self) -> String {
-        let report = self.program.find("trouble", |report| {
-            report["what"].as_str().unwrap().ends_with("; the current settings stay")
+        let event = self.program.find("trouble", |event| {
+            event["what"].as_str().unwrap().ends_with("; the current settings stay")
         });
-        report["what"].as_str().unwrap().to_owned()
+        event["what"].as_str().unwrap().to_owned()
     }
 }
 
@@ -79,11 +79,11 @@ fn a_relay_takes_what_it_can_names_the_rest_and_keeps_all_if_the_file_is_wrong()
         "contact = 'you'\nexit = ['accept *:443']\nrate = 100000\nmemory = 64\nmetrics \
                   = '127.0.0.1:0'",
     );
-    let report = json!([["contact", "exit", "rate", "memory"], ["metrics"]]);
-    assert_eq!(relay.reloaded(), report);
+    let wanted = json!([["contact", "exit", "rate", "memory"], ["metrics"]]);
+    assert_eq!(relay.reloaded(), wanted);
     relay.reload("contact = 'you'\nexit = ['accept *:443']\nrate = 100000\nmemory = 64");
     assert_eq!(relay.reloaded(), json!([[], []]), "what wanted a restart is as it was");
-    for (mistake, report) in [
+    for (mistake, words) in [
         ("exti = ['accept *:80']", ":9: unknown key `exti`; did you mean `exit`?"),
         ("rate = 5", ": --rate 5: a relay needs at least"),
         ("contact = \"two\\nlines\"", ": contact must be one line"),
@@ -92,7 +92,7 @@ fn a_relay_takes_what_it_can_names_the_rest_and_keeps_all_if_the_file_is_wrong()
         relay.reload(mistake);
         let text = relay.kept();
         let file = relay.file.display().to_string();
-        assert!(text.starts_with(&file) && text.contains(report), "{text}");
+        assert!(text.starts_with(&file) && text.contains(words), "{text}");
         assert_eq!(text.lines().count(), 1);
     }
     fs::remove_file(&relay.file).unwrap();
@@ -173,17 +173,17 @@ fn a_relay_whose_settings_did_not_change_publishes_nothing() {
     let (_authority, line) = authority(folder.path());
     let settings = relay_settings("river", port, &format!("'{line}'"));
     let mut relay = Filed::start(folder.path(), "relay", "river", &settings);
-    let is_accepted = |report: &Value| {
-        let what = report["what"].as_str().unwrap_or_default();
-        report["event"] == "note" && what.ends_with("accepted this relay's descriptor")
+    let is_accepted = |event: &Value| {
+        let what = event["what"].as_str().unwrap_or_default();
+        event["event"] == "note" && what.ends_with("accepted this relay's descriptor")
     };
     relay.program.find("note", is_accepted);
     let mut accepted = 0;
     let mut reload = |more: &str, changed: Value| {
         relay.reload(more);
-        let report =
-            relay.program.until("reloaded", |report| accepted += u32::from(is_accepted(report)));
-        assert_eq!(report["changed"], changed);
+        let event =
+            relay.program.until("reloaded", |event| accepted += u32::from(is_accepted(event)));
+        assert_eq!(event["changed"], changed);
     };
     for _ in 0..5 {
         reload("", json!([]));
@@ -212,10 +212,10 @@ fn without_a_file_a_client_reads_its_authorities_again_and_goes_on() {
     assert_eq!(client.next("reloaded")["changed"], json!(["authorities"]));
     fs::write(&lines, "").unwrap();
     client.signal("-HUP");
-    let report = client.find("trouble", |report| {
-        report["what"].as_str().unwrap().contains("no directory authority")
+    let event = client.find("trouble", |event| {
+        event["what"].as_str().unwrap().contains("no directory authority")
     });
-    assert!(report["what"].as_str().unwrap().ends_with("; the current settings stay"), "{report}");
+    assert!(event["what"].as_str().unwrap().ends_with("; the current settings stay"), "{event}");
     client.signal("-TERM");
     assert!(client.ended().0.success());
 }

@@ -97,9 +97,9 @@ fn a_site_is_made_covers_by_which_a_program_reaches_a_server() {
         .args(["pt", "crawl", "/nowhere", "--out", &covers, "--browser", "/nowhere"])
         .output()
         .unwrap();
-    let output = String::from_utf8(again.stderr).unwrap();
-    assert_eq!(again.status.code(), Some(1), "{output}");
-    assert!(output.contains("already exists") && output.lines().count() == 1, "{output}");
+    let stderr = String::from_utf8(again.stderr).unwrap();
+    assert_eq!(again.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("already exists") && stderr.lines().count() == 1, "{stderr}");
 }
 
 #[test]
@@ -163,8 +163,8 @@ fn mistakes_are_told_in_a_line() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
         command.arg("pt").args(&words).current_dir(folder.path());
         let output = command.env_remove("TOR_PT_MANAGED_TRANSPORT_VER").output().unwrap();
-        let message = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{words:?}: {message}");
-        assert!(message.contains(wanted) && message.lines().count() == 1, "{words:?}: {message}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {stderr}");
+        assert!(stderr.contains(wanted) && stderr.lines().count() == 1, "{words:?}: {stderr}");
     }
 }

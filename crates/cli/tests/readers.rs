@@ -218,10 +218,10 @@ fn works_unread(redirections: &str, options: &[&str]) {
     }
     running.interrupt();
     assert_eq!(running.child.wait().unwrap().code(), Some(0), "{redirections}");
-    let mut report = String::new();
-    errors.map(|mut errors| errors.read_to_string(&mut report).unwrap());
-    assert!(!report.contains("panicked"), "{redirections}: {report}");
-    let failures = report.matches("writing to standard output failed").count();
+    let mut stderr = String::new();
+    errors.map(|mut errors| errors.read_to_string(&mut stderr).unwrap());
+    assert!(!stderr.contains("panicked"), "{redirections}: {stderr}");
+    let failures = stderr.matches("writing to standard output failed").count();
     let failing = redirections.starts_with(['>', '1']) && options != ["--quiet"];
-    assert_eq!(failures, usize::from(failing), "{redirections}: {report}");
+    assert_eq!(failures, usize::from(failing), "{redirections}: {stderr}");
 }

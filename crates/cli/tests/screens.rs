@@ -50,19 +50,19 @@ fn a_reader_who_leaves_ends_the_run_quietly() {
 #[test]
 fn nothing_of_the_payload_is_ever_told() {
     let mut running = Running::with("127.0.0.1", &["a=addr:127.0.0.2"], &[]);
-    let mut report = String::new();
-    running.lines.as_mut().unwrap().read_line(&mut report).unwrap();
-    let listen = report.split_whitespace().find(|word| word.starts_with("127.0.0.1:")).unwrap();
+    let mut output = String::new();
+    running.lines.as_mut().unwrap().read_line(&mut output).unwrap();
+    let listen = output.split_whitespace().find(|word| word.starts_with("127.0.0.1:")).unwrap();
     let listen = listen.trim_end_matches([',', ':', ';']).to_owned();
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
     client.set_read_timeout(Some(PATIENCE)).unwrap();
     running.exchange(&client, &listen);
     running.interrupt();
     let (_, errors) = running.ended();
-    running.lines.as_mut().unwrap().read_to_string(&mut report).unwrap();
-    assert!(report.contains("session") && report.contains("ended"), "the run was told: {report}");
+    running.lines.as_mut().unwrap().read_to_string(&mut output).unwrap();
+    assert!(output.contains("session") && output.contains("ended"), "the run was told: {output}");
     let hex: String = "nothing known".bytes().map(|byte| format!("{byte:02x}")).collect();
     for secret in ["nothing known", &hex] {
-        assert!(!report.contains(secret) && !errors.contains(secret), "{report}{errors}");
+        assert!(!output.contains(secret) && !errors.contains(secret), "{output}{errors}");
     }
 }

@@ -56,8 +56,8 @@ fn the_units_have_nothing_that_systemd_does_not_know() {
     for name in UNITS {
         let folder = TempDir::new().unwrap();
         let unit = unit(folder.path(), name).with_file_name(format!("{name}@home.service"));
-        let Some(message) = analyze(folder.path(), &["verify"], &unit) else { return };
-        assert!(message.status.success() && message.stderr.is_empty(), "{message:?}");
+        let Some(output) = analyze(folder.path(), &["verify"], &unit) else { return };
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     }
 }
 
@@ -86,13 +86,13 @@ fn a_tunnel_of_wg_quick_can_be_bound_to_the_splitter() {
     fs::create_dir(&drop_ins).unwrap();
     fs::copy(packaging.join("drop-ins/wg-quick.conf"), drop_ins.join("anabranch.conf")).unwrap();
     let tunnel = tunnel.with_file_name("wg-quick@split.service");
-    let Some(message) = analyze(folder.path(), &["verify"], &tunnel) else { return };
-    assert!(message.status.success() && message.stderr.is_empty(), "{message:?}");
+    let Some(output) = analyze(folder.path(), &["verify"], &tunnel) else { return };
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     // Counterexample: systemd reports an unknown key, so it has read the drop-in.
     let text = fs::read_to_string(drop_ins.join("anabranch.conf")).unwrap();
     fs::write(drop_ins.join("anabranch.conf"), text.replace("BindsTo", "BoundTo")).unwrap();
-    let message = analyze(folder.path(), &["verify"], &tunnel).unwrap();
-    assert!(String::from_utf8_lossy(&message.stderr).contains("BoundTo"), "{message:?}");
+    let output = analyze(folder.path(), &["verify"], &tunnel).unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("BoundTo"), "{output:?}");
 }
 
 #[test]
@@ -102,8 +102,8 @@ fn the_units_are_confined() {
         let unit = unit(folder.path(), name);
         let strict = format!("--threshold={THRESHOLD}");
         let arguments = ["security", "--offline=true", "--no-pager", &strict];
-        let Some(message) = analyze(folder.path(), &arguments, &unit) else { return };
-        assert!(message.status.success(), "{}", String::from_utf8_lossy(&message.stdout));
+        let Some(output) = analyze(folder.path(), &arguments, &unit) else { return };
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
         // Counterexample: without its sandbox, the same service exceeds the limit.
         let text = fs::read_to_string(&unit).unwrap();
         fs::write(&unit, text.replace("SystemCallFilter", "#").replace("Protect", "#")).unwrap();

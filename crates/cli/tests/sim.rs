@@ -45,11 +45,11 @@ fn results_depend_on_scenario_and_seed_alone() {
 #[test]
 fn bad_input_is_refused_before_anything_runs() {
     let folder = TempDir::new().unwrap();
-    let refused = |text: &str, arguments: &[&str], report: &str| {
+    let refused = |text: &str, arguments: &[&str], wanted: &str| {
         let output = sim(folder.path(), text, arguments);
         let message = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{message}");
-        assert!(message.contains(report) && output.stdout.is_empty(), "{message}");
+        assert!(message.contains(wanted) && output.stdout.is_empty(), "{message}");
     };
     refused(&SCENARIO.replace("web = 1\nbulk = 1", "web = 0"), &[], "s.toml:7: nothing happens");
     refused(&SCENARIO.replace("'10ms'", "'-10ms'"), &[], "s.toml:3: ");
@@ -93,11 +93,11 @@ fn a_network_is_sampled_from_a_consensus_beside_the_scenario() {
     assert_eq!(json(folder.path(), SAMPLED, &[]), first);
     let other = json(folder.path(), &format!("network = 2\n{SAMPLED}"), &[]);
     assert_ne!(other["runs"][0]["hash"], first["runs"][0]["hash"]);
-    let refused = |text: &str, report: &str| {
+    let refused = |text: &str, wanted: &str| {
         let output = sim(folder.path(), text, &["--out", "d.parquet"]);
         let message = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{message}");
-        assert!(message.contains(report) && message.lines().count() == 1, "{message}");
+        assert!(message.contains(wanted) && message.lines().count() == 1, "{message}");
         assert!(!folder.path().join("d.parquet").exists(), "nothing half written");
     };
     refused(&SAMPLED.replace("12", "25"), "s.toml:5: `count` is 25, but only 24 relays");
@@ -151,11 +151,11 @@ fn a_sweep_has_one_hash_for_any_number_of_workers_and_grows() {
     // The first folder is of another build, and the second one is of other scenarios.
     let journal = String::from_utf8(before).unwrap();
     fs::write(at.join("c/units.jsonl"), journal.replacen("SHA-256 ", "SHA-256 0", 1)).unwrap();
-    let refused = |words: &[&str], report: &str| {
+    let refused = |words: &[&str], wanted: &str| {
         let output = sweep(at, words);
         let message = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{message}");
-        assert!(message.contains(report) && message.lines().count() == 1, "{message}");
+        assert!(message.contains(wanted) && message.lines().count() == 1, "{message}");
     };
     refused(&["c", "one.toml", "two.toml"], "belongs to an experiment of another build");
     refused(&["a", "one.toml"], "belongs to an experiment with other settings (arms");
@@ -179,11 +179,11 @@ fn a_folder_with_other_files_is_refused_and_stays_as_it_is() {
         let output = command.output().unwrap();
         let message = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{message}");
-        let report = format!(
+        let wanted = format!(
             "photos: the folder contains \"{named}\" but no units.jsonl, so it is not a folder of \
              results: choose a new or an empty folder"
         );
-        assert!(message.contains(&report) && message.lines().count() == 1, "{message}");
+        assert!(message.contains(&wanted) && message.lines().count() == 1, "{message}");
         assert_eq!(fs::read_dir(at.join("photos")).unwrap().count(), 2);
         assert_eq!(fs::read_dir(at.join("photos/runs")).unwrap().count(), 0);
     };
@@ -211,19 +211,19 @@ fn a_run_of_a_sweep_can_be_carried_out_in_another_folder() {
     assert_eq!((code, &*listed), (Some(0), "one-n1-s1\none-n2-s1\n"));
     let journal = fs::read_to_string(at.join("a/units.jsonl")).unwrap();
     assert_eq!(journal.lines().count(), 1, "nothing was run");
-    let (code, report) = words("b", &["--run", "one-n2-s1"]);
-    assert_eq!(code, Some(0), "{report}");
-    let report: Value = serde_json::from_str(&report).unwrap();
+    let (code, printed) = words("b", &["--run", "one-n2-s1"]);
+    assert_eq!(code, Some(0), "{printed}");
+    let report: Value = serde_json::from_str(&printed).unwrap();
     let header: Value = serde_json::from_str(&journal).unwrap();
     assert_eq!(report["header"], header);
     assert!(at.join("b/runs/one-n2-s1.parquet").exists() && !at.join("b/units.jsonl").exists());
     // The record of the other folder continues the first folder.
     fs::write(at.join("a/units.jsonl"), format!("{journal}{}\n", report["record"])).unwrap();
     assert_eq!(words("a", &["--list"]).1, "one-n1-s1\n");
-    let (code, report) = words("b", &["--run", "two"]);
+    let (code, printed) = words("b", &["--run", "two"]);
     assert!(
-        code == Some(2) && report.contains("this sweep has no simulation `two`; --list"),
-        "{report}"
+        code == Some(2) && printed.contains("this sweep has no simulation `two`; --list"),
+        "{printed}"
     );
 }
 
@@ -255,14 +255,14 @@ fn the_wide_experiment_makes_everything_and_goes_on() {
         assert!(fs::metadata(at.join(file)).unwrap().len() > 500, "{file}");
     }
     let text = fs::read_to_string(&notes).unwrap();
-    for message in [
+    for wanted in [
         "| mudp-or × 2, eta |",
         "cannot be judged: no downloads to compare",
         "smaller than the full one: 10 instead of 228 clients; 10 simulated seconds instead of two",
         "| tor-fixed |",
     ] {
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(text.contains(message), "{message}: {text}");
+        assert!(text.contains(wanted), "{wanted}: {text}");
     }
     // There is nothing left to do, and other settings are refused.
     assert!(run(&small).status.success());

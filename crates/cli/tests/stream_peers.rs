@@ -209,29 +209,31 @@ fn each_hostile_server_is_one_line_with_its_paths_name_and_another_path_goes_on(
     all.extend(paths.iter().map(String::as_str));
     let begun = Instant::now();
     let mut near = far.near_with(&all, &["--same-egress"]);
-    let mut inbox: Vec<String> = Vec::new();
+    let mut warnings: Vec<String> = Vec::new();
     let mut state = Value::Null;
     while state != "up" {
         let mut keep = |event: &Value| {
             if event["event"] == "warning" {
-                inbox.push(event["text"].as_str().unwrap().to_owned());
+                warnings.push(event["text"].as_str().unwrap().to_owned());
             }
         };
         state = near.program.until("far_end", &mut keep)["state"].clone();
     }
     // This time suffices for a round trip and a retry, if the machine does not delay this program.
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
-    while inbox.len() < cases.len() {
-        inbox.push(near.program.next("warning")["text"].as_str().unwrap().to_owned());
+    while warnings.len() < cases.len() {
+        warnings.push(near.program.next("warning")["text"].as_str().unwrap().to_owned());
     }
     near.passes_at_last();
     for (n, (kind, _, _, words)) in named {
         let word = kind.split(':').next().unwrap();
         let start = format!("path 'bad-{n}' ({word}): ");
-        let of: Vec<_> = inbox.iter().filter(|text| text.starts_with(&start)).collect();
-        assert!(of.len() == 1 && of[0].contains(words), "{start}{words}: {inbox:#?}");
+        let of: Vec<_> = warnings.iter().filter(|text| text.starts_with(&start)).collect();
+        assert!(of.len() == 1 && of[0].contains(words), "{start}{words}: {warnings:#?}");
     }
-    assert!(!inbox.iter().any(|text| text.contains("secret") || text.contains(char::is_control)));
+    assert!(
+        !warnings.iter().any(|text| text.contains("secret") || text.contains(char::is_control))
+    );
     assert!(peak_kib(&near.program) < 100 << 10, "{} KiB", peak_kib(&near.program));
     let summary = near.end();
     assert_eq!(summary["sessions"], 1, "{summary}");

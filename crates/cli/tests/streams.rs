@@ -209,9 +209,9 @@ fn a_path_in_tls_needs_a_certificate_to_compare_with() {
     let key = far.folder.path().join("home.key").display().to_string();
     let output =
         anabranch(&[&fixed[..], &["--key", &key, "--path", "a=tls:127.0.0.1:443"]].concat());
-    let report = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{report}");
-    assert!(report.contains("--tls-fingerprint") && report.contains("--tls-ca"), "{report}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("--tls-fingerprint") && stderr.contains("--tls-ca"), "{stderr}");
 }
 
 /// Starts a web server that answers with the request line.
@@ -434,10 +434,10 @@ fn captures_hold_the_bytes_that_passed_a_stream() {
 fn without_a_far_end_a_stream_is_refused_with_what_to_do() {
     let fixed = ["split", "--check", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9"];
     let output = anabranch(&[&fixed[..], &["--path", "a=tcp:"]].concat());
-    let report = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{report}");
-    assert!(report.contains("path 'a' is a TCP connection, which needs a far end"), "{report}");
-    assert!(report.contains("--listen-tcp"), "{report}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("path 'a' is a TCP connection, which needs a far end"), "{stderr}");
+    assert!(stderr.contains("--listen-tcp"), "{stderr}");
 }
 
 #[test]
@@ -452,10 +452,10 @@ fn streams_through_one_interface_are_one_path_unless_proxies_set_them_apart() {
     let same = check(&["a=addr:127.0.0.2,tcp:", "b=addr:127.0.0.2"]);
     assert_eq!(same.status.code(), Some(2), "{same:?}");
     let apart = check(&["a=onion:2", "b=http:127.0.0.1:3128", "c=tcp:"]);
-    let report = String::from_utf8(apart.stdout.clone()).unwrap();
+    let stdout = String::from_utf8(apart.stdout.clone()).unwrap();
     assert!(apart.status.success(), "{apart:?}");
-    assert!(report.contains("a-1") && report.contains("a-2"), "{report}");
-    assert!(!report.contains(":stream@"), "no password shows: {report}");
+    assert!(stdout.contains("a-1") && stdout.contains("a-2"), "{stdout}");
+    assert!(!stdout.contains(":stream@"), "no password shows: {stdout}");
 }
 
 /// A path becomes a stream, another stream, and datagrams again. The session continues.
@@ -523,13 +523,13 @@ fn a_file_names_streams_by_their_own_keys() {
     );
     fs::write(Path::new(&file), &text).unwrap();
     let output = anabranch(&["split", "--check", &file]);
-    let report = String::from_utf8(output.stdout.clone()).unwrap();
+    let stdout = String::from_utf8(output.stdout.clone()).unwrap();
     assert!(output.status.success(), "{output:?}");
     for words in ["tcp:127.0.0.1:443", "http:anna:...@127.0.0.1:3128", "c-2", "ssh:anna@relay"] {
-        assert!(report.contains(words), "{words} in {report}");
+        assert!(stdout.contains(words), "{words} in {stdout}");
     }
     fs::write(Path::new(&file), text.replace("address = '127.0.0.2'", "ports = 4")).unwrap();
     let output = anabranch(&["split", "--check", &file]);
-    let report = String::from_utf8(output.stderr).unwrap();
-    assert!(report.contains("cannot have 'ports'"), "{report}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("cannot have 'ports'"), "{stderr}");
 }

@@ -174,9 +174,9 @@ fn a_network_without_such_relays_is_named_and_programs_are_refused() {
     let mut client = Program::start(&[&words[..], &more].concat());
     let listening = client.next("listening");
     let socks: SocketAddr = listening["addresses"][0].as_str().unwrap().parse().unwrap();
-    let text_of =
+    let is_about_udp_or =
         |object: &Value| object["what"].as_str().is_some_and(|text| text.contains("UDP-OR"));
-    let trouble = client.find("trouble", text_of);
+    let trouble = client.find("trouble", is_about_udp_or);
     assert!(trouble["what"].as_str().unwrap().contains("--udp-or"), "{trouble}");
     assert_ne!(connect(socks, 9).1, 0, "the program is refused");
 }

@@ -27,18 +27,18 @@ impl Drop for Up {
 
 /// Returns the lines that are read from `from`.
 fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
-    let (reporter, reports) = channel();
+    let (sender, receiver) = channel();
     thread::spawn(move || {
         let lines = BufReader::new(from).lines().map_while(Result::ok);
-        lines.for_each(|line| drop(reporter.send(line)));
+        lines.for_each(|line| drop(sender.send(line)));
     });
-    reports
+    receiver
 }
 
 /// Returns the next line that contains `text`.
-fn line(inbox: &Receiver<String>, text: &str) -> String {
+fn line(lines: &Receiver<String>, text: &str) -> String {
     loop {
-        let line = inbox.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no line with {text:?}"));
+        let line = lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no line with {text:?}"));
         if line.contains(text) {
             return line;
         }
@@ -74,10 +74,10 @@ fn an_address_that_its_exits_refuse_is_told_to_the_program_and_in_one_line_with_
     for _ in 0..2 {
         assert_eq!(connect(socks, [192, 0, 2, 1], 80), NOT_ALLOWED);
     }
-    let report = line(&errors, "refused");
+    let refusal = line(&errors, "refused");
     let wanted = "anabranch: a stream to port 80 was refused: no exit's policy allows the \
                   destination's address; start 'anabranch up' with --exit RULE to allow more";
-    assert_eq!(report, wanted);
+    assert_eq!(refusal, wanted);
     let more = errors.recv_timeout(Duration::from_millis(500));
     assert!(more.is_err(), "the same again is told once, no destination: {more:?}");
 }

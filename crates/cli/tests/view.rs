@@ -152,13 +152,13 @@ fn ten_updates_a_second_take_less_than_a_hundredth_of_a_core() {
         // A busy machine sometimes makes fewer updates, but never more. If a hypervisor takes time
         // while the view draws, the kernel counts that time for the view.
         let is_so = |&(updates, part): &(f64, f64)| updates > 8.0 && part < 0.01;
-        let mut inbox = Vec::new();
-        while inbox.len() < 10 && !inbox.last().is_some_and(is_so) {
-            inbox.push(updates(&terminal));
+        let mut measured = Vec::new();
+        while measured.len() < 10 && !measured.last().is_some_and(is_so) {
+            measured.push(updates(&terminal));
         }
-        println!("{columns} columns: (updates a second, part of a core for ten): {inbox:.4?}");
-        assert!(inbox.iter().all(|(updates, _)| *updates < 12.0), "{inbox:?}");
-        assert!(inbox.last().is_some_and(is_so), "{inbox:?}");
+        println!("{columns} columns: (updates a second, part of a core for ten): {measured:.4?}");
+        assert!(measured.iter().all(|(updates, _)| *updates < 12.0), "{measured:?}");
+        assert!(measured.last().is_some_and(is_so), "{measured:?}");
     }
 }
 

@@ -97,11 +97,11 @@ fn recognised<S: Server>(world: &World<S>) -> Vec<(Protocol, Confidence)> {
 
 /// Returns the protocols that were reported because they number their packets in clear.
 fn numbers_of<S: Server>(world: &World<S>) -> Vec<Protocol> {
-    let text_of = |(_, event): &(Time, Event)| match event {
+    let protocol_of = |(_, event): &(Time, Event)| match event {
         Event::NumbersInClear { protocol, .. } => Some(*protocol),
         _ => None,
     };
-    world.events.iter().filter_map(text_of).collect()
+    world.events.iter().filter_map(protocol_of).collect()
 }
 
 /// Returns a world with `paths` paths, in which each datagram is a run.

@@ -208,14 +208,14 @@ fn quic_initial() -> Vec<u8> {
 }
 
 fn told_of_silence<S: Server>(world: &World<S>) -> Vec<(u64, u64)> {
-    let text_of = |(at, event): &(Time, Event)| match event {
+    let silence_of = |(at, event): &(Time, Event)| match event {
         Event::Unanswered { session, waited, .. } => {
             assert_eq!(at.since(Time::ZERO).as_secs(), waited.as_secs());
             Some((session.0, waited.as_secs()))
         }
         _ => None,
     };
-    world.events.iter().filter_map(text_of).collect()
+    world.events.iter().filter_map(silence_of).collect()
 }
 
 #[test]

@@ -79,8 +79,8 @@ impl ProcessGroup {
             return Ok(output);
         }
         let name = command.get_program().to_string_lossy();
-        let message = String::from_utf8_lossy(&output.stderr);
-        Err(io::Error::other(format!("{name} ended with {}: {}", output.status, message.trim())))
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        Err(io::Error::other(format!("{name} ended with {}: {}", output.status, stderr.trim())))
     }
 
     /// Writes the file `name` to the group's in-memory `/run`. Returns the file's path as the

@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn what_is_no_text_is_refused_with_what_to_write() {
-        let text_of = |json: &str| {
+        let rate_error = |json: &str| {
             let [rate, span, size] = [
                 serde_json::from_str::<Rate>(json).map(drop),
                 serde_json::from_str::<Span>(json).map(drop),
@@ -309,13 +309,13 @@ mod tests {
             rate
         };
         for (json, shown) in [("0", "`0`"), ("-5", "`-5`"), ("1.5", "`1.5`"), ("true", "`true`")] {
-            assert!(text_of(json).starts_with(shown));
+            assert!(rate_error(json).starts_with(shown));
         }
         assert!(
             ["[\"1mbit\"]", "{}", "null"]
-                .map(text_of)
+                .map(rate_error)
                 .iter()
-                .all(|text_of| text_of.starts_with("`...`"))
+                .all(|error| error.starts_with("`...`"))
         );
     }
 

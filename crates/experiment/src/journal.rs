@@ -75,7 +75,7 @@ impl fmt::Display for JournalError {
                     ),
                     false => ("with other settings", "continue with the same settings"),
                 };
-                let to_error = |value: &Value| match value {
+                let value_text = |value: &Value| match value {
                     Value::Null => "not noted".to_owned(),
                     value => value.to_string(),
                 };
@@ -84,8 +84,8 @@ impl fmt::Display for JournalError {
                     "{}: the file belongs to an experiment {what} ({key}: {} in the file, {} now): \
                      {remedy}, or choose another folder",
                     path.display(),
-                    to_error(there),
-                    to_error(here)
+                    value_text(there),
+                    value_text(here)
                 )
             }
         }
@@ -339,7 +339,7 @@ mod tests {
         let header = |program: &str, machine: &str, peers: Value| json!({"program": program, "machine": machine, "programs": peers, "seed": 1});
         let first = header("a 1", "here", json!({"quinn": "0a"}));
         drop(Journal::<u32>::open(&path, &first).unwrap());
-        for (other, report) in [
+        for (other, wanted) in [
             (
                 header("a 2", "here", json!({"quinn": "0a"})),
                 r#"(program: "a 1" in the file, "a 2" now)"#,
@@ -350,7 +350,7 @@ mod tests {
         ] {
             let error = refused(&path, &other);
             assert!(
-                error.contains(report) && error.contains("continue with the same build"),
+                error.contains(wanted) && error.contains("continue with the same build"),
                 "{error}"
             );
         }

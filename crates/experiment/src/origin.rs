@@ -37,8 +37,8 @@ impl Origin {
     /// A program cannot be read, or does not report its version.
     pub fn of(name: &str, own: &Path, peers: &Programs) -> io::Result<Origin> {
         let print = |(name, file): (&'static str, &Path)| {
-            let report = if SCRIPTS.contains(&name) { version(file) } else { hash(file) };
-            Ok((name.to_owned(), report?))
+            let identity = if SCRIPTS.contains(&name) { version(file) } else { hash(file) };
+            Ok((name.to_owned(), identity?))
         };
         Ok(Origin {
             program: format!("{name}, SHA-256 {}", hash(own)?),
@@ -81,7 +81,7 @@ fn hex(hash: &[u8]) -> String {
 /// Returns the output of a program's `--version`.
 fn version(program: &Path) -> io::Result<String> {
     let output = Command::new(program).arg("--version").output()?;
-    let message = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let stdout = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     let why = || {
         io::Error::other(format!(
             "{} printed nothing for --version; install it with `tests/interop/setup --area \
@@ -89,7 +89,7 @@ fn version(program: &Path) -> io::Result<String> {
             program.display()
         ))
     };
-    if message.is_empty() { Err(why()) } else { Ok(message) }
+    if stdout.is_empty() { Err(why()) } else { Ok(stdout) }
 }
 
 /// Describes the processors and the kernel.

@@ -155,8 +155,8 @@ impl<'a> Server<'a> {
             thread::sleep(Duration::from_millis(10));
         }
         let output = client.finish()?;
-        let message = String::from_utf8_lossy(&output.stdout);
-        serde_json::from_str(message.lines().last().unwrap_or_default()).map_err(|_| {
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        serde_json::from_str(stdout.lines().last().unwrap_or_default()).map_err(|_| {
             io::Error::other(format!("quic-client printed no result: {}", output.status))
         })
     }

@@ -182,25 +182,25 @@ impl Stage {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut program = self.processes.start(host, command)?;
         let stdout = program.stdout.take().expect("the program's input and output are pipes");
-        let (notify, inbox) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         // The output must be read completely, because the splitter would otherwise drop lines.
         thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 if serde_json::from_str::<Value>(&line).is_ok_and(|event| ready(&event)) {
-                    let _ = notify.send(());
+                    let _ = sender.send(());
                 }
             }
         });
-        match inbox.recv_timeout(patience) {
+        match receiver.recv_timeout(patience) {
             Ok(()) => Ok(program),
             Err(RecvTimeoutError::Timeout) => Err(io::Error::other(format!(
                 "{what} was not ready within {} s",
                 patience.as_secs()
             ))),
             Err(RecvTimeoutError::Disconnected) => {
-                let output = program.finish()?.stderr;
-                let output = String::from_utf8_lossy(&output).trim().to_owned();
-                Err(io::Error::other(format!("{what} exited: {output}")))
+                let stderr = program.finish()?.stderr;
+                let stderr = String::from_utf8_lossy(&stderr).trim().to_owned();
+                Err(io::Error::other(format!("{what} exited: {stderr}")))
             }
         }
     }

@@ -185,8 +185,8 @@ impl Sweep {
     /// Writes the downloads of one simulation to its file.
     fn store(&self, unit: &SweepUnit, run: &SimulationResults) -> Result<(), String> {
         let folder = self.folder.join(RUNS);
-        let text_of = |path: &Path, error| format!("cannot write {}: {error}", path.display());
-        fs::create_dir_all(&folder).map_err(|error| text_of(&folder, error))?;
+        let cannot_write = |path: &Path, error| format!("cannot write {}: {error}", path.display());
+        fs::create_dir_all(&folder).map_err(|error| cannot_write(&folder, error))?;
         let target = folder.join(format!("{}.parquet", unit.id()));
         let text = self.arms.iter().find(|arm| arm.name == unit.arm).map(|arm| arm.text.clone());
         let facts = [
@@ -194,7 +194,8 @@ impl Sweep {
             ("anabranch.version", env!("CARGO_PKG_VERSION").to_owned()),
             ("anabranch.hashes", format!("{:016x}", run.hash)),
         ];
-        table::write(&target, &columns(&run.rows), &facts).map_err(|error| text_of(&target, error))
+        table::write(&target, &columns(&run.rows), &facts)
+            .map_err(|error| cannot_write(&target, error))
     }
 }
 

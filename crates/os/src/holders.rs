@@ -113,8 +113,8 @@ mod tests {
     #[test]
     fn an_address_that_is_given_twice_is_the_runs_own() {
         let first = TcpListener::bind("127.0.0.1:0").unwrap();
-        let report = taken(Transport::Tcp, first.local_addr().unwrap());
-        assert_eq!(report, "the port is taken by this process itself; choose another");
+        let message = taken(Transport::Tcp, first.local_addr().unwrap());
+        assert_eq!(message, "the port is taken by this process itself; choose another");
     }
 
     #[test]

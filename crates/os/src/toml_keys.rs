@@ -78,12 +78,12 @@ pub fn read<T: DeserializeOwned>(
 ) -> Result<T, TomlError> {
     check(text, file, sections)?;
     toml::from_str(text).map_err(|error| {
-        let report = TomlError::from_toml(text, file, &error);
-        let message = match report.message.strip_prefix("missing field ") {
+        let converted = TomlError::from_toml(text, file, &error);
+        let message = match converted.message.strip_prefix("missing field ") {
             Some(key) => format!("{key} is missing{}", table_of(text, &error)),
-            None => with_key(text, &error, report.message),
+            None => with_key(text, &error, converted.message),
         };
-        TomlError { message, ..report }
+        TomlError { message, ..converted }
     })
 }
 

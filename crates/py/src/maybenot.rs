@@ -251,10 +251,10 @@ thread_local! {
 /// Installs a panic hook that prints nothing for panics caught by `quietly`, and prints others as
 /// before.
 pub(crate) fn hush_caught_panics() {
-    let report = panic::take_hook();
+    let hook = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
         if !QUIET.get() {
-            report(panic);
+            hook(panic);
         }
     }));
 }

@@ -251,12 +251,12 @@ fn cells(leg: usize, begin: Time, seen: &[(Time, i64)]) -> Vec<SeenCell> {
     let mut bytes = [0; 2];
     let mut cells = Vec::new();
     for &(time, length) in seen {
-        let received = usize::from(length > 0);
+        let way = usize::from(length > 0);
         let size = CELL as i32 * if length > 0 { 1 } else { -1 };
-        let before = bytes[received] / CELL;
-        bytes[received] += length.unsigned_abs() as usize;
+        let before = bytes[way] / CELL;
+        bytes[way] += length.unsigned_abs() as usize;
         let cell = SeenCell { time: time.secs_f64() - begin.secs_f64(), leg, size };
-        cells.extend(std::iter::repeat_n(cell, bytes[received] / CELL - before));
+        cells.extend(std::iter::repeat_n(cell, bytes[way] / CELL - before));
     }
     cells.retain(|cell| cell.time >= 0.0);
     cells

@@ -165,8 +165,8 @@ impl Running {
         let settings = settings(&arguments.authority, &data)?;
         let (stop, stopped) = UnixStream::pair()?;
         let seen = Arc::new(Mutex::new(Observations::default()));
-        let (rng, report) = (generator()?, Arc::clone(&seen));
-        let mut watch = move |event| locked(&report).take(event);
+        let (rng, observations) = (generator()?, Arc::clone(&seen));
+        let mut watch = move |event| locked(&observations).take(event);
         let work = move || client::run(settings, rng, &stopped, &mut watch);
         let thread = thread::Builder::new().name(format!("client{number:03}")).spawn(work)?;
         Ok(Running { stop, thread, seen })
@@ -183,8 +183,8 @@ impl Running {
 
     /// Stops the client. Returns false if it failed, or had already ended.
     fn end(mut self) -> bool {
-        let report = self.stop.write_all(&[0]).is_ok();
-        report && matches!(self.thread.join(), Ok(Ok(())))
+        let signalled = self.stop.write_all(&[0]).is_ok();
+        signalled && matches!(self.thread.join(), Ok(Ok(())))
     }
 }
 

@@ -155,11 +155,11 @@ fn dated<R: Read>(
     let mut begin = Vec::new();
     entry.by_ref().take(BEGIN).read_to_end(&mut begin).map_err(to_error)?;
     let text = String::from_utf8_lossy(&begin);
-    let message = text
+    let valid_after = text
         .lines()
         .find_map(|line| line.strip_prefix("valid-after ").or(line.strip_prefix("# valid-after ")));
-    let message = message.map(str::to_owned);
-    Ok(message.map(|time| (time, Cursor::new(begin).chain(entry))))
+    let valid_after = valid_after.map(str::to_owned);
+    Ok(valid_after.map(|time| (time, Cursor::new(begin).chain(entry))))
 }
 
 /// Converts an hour such as `2024-05-17T17` to the form in consensus documents: `2024-05-17 17`.

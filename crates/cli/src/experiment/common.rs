@@ -127,14 +127,14 @@ impl Results {
         header: &Value,
         columns: &[table::Column],
     ) -> Result<(), Failure> {
-        let to_error = |key: &str| header[key].as_str().map(str::to_owned);
+        let header_text = |key: &str| header[key].as_str().map(str::to_owned);
         let facts = [
-            ("anabranch.experiment", to_error("experiment").unwrap_or_default()),
+            ("anabranch.experiment", header_text("experiment").unwrap_or_default()),
             ("anabranch.schema", "1".to_owned()),
             ("anabranch.seed", header["seed"].to_string()),
             ("anabranch.splitter", splitter(header)),
             // Journals written before this field existed have none.
-            ("anabranch.program", to_error("program").unwrap_or_else(|| "not noted".to_owned())),
+            ("anabranch.program", header_text("program").unwrap_or_else(|| "not noted".to_owned())),
         ];
         let target = self.folder.join(file);
         table::write(&target, columns, &facts).map_err(|e| cannot_write(&target, &e))
@@ -242,15 +242,15 @@ pub(super) fn and_splitter(header: &Value) -> String {
 
 /// Names the programs and the machine of the measurements, from the journal's first line.
 pub(super) fn origin(header: &Value) -> String {
-    let text_of = |key: &str| header[key].as_str().unwrap_or("not noted").to_owned();
+    let header_text = |key: &str| header[key].as_str().unwrap_or("not noted").to_owned();
     let peers = header["programs"].as_object().into_iter().flatten();
     let peers: Vec<_> =
         peers.map(|(name, print)| format!("{name} {}", print.as_str().unwrap_or("?"))).collect();
     let peers = if peers.is_empty() { "not noted".to_owned() } else { peers.join(", ") };
     format!(
         "Program: {}. Machine: {}. Other programs: {peers}.",
-        text_of("program"),
-        text_of("machine")
+        header_text("program"),
+        header_text("machine")
     )
 }
 

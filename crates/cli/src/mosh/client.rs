@@ -43,12 +43,12 @@ pub(super) fn run(
         begun = Some(begin(client, key, about, signals, over));
     });
     let outcome = run_until(stop, settings, &mut screen).map_err(split::blame);
-    let inbox = screen.into_lines();
+    let lines = screen.into_lines();
     let ended = begun.map(|begun| begun.and_then(|begun| begun.end(outcome.is_err())));
     if let Some(Ok(ended)) = ended {
         terminal.restore(ended);
     }
-    inbox.iter().for_each(|line| print_line(line));
+    lines.iter().for_each(|line| print_line(line));
     outcome?;
     let name = client.command.program();
     match ended {

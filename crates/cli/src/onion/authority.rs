@@ -196,8 +196,8 @@ impl AuthorityArgs {
             certified_for: args.certified_for(),
             ..authority::Settings::new(&description, keys, listen, data, core)
         };
-        let reporter = Arc::clone(&log);
-        let notify = Box::new(move |event: AuthorityEvent| print_line(&reporter, &event));
+        let event_log = Arc::clone(&log);
+        let notify = Box::new(move |event: AuthorityEvent| print_line(&event_log, &event));
         let (dirclient, running) = authority::start(settings, notify).map_err(failure)?;
         let relay_keys = Arc::clone(ring.keys());
         let live = LiveSettings {
@@ -393,9 +393,9 @@ fn params(texts: &[String]) -> Result<BTreeMap<String, i32>, Failure> {
     texts.iter().map(read).collect()
 }
 
-fn print_line(log: &Log, report: &AuthorityEvent) {
-    let text = match report {
-        AuthorityEvent::Trouble(text) => return log.warn(&value(report), text),
+fn print_line(log: &Log, event: &AuthorityEvent) {
+    let text = match event {
+        AuthorityEvent::Trouble(text) => return log.warn(&value(event), text),
         AuthorityEvent::Line(line) => line.clone(),
         AuthorityEvent::Consensus(relays, _) => format!("consensus: {relays} running relays"),
         AuthorityEvent::Relay(id, known) => {
@@ -403,11 +403,11 @@ fn print_line(log: &Log, report: &AuthorityEvent) {
         }
         AuthorityEvent::Refused(text) => format!("refused: {text}"),
     };
-    log.print(&value(report), &text);
+    log.print(&value(event), &text);
 }
 
-fn value(report: &AuthorityEvent) -> Value {
-    match report {
+fn value(event: &AuthorityEvent) -> Value {
+    match event {
         AuthorityEvent::Line(line) => json!({"event": "authority", "what": line}),
         AuthorityEvent::Consensus(relays, times) => json!({
             "event": "consensus", "relays": relays, "valid_after": times.valid_after,

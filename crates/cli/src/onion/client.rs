@@ -377,7 +377,7 @@ impl ClientArgs {
         // them.
         let links = args.links()?;
         let taps = links.taps(1);
-        let report = tapped(&taps);
+        let tap_line = tapped(&taps);
         let stop = stop_signals().map_err(Failure::trouble)?;
         let rng = generator().map_err(Failure::trouble)?;
         let data = args.common.data("client")?;
@@ -426,7 +426,7 @@ impl ClientArgs {
         );
         let mut screen =
             Screen::of(posted, args.common.json, args.common.quiet).map_err(Failure::trouble)?;
-        for text in report.into_iter().chain(claim.tightened.iter().cloned()) {
+        for text in tap_line.into_iter().chain(claim.tightened.iter().cloned()) {
             screen.report(ClientEvent::Trouble(text));
         }
         let mut notify = |event: ClientEvent| {

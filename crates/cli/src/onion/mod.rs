@@ -209,8 +209,8 @@ fn authorities(lines: &[String], file: Option<&Path>) -> Result<Vec<Authority>, 
 /// megabytes.
 fn memory(megabytes: usize, least: usize) -> Result<usize, Failure> {
     let bytes = megabytes.checked_mul(1 << 20).filter(|_| megabytes >= least);
-    let to_error = || format!("--memory {megabytes}: write a number of megabytes, {least} or more");
-    bytes.ok_or_else(|| Failure::misuse(to_error()))
+    let message = || format!("--memory {megabytes}: write a number of megabytes, {least} or more");
+    bytes.ok_or_else(|| Failure::misuse(message()))
 }
 
 /// Parses the fingerprints of relays in `texts`. `option` is named in the error.
@@ -302,10 +302,11 @@ mod tests {
         let names: Vec<&str> = names.filter(|name| *name != "authorities").collect();
         for name in &names {
             for text in [format!("{name} = '127.0.0.1:9'"), format!("{name} = ['127.0.0.1:9']")] {
-                let report = parse::<T>(&text, "f.toml", keys).err().map(|error| error.to_string());
+                let message =
+                    parse::<T>(&text, "f.toml", keys).err().map(|error| error.to_string());
                 // Some flags need another text, but none needs another form.
-                let form = report.as_ref().is_some_and(|report| report.contains("list"));
-                assert!(!form, "{text}: {report:?}");
+                let form = message.as_ref().is_some_and(|message| message.contains("list"));
+                assert!(!form, "{text}: {message:?}");
             }
         }
         names.len()

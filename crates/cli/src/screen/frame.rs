@@ -264,23 +264,23 @@ pub(crate) mod tests {
     #[test]
     fn rows_are_sorted_as_was_chosen_and_the_keys_say_how() {
         let mut look = ViewState::new(Palette::new(true));
-        let report = lines(&look);
-        assert_eq!(report[..3], ["3", "1", "2"]);
-        assert_eq!(report[8], "q quit   p pause   s sort: given   ? keys");
+        let screen = lines(&look);
+        assert_eq!(screen[..3], ["3", "1", "2"]);
+        assert_eq!(screen[8], "q quit   p pause   s sort: given   ? keys");
         look.order = 1;
-        let report = lines(&look);
-        assert_eq!(report[..3], ["1", "2", "3"]);
-        assert_eq!(report[8], "q quit   p pause   s sort: size   ? keys");
+        let screen = lines(&look);
+        assert_eq!(screen[..3], ["1", "2", "3"]);
+        assert_eq!(screen[8], "q quit   p pause   s sort: size   ? keys");
     }
 
     #[test]
     fn help_a_pause_and_the_end_can_be_seen() {
         let look =
             ViewState { held: true, help: true, ends: true, ..ViewState::new(Palette::new(true)) };
-        let report = lines(&look);
-        assert_eq!(report[3], "keys");
-        assert!(report[6].ends_with("sort by given, size, in turn"), "{report:?}");
-        assert!(report[8].starts_with(" PAUSED    ENDING   q quit   p go on"), "{report:?}");
+        let screen = lines(&look);
+        assert_eq!(screen[3], "keys");
+        assert!(screen[6].ends_with("sort by given, size, in turn"), "{screen:?}");
+        assert!(screen[8].starts_with(" PAUSED    ENDING   q quit   p go on"), "{screen:?}");
     }
 
     #[test]
@@ -295,8 +295,8 @@ pub(crate) mod tests {
         let mut recent = Recent::default();
         recent.keep(Default::default(), "x".repeat(100));
         let buffer = seen(&Numbers(vec![1], recent), 80, &ViewState::new(Palette::new(true)));
-        let report = crate::screen::golden::text(&buffer);
-        let line = report.lines().find(|line| line.contains('x')).unwrap();
+        let text = crate::screen::golden::text(&buffer);
+        let line = text.lines().find(|line| line.contains('x')).unwrap();
         assert!(line.ends_with("x…") && line.chars().count() == 80, "{line}");
     }
 
@@ -306,14 +306,14 @@ pub(crate) mod tests {
         let mut terminal = Terminal::new(TestBackend::new(40, 20)).unwrap();
         let numbers = Numbers(vec![1, 2], Recent::default());
         terminal.draw(|frame| draw(frame, &numbers, &look)).unwrap();
-        let report = crate::screen::golden::text(terminal.backend().buffer());
-        let words: Vec<_> = report.split_whitespace().collect();
-        assert!(words.join(" ").contains("stop the program; Ctrl-C again stops it"), "{report}");
-        assert!(words.join(" ").contains("sort by given, size, in turn"), "{report}");
+        let text = crate::screen::golden::text(terminal.backend().buffer());
+        let words: Vec<_> = text.split_whitespace().collect();
+        assert!(words.join(" ").contains("stop the program; Ctrl-C again stops it"), "{text}");
+        assert!(words.join(" ").contains("sort by given, size, in turn"), "{text}");
         let mut terminal = Terminal::new(TestBackend::new(20, 20)).unwrap();
         terminal.draw(|frame| draw(frame, &numbers, &look)).unwrap();
-        let report = crate::screen::golden::text(terminal.backend().buffer());
-        assert!(report.lines().last().unwrap().ends_with('…'), "{report}");
+        let text = crate::screen::golden::text(terminal.backend().buffer());
+        assert!(text.lines().last().unwrap().ends_with('…'), "{text}");
     }
 
     #[test]

@@ -45,11 +45,11 @@ mod tests {
 
     #[test]
     fn a_lookup_is_reported_after_a_second_and_a_quick_one_never() {
-        let (report, lines) = mpsc::channel();
+        let (sender, lines) = mpsc::channel();
         let waiting = |name: &str| {
-            let report = report.clone();
+            let sender = sender.clone();
             LookingUp::reporting(&[name.to_owned()], move |line| {
-                let _ = report.send(line.to_owned());
+                let _ = sender.send(line.to_owned());
             })
         };
         drop(waiting("quick"));

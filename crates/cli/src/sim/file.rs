@@ -747,14 +747,14 @@ mod tests {
 
     #[test]
     fn a_mistake_is_named_with_its_line_and_remedy() {
-        for (written, instead, report) in MISTAKES {
+        for (written, instead, wanted) in MISTAKES {
             let mut text = GOOD.replacen(*written, instead, 1);
             assert_ne!(text, GOOD);
             if instead.contains("'fixed'") {
                 text += "legs = 2\n";
             }
             let error = ScenarioFile::parse(&text, "s.toml").map(|_| ()).unwrap_err().to_string();
-            assert!(error.contains(report), "{instead}: {error}");
+            assert!(error.contains(wanted), "{instead}: {error}");
             assert!(!error.contains('\n') && !error.contains("usize"), "{error}");
         }
     }

@@ -110,12 +110,12 @@ impl SimArgs {
     /// of real time.
     fn progress(&self, seed: u64, whole: Duration) -> impl FnMut(Duration) + use<> {
         let (begun, quiet) = (Instant::now(), self.quiet);
-        let mut report = begun;
+        let mut last_printed = begun;
         move |passed| {
-            if quiet || report.elapsed() < Duration::from_secs(5) {
+            if quiet || last_printed.elapsed() < Duration::from_secs(5) {
                 return;
             }
-            report = Instant::now();
+            last_printed = Instant::now();
             let left =
                 begun.elapsed().mul_f64((whole - passed).as_secs_f64() / passed.as_secs_f64());
             eprintln!(

@@ -143,10 +143,10 @@ where
 /// Returns the error for the invalid value `text`. Adds `text` to the parser's message if the
 /// message does not contain it.
 fn refused<'de, D: Deserializer<'de>>(text: &str, error: &impl Display) -> D::Error {
-    let report = in_plain_words(&error.to_string());
-    D::Error::custom(match report.contains(text) {
-        true => report,
-        false => format!("'{text}': {report}"),
+    let message = in_plain_words(&error.to_string());
+    D::Error::custom(match message.contains(text) {
+        true => message,
+        false => format!("'{text}': {message}"),
     })
 }
 

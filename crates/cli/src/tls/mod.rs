@@ -301,8 +301,8 @@ mod tests {
         let file = folder.path().join("far.key.tls.pem");
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         fs::write(&file, "nothing").unwrap();
-        let report = Far::read_or_make(&file).unwrap_err();
-        assert!(report.contains("contains no certificate"), "{report}");
+        let message = Far::read_or_make(&file).unwrap_err();
+        assert!(message.contains("contains no certificate"), "{message}");
     }
 
     /// A CA is trusted for the names that it has signed. In this test, a certificate signs itself.
@@ -334,8 +334,8 @@ mod tests {
         let folder = TempDir::new().unwrap();
         let far = made(&folder);
         let mut end = far.begin(None).unwrap();
-        let reports = end.receive(b"GET / HTTP/1.1\r\n\r\n", &mut Vec::new()).unwrap_err();
-        assert!(reports.to_string().contains("does not speak TLS"), "{reports}");
+        let error = end.receive(b"GET / HTTP/1.1\r\n\r\n", &mut Vec::new()).unwrap_err();
+        assert!(error.to_string().contains("does not speak TLS"), "{error}");
         let near = Near::pinned(far.fingerprint());
         let [mut client, mut server] = pair(&near, &far);
         let (mut hello, mut answer) = (Vec::new(), Vec::new());

@@ -121,8 +121,8 @@ mod tests {
         assert_eq!(pairs.join(":").to_uppercase().parse(), Ok(read));
         for wrong in ["", "00", &"0".repeat(63), &"0".repeat(65), &"é".repeat(32), &"g".repeat(64)]
         {
-            let report = wrong.parse::<Fingerprint>().unwrap_err();
-            assert!(report.contains("64 hexadecimal digits"), "{report}");
+            let message = wrong.parse::<Fingerprint>().unwrap_err();
+            assert!(message.contains("64 hexadecimal digits"), "{message}");
         }
     }
 }

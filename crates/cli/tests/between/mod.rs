@@ -147,12 +147,12 @@ impl Wires {
             self.carry(conditions, path, true, &buffer[..length]);
             received = true;
         }
-        let tail: Vec<(usize, UdpSocket)> = self
+        let sockets: Vec<(usize, UdpSocket)> = self
             .server_sockets
             .iter()
             .map(|(path, one)| (*path, one.try_clone().unwrap()))
             .collect();
-        for (path, socket) in tail {
+        for (path, socket) in sockets {
             while let Ok(length) = socket.recv(buffer) {
                 self.carry(conditions, path, false, &buffer[..length]);
                 received = true;

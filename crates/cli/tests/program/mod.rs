@@ -34,14 +34,14 @@ impl Program {
     pub fn of(command: &mut Command) -> Program {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let (reporter, reports) = channel();
+        let (sender, receiver) = channel();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         thread::spawn(move || {
             let objects = lines.map_while(Result::ok);
             let objects = objects.filter_map(|line| serde_json::from_str(&line).ok());
-            objects.for_each(|object: Value| drop(reporter.send(object)));
+            objects.for_each(|object: Value| drop(sender.send(object)));
         });
-        Program { child, lines: reports }
+        Program { child, lines: receiver }
     }
 
     /// Returns the next object whose event is `name`, and skips others before it.

@@ -140,8 +140,8 @@ impl Far {
 /// Creates the key file `other` for a second client of the far end whose key file is `far`.
 pub fn add_client(far: &str, other: &str) {
     let public = |file: &str| {
-        let report = String::from_utf8(anabranch(&["key", file]).stdout).unwrap();
-        report.split_whitespace().last().unwrap().to_owned()
+        let stdout = String::from_utf8(anabranch(&["key", file]).stdout).unwrap();
+        stdout.split_whitespace().last().unwrap().to_owned()
     };
     for (file, name, peer) in [(other, "far", far), (far, "other", other)] {
         let peer = format!("{name}={}", public(peer));
@@ -225,7 +225,7 @@ impl Near {
     /// Checks that nearly all datagrams return in order. Repeats an exchange in which a busy
     /// machine has delayed some datagrams.
     pub fn passes_in_order(&mut self, count: u32) {
-        let mut reports = Vec::new();
+        let mut late_counts = Vec::new();
         for _ in 0..5 {
             let back = self.exchange(count);
             assert_eq!(back.len(), count as usize, "some did not come");
@@ -233,9 +233,9 @@ impl Near {
             if late <= count as usize / 50 {
                 return;
             }
-            reports.push(late);
+            late_counts.push(late);
         }
-        panic!("of {count} came late: {reports:?}");
+        panic!("of {count} came late: {late_counts:?}");
     }
 
     /// Returns the minimum round-trip time of many single datagrams, one every 10 ms.

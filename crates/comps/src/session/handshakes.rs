@@ -76,10 +76,10 @@ impl Handshakes {
     }
 
     fn beyond_silence(&self, now: Time, pinned: PathId, paths: &Paths) -> Option<PathId> {
-        let received = |index: usize| {
+        let has_arrival = |index: usize| {
             paths.health[index].last_arrival().is_some_and(|at| at >= self.pinned_at)
         };
-        if received(pinned.index()) {
+        if has_arrival(pinned.index()) {
             return None;
         }
         let count = paths.views().len();
@@ -88,7 +88,7 @@ impl Handshakes {
             .filter(|index| paths.is_usable(*index));
         let is_over = now.since(self.pinned_at) >= FIRST_PTO;
         let next = usable.clone().next().filter(|_| is_over);
-        usable.find(|index| received(*index)).or(next).map(PathId::at)
+        usable.find(|index| has_arrival(*index)).or(next).map(PathId::at)
     }
 
     /// Unpins the path of handshakes once no connection is pinned (kept on one path) any more.

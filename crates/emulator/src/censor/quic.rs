@@ -33,12 +33,12 @@ impl Quic {
     /// which such datagrams are sent.
     pub(super) fn pass(&mut self, datagram: &[u8], names: &Names) -> bool {
         let initials = initial::packets(datagram);
-        let message: Vec<bool> =
+        let verdicts: Vec<bool> =
             initials.filter_map(|packet| self.add_packet(&packet, names)).collect();
-        if message.is_empty() {
+        if verdicts.is_empty() {
             return self.0.is_empty() || self.0.iter().any(|each| !each.start.is_blocked());
         }
-        message.into_iter().all(|passes| passes)
+        verdicts.into_iter().all(|passes| passes)
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -73,8 +73,8 @@ mod tests {
                  (for IPv6 to 128); write `10.0.0.1/24`",
             ),
         ] {
-            let report = read(bad, &before).unwrap_err();
-            assert!(report.starts_with(message), "{report}");
+            let error = read(bad, &before).unwrap_err();
+            assert!(error.starts_with(message), "{error}");
         }
     }
 }

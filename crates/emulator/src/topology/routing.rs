@@ -470,24 +470,24 @@ ends = [
                  = ['fd09::/64']{metric} }}, {{ host = 'b' }} ]\n"
             )
         };
-        let text_of = |first: [&str; 2], second: [&str; 2]| {
+        let parse = |first: [&str; 2], second: [&str; 2]| {
             let hosts = "[[host]]\nname = 'a'\n[[host]]\nname = 'b'\naddress = ['fd09::1/128']\n";
             let text = [hosts, &link("l", first[0], first[1]), &link("m", second[0], second[1])];
             Topology::parse(&text.concat(), "t.toml").map_err(|error| error.to_string())
         };
-        assert!(text_of(["", ""], ["", ", metric = 7"]).is_ok());
+        assert!(parse(["", ""], ["", ", metric = 7"]).is_ok());
         // A metric of 0, or none, means 1024. An address adds a route with the metric 256.
         for (first, second) in [
             (["", ""], ["", ", metric = 0"]),
             (["", ""], ["", ", metric = 1024"]),
             (["'fd09::9/64'", ", metric = 3"], ["", ", metric = 256"]),
         ] {
-            let error = text_of(first, second).unwrap_err();
+            let error = parse(first, second).unwrap_err();
             assert!(
                 error.starts_with("t.toml:13: the host `a` has two routes to fd09::/64"),
                 "{error}"
             );
         }
-        assert!(text_of(["'fd09::9/64'", ", metric = 3"], ["", ", metric = 0"]).is_ok());
+        assert!(parse(["'fd09::9/64'", ", metric = 3"], ["", ", metric = 0"]).is_ok());
     }
 }

@@ -90,9 +90,9 @@ fn wrong_values_are_told_with_their_line() {
 #[test]
 fn names_that_the_kernel_uses_are_no_links() {
     for name in ["all", "default", "lo", ".."] {
-        let report = mistake("\"p0\"", &format!("\"{name}\""));
+        let error = mistake("\"p0\"", &format!("\"{name}\""));
         let message = format!("t.toml:9: the kernel reserves the name `{name}`, so no");
-        assert!(report.starts_with(&message), "{report}");
+        assert!(error.starts_with(&message), "{error}");
     }
 }
 
@@ -245,7 +245,7 @@ fn a_censor_has_names_of_hosts_and_something_to_see() {
         ("forward = true\ncensor = ['']", "t.toml:4: `` is not a host name"),
         ("forward = true\ncensor = ['a..b']", "t.toml:4: `a..b` is not a host name"),
     ] {
-        let report = read(bad).unwrap_err();
-        assert!(report.starts_with(message), "{report}");
+        let error = read(bad).unwrap_err();
+        assert!(error.starts_with(message), "{error}");
     }
 }

@@ -44,13 +44,13 @@ pub fn open(
     hour: Option<&str>,
     read: Reader,
 ) -> Result<(NamedConsensus, ListedConsensus), String> {
-    let text_of = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
-    let bytes = read(file, hour).map_err(|error| text_of(&error))?;
-    let listed = decode(&bytes).map_err(|error| text_of(&error))?;
+    let with_file = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
+    let bytes = read(file, hour).map_err(|error| with_file(&error))?;
+    let listed = decode(&bytes).map_err(|error| with_file(&error))?;
     // No adversary is drawn here. This only checks that there are enough guards and exits.
     let legs = SHARES.map(|(_, legs)| legs).into_iter().max().unwrap_or(1);
     let settings = PathSettings { legs, port: PORT, ..PathSettings::default() };
-    draw(&listed.network, &settings, 0..0).map_err(|error| text_of(&error))?;
+    draw(&listed.network, &settings, 0..0).map_err(|error| with_file(&error))?;
     let after = utc(listed.network.consensus().valid_after);
     let name = after.get(..13).unwrap_or(&after).replace(' ', "T");
     let in_use = listed.network.params().guards.primary_to_use;

@@ -135,20 +135,20 @@ pub fn claims(summary: &Summary) -> Vec<Claim> {
 fn listed(found: &[(&str, Band)], digits: usize, scale: f64, unit: &str) -> String {
     let order = |one: &&(&str, Band), other: &&(&str, Band)| one.1.mean.total_cmp(&other.1.mean);
     let ends = [found.first(), found.iter().min_by(order), found.iter().max_by(order)];
-    let mut inbox: Vec<&(&str, Band)> = Vec::new();
+    let mut shown: Vec<&(&str, Band)> = Vec::new();
     for one in ends.into_iter().flatten().filter(|one| one.1.mean.is_finite()) {
-        if !inbox.iter().any(|other| other.0 == one.0) {
-            inbox.push(one);
+        if !shown.iter().any(|other| other.0 == one.0) {
+            shown.push(one);
         }
     }
     let one = |(name, band): &&(&str, Band)| {
         let [mean, low, high] = [band.mean, band.low, band.high].map(|value| value * scale);
         format!("{mean:.digits$}{unit} ({low:.digits$} to {high:.digits$}) in {name}")
     };
-    let text: Vec<String> = inbox.iter().map(one).collect();
-    match found.len() > inbox.len() {
+    let text: Vec<String> = shown.iter().map(one).collect();
+    match found.len() > shown.len() {
         true => {
-            format!("{}; {} more in between", text.join(", "), found.len() - inbox.len())
+            format!("{}; {} more in between", text.join(", "), found.len() - shown.len())
         }
         false => text.join(", "),
     }

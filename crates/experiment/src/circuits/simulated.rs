@@ -512,14 +512,14 @@ mod tests {
     fn rounds_are_read_from_the_table_of_the_experiment() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("circuits.parquet");
-        let tail = |design, legs, round, web| {
+        let on_lines = |design, legs, round, web| {
             let one = measured(design, legs, round, web);
             measured::Measured { place: Layout::Lines, ..one }
         };
         let records = [
-            tail(Design::MTor, 2, 0, 0.2),
-            tail(Design::MTor, 2, 1, 0.4),
-            tail(Design::Stock, 1, 0, 0.4),
+            on_lines(Design::MTor, 2, 0, 0.2),
+            on_lines(Design::MTor, 2, 1, 0.4),
+            on_lines(Design::Stock, 1, 0, 0.4),
             measured(Design::MTor, 2, 0, 9.0),
         ];
         table::write(&file, &measured::columns(&records), &[]).unwrap();

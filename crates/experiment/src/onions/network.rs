@@ -50,8 +50,8 @@ impl<'a> OnionNetwork<'a> {
             false => makers.relay(&relay.slot, &line, relay.is_exit, relay.words),
         };
         let mut relays = seats.iter().map(relay).collect::<io::Result<Vec<_>>>()?;
-        let report = relays.iter_mut().map(|relay| makers.fingerprint(relay, stock));
-        let fingerprints = report.collect::<io::Result<_>>()?;
+        let fingerprints = relays.iter_mut().map(|relay| makers.fingerprint(relay, stock));
+        let fingerprints = fingerprints.collect::<io::Result<_>>()?;
         wait_for_all(&mut first, authority, seats.len())?;
         Ok(OnionNetwork { makers, _authority: first, relays, fingerprints, line, stock })
     }

@@ -99,8 +99,8 @@ impl<'a> Node<'a> {
 /// Returns the latest event called `name` in `lines`, the output of `--json`; `None` if there is
 /// none.
 fn latest<'a>(lines: impl DoubleEndedIterator<Item = &'a str>, name: &str) -> Option<Value> {
-    let mut report = lines.rev().filter_map(|line| serde_json::from_str(line).ok());
-    report.find(|event: &Value| event["event"] == name)
+    let mut events = lines.rev().filter_map(|line| serde_json::from_str(line).ok());
+    events.find(|event: &Value| event["event"] == name)
 }
 
 /// Parses the CPU ticks of a process, in user and kernel mode, from `/proc/PID/stat` (proc(5):

@@ -59,13 +59,13 @@ pub(super) fn serve<'a>(
     let mut server = command(programs, "mosh-server");
     server.args(["new", "-i", SERVER, "-p", &PORT.to_string(), "--", "sh", "-c", SHOW]);
     server.arg(file).envs(ENVIRONMENT);
-    let output = stage.processes.run(stage.server(), &mut server, b"")?.stdout;
-    let output = String::from_utf8_lossy(&output);
-    let connect = output.lines().find_map(|line| line.trim().strip_prefix("MOSH CONNECT "));
+    let stdout = stage.processes.run(stage.server(), &mut server, b"")?.stdout;
+    let stdout = String::from_utf8_lossy(&stdout);
+    let connect = stdout.lines().find_map(|line| line.trim().strip_prefix("MOSH CONNECT "));
     let key = connect.and_then(|rest| rest.split_whitespace().nth(1));
     let key = key
         .ok_or_else(|| {
-            io::Error::other(format!("mosh-server printed no port and key, but: {output}"))
+            io::Error::other(format!("mosh-server printed no port and key, but: {stdout}"))
         })?
         .to_owned();
     Ok(Box::new(Login { programs, key }))

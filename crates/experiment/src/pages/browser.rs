@@ -84,11 +84,11 @@ impl<'a> Browser<'a> {
         let mut process = stage.processes.start(stage.client(), &mut shell)?;
         let pen = process.stdin.take().expect("the program's input and output are pipes");
         let out = process.stdout.take().expect("the program's input and output are pipes");
-        let (report, inbox) = mpsc::channel();
+        let (sender, inbox) = mpsc::channel();
         thread::spawn(move || {
             for message in BufReader::new(out).split(0).map_while(Result::ok) {
                 let parsed = serde_json::from_slice(&message);
-                if parsed.is_ok_and(|message: Value| report.send(message).is_err()) {
+                if parsed.is_ok_and(|message: Value| sender.send(message).is_err()) {
                     return;
                 }
             }
@@ -127,8 +127,8 @@ impl<'a> Browser<'a> {
     ) -> io::Result<(Visit, SystemTime)> {
         let (mut visit, begun, started) = (Visit::default(), Instant::now(), SystemTime::now());
         let limit = (begun, patience);
-        let report = self.call("Page.navigate", json!({"url": url}), &mut visit, limit, stop)?;
-        if let Some(why) = report["errorText"].as_str() {
+        let answer = self.call("Page.navigate", json!({"url": url}), &mut visit, limit, stop)?;
+        if let Some(why) = answer["errorText"].as_str() {
             return Err(io::Error::other(format!("the page cannot be opened: {why}")));
         }
         while !visit.is_complete(begun.elapsed()) {

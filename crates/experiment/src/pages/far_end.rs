@@ -36,8 +36,8 @@ impl<'a> FarEnd<'a> {
         let (near, far) = (keys.path().join("near.key"), keys.path().join("far.key"));
         let made = Command::new(program).arg("key").args([&far, &near]).output()?;
         if !made.status.success() {
-            let output = String::from_utf8_lossy(&made.stderr).trim().to_owned();
-            return Err(io::Error::other(format!("`anabranch key` failed: {output}")));
+            let stderr = String::from_utf8_lossy(&made.stderr).trim().to_owned();
+            return Err(io::Error::other(format!("`anabranch key` failed: {stderr}")));
         }
         let own =
             ["--key", &far.display().to_string(), "--listen-tcp", &format!("{SERVER}:{PORT}")]

@@ -202,10 +202,10 @@ fn end(mut splitter: GroupProcess<'_>) -> io::Result<()> {
         match splitter.try_wait()? {
             Some(status) if status.success() => return Ok(()),
             Some(status) => {
-                let output = splitter.finish()?.stderr;
-                let output = String::from_utf8_lossy(&output).trim().to_owned();
+                let stderr = splitter.finish()?.stderr;
+                let stderr = String::from_utf8_lossy(&stderr).trim().to_owned();
                 return Err(io::Error::other(format!(
-                    "the splitter exited with {status}: {output}"
+                    "the splitter exited with {status}: {stderr}"
                 )));
             }
             None => thread::sleep(Duration::from_millis(10)),

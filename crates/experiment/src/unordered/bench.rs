@@ -221,7 +221,7 @@ fn early_records(network: &OnionNetwork<'_>, arm: Arm) -> io::Result<u64> {
     std::thread::sleep(COUNTING);
     if arm == Arm::Quic {
         let numbers = network.relays.iter().map(|relay| relay.event("numbers").unwrap_or_default());
-        return match numbers.map(|report| report["quic"]["circuits"].as_u64()).min() {
+        return match numbers.map(|counters| counters["quic"]["circuits"].as_u64()).min() {
             Some(Some(1..)) => Ok(0),
             _ => Err(io::Error::other("no circuit uses a QUIC link")),
         };
@@ -257,13 +257,13 @@ fn must_go_apart(network: &OnionNetwork<'_>, arm: Arm, downloads: u32) -> io::Re
         Arm::PerCircuit => number("per_circuit", "links") >= u64::from(downloads.min(LINKS)),
         _ => number("mptcp", "subflows") > number("mptcp", "links"),
     };
-    let to_error = || {
+    let message = || {
         format!(
             "the middle relay did not open the links that this variant measures; its counters: \
              {numbers}"
         )
     };
-    if is_so { Ok(()) } else { Err(io::Error::other(to_error())) }
+    if is_so { Ok(()) } else { Err(io::Error::other(message())) }
 }
 
 /// Calls `work` for `unit`, and records its duration and the machine's load by other work.

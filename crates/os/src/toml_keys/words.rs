@@ -268,8 +268,8 @@ mod tests {
                 let Err(error) = super::super::read::<All>(&text, "f.toml", &section) else {
                     continue;
                 };
-                let report = error.message.replace(&format!("`{key}`"), "");
-                let found = words.iter().find(|word| report.contains(**word));
+                let message = error.message.replace(&format!("`{key}`"), "");
+                let found = words.iter().find(|word| message.contains(**word));
                 assert_eq!(found, None, "{key} = {value}: {error}");
                 refused += 1;
             }
@@ -279,16 +279,16 @@ mod tests {
 
     #[test]
     fn a_place_in_json_stays_behind_plain_words() {
-        let text_of = |text: &str| {
+        let error_of = |text: &str| {
             let error = serde_json::from_str::<Inner>(text).unwrap_err();
             in_plain_words(&error.to_string())
         };
-        assert_eq!(text_of("[]"), "a list of 0: write a table, at line 1 column 2");
-        assert_eq!(text_of("7"), "7: write a table, at line 1 column 1");
-        assert_eq!(text_of("{}"), "`name` is missing, at line 1 column 2");
-        assert_eq!(text_of("{\"name\": 7}"), "7: write text in quotes, at line 1 column 10");
-        assert_eq!(text_of("{"), "it ends inside an object, at line 1 column 1");
-        assert_eq!(text_of("?"), "it is not JSON, at line 1 column 1");
+        assert_eq!(error_of("[]"), "a list of 0: write a table, at line 1 column 2");
+        assert_eq!(error_of("7"), "7: write a table, at line 1 column 1");
+        assert_eq!(error_of("{}"), "`name` is missing, at line 1 column 2");
+        assert_eq!(error_of("{\"name\": 7}"), "7: write text in quotes, at line 1 column 10");
+        assert_eq!(error_of("{"), "it ends inside an object, at line 1 column 1");
+        assert_eq!(error_of("?"), "it is not JSON, at line 1 column 1");
         let own = "it came at line 7 column x";
         assert_eq!(in_plain_words(own), own);
     }

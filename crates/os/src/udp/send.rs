@@ -76,8 +76,8 @@ impl SendReport<'_> {
     pub fn gone(&self, within: Range<usize>) -> impl Iterator<Item = Range<usize>> {
         let Range { start, end } = within;
         let refused = self.failures.iter().map(move |failure| {
-            let tail = failure.first + failure.datagrams;
-            failure.first.clamp(start, end)..tail.clamp(start, end)
+            let after = failure.first + failure.datagrams;
+            failure.first.clamp(start, end)..after.clamp(start, end)
         });
         let mut next = start;
         let fence = std::iter::once(end..end);

@@ -324,8 +324,8 @@ fn a_closed_port_surfaces_in_reception_and_is_over_once_told() {
     for ip in [V4, V6] {
         let socket = closed_port(ip, &UdpOptions { error_queue: false, ..UdpOptions::default() });
         let mut buffers = RecvBatch::new(1);
-        let report = buffers.recv(&socket).unwrap_err();
-        assert_eq!(Fault::from_io(&report), Fault::Refused);
+        let error = buffers.recv(&socket).unwrap_err();
+        assert_eq!(Fault::from_io(&error), Fault::Refused);
         assert_eq!(buffers.recv(&socket).unwrap_err().kind(), ErrorKind::WouldBlock);
     }
 }

@@ -79,13 +79,13 @@ fn block(part: &Part<'_>, run: &Run, lasts: f64) -> String {
     let at = |time: f64| ((time - part.course.begins) / lasts * WIDTH).clamp(0.0, WIDTH);
     let width = (at(run.last) - at(run.first)).max(1.5);
     let from = span(run.first - part.course.begins);
-    let report = html! { title { (part.units.many(run.packets)) " in " (span(run.last - run.first)) ", from " (from) } };
+    let title = html! { title { (part.units.many(run.packets)) " in " (span(run.last - run.first)) ", from " (from) } };
     format!(
         r#"<rect class="{}" x="{}" y="8" width="{}" height="92">{}</rect>"#,
         figures::colour(run.path),
         number(at(run.first)),
         number(width),
-        report.into_string()
+        title.into_string()
     )
 }
 
@@ -232,8 +232,8 @@ fn bars(path: i16, weights: &[u64], shown: LengthClasses, most: u64, part: &Part
         weights.iter().zip(shown.classes()).enumerate().filter(|(_, (weight, _))| **weight > 0);
     let shape = |(at, (&weight, class)): (usize, (&u64, usize))| {
         let height = (94.0 * weight as f64 / most.max(1) as f64).max(2.0);
-        let message = format!("{} in runs of {}", part.units.many(weight), shown.label(class));
-        figures::bar(path, (at as f64 + 0.06, 0.88), height, Some(&message))
+        let title = format!("{} in runs of {}", part.units.many(weight), shown.label(class));
+        figures::bar(path, (at as f64 + 0.06, 0.88), height, Some(&title))
     };
     used.map(shape).collect()
 }

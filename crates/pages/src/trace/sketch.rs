@@ -21,11 +21,11 @@ pub(super) fn sketch(facts: &TraceFacts, summary: &Summary) -> Markup {
     let paths = &summary.paths[..summary.paths.len().min(PATHS)];
     let height = ROW * paths.len() as f64 + 14.0;
     let middle = height / 2.0;
-    let message =
+    let title =
         format!("{} paths between client and server, an observer at each", summary.paths.len());
     html! {
         svg.sketch role="img" viewBox={ "0 0 560 " (number(height)) } {
-            title { (message) }
+            title { (title) }
             (end(4.0, middle, "client"))
             (end(486.0, middle, "server"))
             @for (at, path) in paths.iter().enumerate() {

@@ -55,9 +55,9 @@ fn numbers_in_clear_are_told_above_the_figure_that_they_give_away() {
     assert!(!unknown.contains("Not hidden:") && !unknown.contains("nobody on a single path"));
     let facts = TraceFacts { numbers: vec!["wireguard".into()], ..named(&["wlan", "lte"]) };
     let page = made(&facts, &turns(0, 2));
-    let (report, figure) =
+    let (warning, figure) =
         (page.find("Packets of WireGuard have unencrypted numbers"), page.find("grey area is"));
-    assert!(report.is_some() && report < figure, "{page}");
+    assert!(warning.is_some() && warning < figure, "{page}");
     // Another session of the trace may be QUIC.
     assert!(page.contains("In sessions of this kind every observer learns"), "{page}");
 }

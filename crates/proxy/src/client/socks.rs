@@ -374,8 +374,8 @@ mod tests {
             }
             let expected = ProxyRequest::Connect { host: host.into(), port: 443 };
             assert_eq!(request, Some(expected));
-            let report = proxy.login().filter(|login| !login.0.is_empty());
-            assert_eq!(report.is_some(), login.is_some());
+            let received_login = proxy.login().filter(|login| !login.0.is_empty());
+            assert_eq!(received_login.is_some(), login.is_some());
             let granted = client.take(&proxy.answer(&Outcome::Connected), &mut there);
             assert!(granted.unwrap().is_some());
             let answer = proxy.answer(&Outcome::Failed(Reason::Refused));

@@ -732,9 +732,9 @@ pub(super) fn look_up(servers: &[Server]) -> Result<Vec<(String, SocketAddr)>, F
 /// Returns the address of the web server of `--behind`, if there is one.
 pub(super) fn look_up_web_server(settings: &Settings) -> Result<Option<SocketAddr>, Failure> {
     let Some(web_server) = &settings.web_server else { return Ok(None) };
-    let found =
+    let addresses =
         web_server.resolve().map_err(|error| Failure::Resolve(web_server.clone(), error))?;
-    Ok(Some(found[0]))
+    Ok(Some(addresses[0]))
 }
 
 /// Opens the sockets that accept streams. Returns `None` if the settings name no such socket.

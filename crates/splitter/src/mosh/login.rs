@@ -279,9 +279,9 @@ impl Login {
         if self.remote != RemoteIp::Remote {
             return command;
         }
-        let notify =
+        let print_connection =
             r#"[ -n "$SSH_CONNECTION" ] && printf "\nMOSH SSH_CONNECTION %s\n" "$SSH_CONNECTION""#;
-        format!("sh -c {}", quoted(&format!("{notify} ; {command}")))
+        format!("sh -c {}", quoted(&format!("{print_connection} ; {command}")))
     }
 }
 

@@ -48,21 +48,21 @@ fn a_shell_there_says_where_ssh_came_in() {
     let command = asking.remote_command();
     let mut shell = Command::new("sh");
     shell.args(["-c", &command]).env("SSH_CONNECTION", "192.0.2.7 5000 192.0.2.1 22");
-    let output = String::from_utf8(shell.output().unwrap().stdout).unwrap();
+    let stdout = String::from_utf8(shell.output().unwrap().stdout).unwrap();
     assert!(
-        output.starts_with("\nMOSH SSH_CONNECTION 192.0.2.7 5000 192.0.2.1 22\nnew"),
-        "{output}"
+        stdout.starts_with("\nMOSH SSH_CONNECTION 192.0.2.7 5000 192.0.2.1 22\nnew"),
+        "{stdout}"
     );
 }
 
 #[test]
 fn a_session_is_learnt_and_the_user_sees_the_rest() {
-    let mut messages = Vec::new();
+    let mut shown = Vec::new();
     let text = format!("hello\r\nMOSH IP 192.0.2.1\nMOSH CONNECT 60001 {KEY}\r\nbanner\n");
-    let learnt = saying(&text).run(&mut messages).unwrap();
+    let learnt = saying(&text).run(&mut shown).unwrap();
     assert_eq!(learnt.server, "192.0.2.1:60001".parse().unwrap());
     assert_eq!(learnt.key.expose(), KEY);
-    assert_eq!(messages, b"hello\r\n");
+    assert_eq!(shown, b"hello\r\n");
 }
 
 #[test]

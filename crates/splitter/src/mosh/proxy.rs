@@ -100,14 +100,14 @@ mod tests {
 
     #[test]
     fn only_a_way_that_takes_long_is_explained() {
-        let text_of = |after: u64, takes: u64| {
-            let (send, received) = mpsc::channel();
+        let is_explained = |after: u64, takes: u64| {
+            let (sender, receiver) = mpsc::channel();
             let wait = || thread::sleep(Duration::from_millis(takes));
-            with_notice(Duration::from_millis(after), move || send.send(()).unwrap(), wait);
-            received.recv_timeout(Duration::from_secs(5)).is_ok()
+            with_notice(Duration::from_millis(after), move || sender.send(()).unwrap(), wait);
+            receiver.recv_timeout(Duration::from_secs(5)).is_ok()
         };
-        assert!(text_of(10, 300));
-        assert!(!text_of(60_000, 1));
+        assert!(is_explained(10, 300));
+        assert!(!is_explained(60_000, 1));
     }
 
     #[test]

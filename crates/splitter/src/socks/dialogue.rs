@@ -105,8 +105,8 @@ mod tests {
     fn a_login_is_offered_and_given_where_the_proxy_wants_it() {
         let (relay, input) = with(&[b"\x05\x02", b"\x01\0", RELAY], true);
         assert!(relay.is_ok());
-        let report = b"\x05\x02\x02\0\x01\x04anna\x06secret\x05\x03\0\x01\0\0\0\0\0\0";
-        assert_eq!(input, report);
+        let expected = b"\x05\x02\x02\0\x01\x04anna\x06secret\x05\x03\0\x01\0\0\0\0\0\0";
+        assert_eq!(input, expected);
         let (relay, input) = with(&[b"\x05\0", RELAY], true);
         assert!(relay.is_ok() && !input.windows(6).any(|part| part == b"secret"));
     }
@@ -126,9 +126,9 @@ mod tests {
             (&[b"\x05\0", b"\x05\0\0\x03\x01x\0\x09"], false, "a host name where the address"),
             (&[b"\x05\0", b"\x05\0\0\x07"], false, "unknown type 0x07"),
         ];
-        for (output, login, words) in cases {
-            let report = fault(output, login);
-            assert!(report.contains(words), "{output:?}: {report}");
+        for (answers, login, words) in cases {
+            let message = fault(answers, login);
+            assert!(message.contains(words), "{answers:?}: {message}");
         }
     }
 

@@ -419,15 +419,15 @@ mod tests {
         let mut other = egress_table.egresses.clone();
         other[1].sends_as = "127.0.0.9".parse().ok();
         let looks = egress_table.learn(AT, Ok(other.clone().into_iter().map(Ok).collect()));
-        let text_of = |looks: &[RouteLookup]| -> Vec<Option<String>> {
+        let moves_of = |looks: &[RouteLookup]| -> Vec<Option<String>> {
             looks.iter().map(|look| look.moved.as_ref().map(ToString::to_string)).collect()
         };
         let changed = "its address changed from 127.0.0.3 to 127.0.0.9".to_owned();
-        assert_eq!(text_of(&looks), [None, Some(changed)]);
+        assert_eq!(moves_of(&looks), [None, Some(changed)]);
         (other[1].index, other[1].device) = (7, Some("wlan1".to_owned()));
         let looks = egress_table.learn(AT, Ok(other.into_iter().map(Ok).collect()));
         let moved = "it has another route, on the interface wlan1".to_owned();
-        assert_eq!(text_of(&looks), [None, Some(moved)]);
+        assert_eq!(moves_of(&looks), [None, Some(moved)]);
     }
 
     #[test]

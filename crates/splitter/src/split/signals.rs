@@ -142,10 +142,10 @@ mod tests {
             let (mut child, mut lines) = start("", PATIENCE.as_secs());
             signal(&child, first);
             until(&mut lines, "ending");
-            let report = Instant::now();
+            let interrupted = Instant::now();
             signal(&child, "-INT");
             assert_eq!(child.wait().unwrap().code(), Some(INTERRUPTED));
-            assert!(report.elapsed() < PATIENCE / 2);
+            assert!(interrupted.elapsed() < PATIENCE / 2);
         }
     }
 

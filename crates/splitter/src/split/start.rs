@@ -64,8 +64,8 @@ impl<'s> Driver<'s> {
         let tunnel = tunnel.transpose().map_err(system("cannot prepare the tunnel"))?;
         // This step changes the machine, so it follows the steps that are likely to fail. If a
         // later step fails, dropping `ingress` undoes the changes.
-        let (ingress, egress_table, message) = open_door(&settings, &mut about)?;
-        warnings.extend(message);
+        let (ingress, egress_table, warning) = open_door(&settings, &mut about)?;
+        warnings.extend(warning);
         let fwmark = mark(&settings, &about);
         let far = settings.to_tcp.as_ref().or(settings.entrance.to());
         let records = settings.trace.is_some() || settings.pcap.is_some();

@@ -161,20 +161,20 @@ mod tests {
 
     #[test]
     fn a_routers_claim_is_told_once_for_each_path() {
-        let (mut report, headers) = (Warnings::default(), 28);
+        let (mut warnings, headers) = (Warnings::default(), 28);
         let icmp = claim(Origin::Icmp { kind: 3, code: 4 });
-        let text = report.narrow(PathId(0), "a", headers, &icmp).unwrap();
+        let text = warnings.narrow(PathId(0), "a", headers, &icmp).unwrap();
         assert!(text.starts_with("path 'a': the router 192.0.2.254 reports MTU 1400:"));
         assert!(text.contains("datagrams of more than 1372 bytes"), "{text}");
-        assert_eq!(report.narrow(PathId(0), "a", headers, &icmp), None);
-        let other = report.narrow(PathId(1), "b", 48, &icmp).unwrap();
+        assert_eq!(warnings.narrow(PathId(0), "a", headers, &icmp), None);
+        let other = warnings.narrow(PathId(1), "b", 48, &icmp).unwrap();
         assert!(other.contains("datagrams of more than 1352 bytes"), "{other}");
     }
 
     #[test]
     fn datagrams_that_are_too_long_are_told_of_once_a_path_and_probes_are_not() {
-        let mut report = Warnings::default();
-        let mut lose = |path, count| report.too_long((PathId(path), "a"), count, 1_480, 1_472);
+        let mut warnings = Warnings::default();
+        let mut lose = |path, count| warnings.too_long((PathId(path), "a"), count, 1_480, 1_472);
         assert_eq!((lose(0, 5), lose(0, 14), lose(1, 1)), (None, None, None));
         let text = lose(0, 4).unwrap();
         assert!(
@@ -187,19 +187,19 @@ mod tests {
 
     #[test]
     fn our_own_refusal_of_a_large_datagram_is_no_routers_claim() {
-        let (mut report, headers) = (Warnings::default(), 28);
-        assert_eq!(report.narrow(PathId(0), "a", headers, &claim(Origin::Local)), None);
+        let (mut warnings, headers) = (Warnings::default(), 28);
+        assert_eq!(warnings.narrow(PathId(0), "a", headers, &claim(Origin::Local)), None);
         let closed =
             QueuedError { fault: Fault::Refused, ..claim(Origin::Icmp { kind: 3, code: 3 }) };
-        assert_eq!(report.narrow(PathId(0), "a", headers, &closed), None);
+        assert_eq!(warnings.narrow(PathId(0), "a", headers, &closed), None);
     }
 
     #[test]
     fn a_server_that_moved_out_of_reach_is_told_with_both_addresses() {
-        let mut report = Warnings::default();
+        let mut warnings = Warnings::default();
         let (found, wanted) = ("[2001:db8::1]:9".parse().unwrap(), "192.0.2.1:9".parse().unwrap());
-        let text = report.unsuitable(&[found], wanted).unwrap();
+        let text = warnings.unsuitable(&[found], wanted).unwrap();
         assert!(text.contains("[2001:db8::1]:9") && text.contains("192.0.2.1:9"), "{text}");
-        assert_eq!(report.unsuitable(&[found], wanted), None);
+        assert_eq!(warnings.unsuitable(&[found], wanted), None);
     }
 }

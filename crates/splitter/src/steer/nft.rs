@@ -78,9 +78,9 @@ impl OwnedTable {
     /// # Errors
     /// The message of `nft`, in one line.
     pub(crate) fn create(nft: &Path, name: &str, body: &str) -> io::Result<OwnedTable> {
-        let (received, message) = io::pipe()?;
+        let (reader, writer) = io::pipe()?;
         let mut command = Command::new(nft);
-        command.arg("-i").stdin(Stdio::piped()).stdout(message.try_clone()?).stderr(message);
+        command.arg("-i").stdin(Stdio::piped()).stdout(writer.try_clone()?).stderr(writer);
         let child = command.process_group(0).spawn()?;
         // The command value holds this process's copies of the pipe for the child's output.
         drop(command);
@@ -89,7 +89,7 @@ impl OwnedTable {
         writeln!(stdin, "add table inet {name} {{ flags owner; {body}; }}; list tables inet")?;
         let made = format!("table inet {name}");
         let mut all = String::new();
-        for line in BufReader::new(received).lines() {
+        for line in BufReader::new(reader).lines() {
             let line = line?;
             if line.trim() == made {
                 return Ok(owned);

@@ -45,7 +45,7 @@ impl WgQuick {
     /// else stays unchanged, including comments, order, blanks and line breaks.
     pub fn changed(&self, peer: &Peer, changes: &Changes) -> ChangedFile {
         let mut lines = self.lines.clone();
-        let mut reports = Vec::new();
+        let mut edits = Vec::new();
         // A number that the file has in another notation, such as 0xca6c, is left unchanged.
         let number = |new: Option<u32>, own: Option<u32>| {
             new.filter(|_| new != own).map(|number| number.to_string())
@@ -60,11 +60,11 @@ impl WgQuick {
             let section = (kind == Kind::Peer).then_some(peer.section);
             let before = set(&mut lines, kind, section, key, &after);
             if before.as_ref() != Some(&after) {
-                reports.push(Change { section: kind.header(), key, before, after });
+                edits.push(Change { section: kind.header(), key, before, after });
             }
         }
         let text = lines.into_iter().map(|line| line.text).collect();
-        ChangedFile { text, changes: reports }
+        ChangedFile { text, changes: edits }
     }
 }
 
@@ -161,9 +161,9 @@ mod tests {
             .replace("a=b\r\n", "a=b\r\nFwMark = 51820\r\n")
             .replace("h:1#", "127.0.0.1:9#");
         assert_eq!(changed.text, wanted);
-        let reports: Vec<_> =
+        let changes: Vec<_> =
             changed.changes.iter().map(|c| (c.key, c.before.as_deref())).collect();
-        assert_eq!(reports, [("MTU", Some("1500")), ("FwMark", None), ("Endpoint", Some("h:1"))]);
+        assert_eq!(changes, [("MTU", Some("1500")), ("FwMark", None), ("Endpoint", Some("h:1"))]);
     }
 
     #[test]

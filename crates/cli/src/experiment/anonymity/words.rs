@@ -85,8 +85,8 @@ pub(super) fn description(subject: &Subject<'_>) -> String {
 
 /// Names the program and the machine of the analysis.
 pub(super) fn origin(header: &Value) -> String {
-    let text_of = |key: &str| header[key].as_str().unwrap_or("not noted").to_owned();
-    format!("Program: {}. Machine: {}.", text_of("program"), text_of("machine"))
+    let header_text = |key: &str| header[key].as_str().unwrap_or("not noted").to_owned();
+    format!("Program: {}. Machine: {}.", header_text("program"), header_text("machine"))
 }
 
 /// Names the data that a consensus lacks (exit policies, families). Empty if the consensus is

@@ -52,7 +52,7 @@ fn in_short(subject: &Subject<'_>) -> Markup {
 
 fn section(subject: &Subject<'_>, system: System) -> Markup {
     let name = system.name();
-    let message: Vec<_> = claims().iter().filter(|claim| claim.kind == system.kind()).collect();
+    let claims: Vec<_> = claims().iter().filter(|claim| claim.kind == system.kind()).collect();
     html! {
         section id=(name) aria-labelledby={ (name) "-h" } {
             h2 id={ (name) "-h" } { (words::title(system)) }
@@ -66,7 +66,7 @@ fn section(subject: &Subject<'_>, system: System) -> Markup {
                         @if system.kind() == Kind::Quic { ", and the line has a gap where none \
                                                            counts" }
                         ". The shaded area is the goodput that remains according to the paper: "
-                        @for claim in &message { (claim.words) }
+                        @for claim in &claims { (claim.words) }
                         "."
                     }
                 }

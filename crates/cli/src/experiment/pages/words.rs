@@ -118,10 +118,10 @@ pub(super) fn loads(counts: &Counts) -> String {
 
 /// Returns each path's share of the downlink, as text.
 pub(super) fn path_shares(subject: &Subject<'_>) -> String {
-    let report = shares(subject.records).into_iter().zip(subject.paths());
-    let report: Vec<_> =
-        report.map(|(share, path)| format!("{} over {path}", percent(share))).collect();
-    report.join(", ")
+    let shares = shares(subject.records).into_iter().zip(subject.paths());
+    let shares: Vec<_> =
+        shares.map(|(share, path)| format!("{} over {path}", percent(share))).collect();
+    shares.join(", ")
 }
 
 /// Describes how evenly the traffic of a single load is spread over the paths. The text is empty

@@ -106,7 +106,7 @@ pub(super) fn readings(subject: &Subject<'_>) -> String {
 /// differ in more than their links.
 fn others(subject: &Subject<'_>) -> String {
     let has = |arm| subject.curves.iter().any(|curve| curve.arm == arm);
-    let message = [
+    let notes = [
         (
             Arm::Quic,
             " QUIC links use their own CUBIC, whatever the kernel's congestion control is.",
@@ -125,7 +125,7 @@ fn others(subject: &Subject<'_>) -> String {
              the gain of a second path, not the gain of another link on the same path.",
         ),
     ];
-    message.into_iter().filter(|(arm, _)| has(*arm)).map(|(_, text)| text).collect()
+    notes.into_iter().filter(|(arm, _)| has(*arm)).map(|(_, text)| text).collect()
 }
 
 /// Explains the measurement of a single link without relays.

@@ -104,7 +104,7 @@ impl Model {
     /// Describes the packets that wait for room in clients' TCP connections, and the packets that
     /// were dropped because they waited too long. Returns `None` if there are none.
     pub(super) fn backlogs(&self) -> Option<String> {
-        let report = self.rows.iter().filter_map(|row| {
+        let backlogs = self.rows.iter().filter_map(|row| {
             let stream = row.counters.stream.filter(|stream| stream.queued + stream.aged > 0)?;
             let queue = scaled(stream.queued as f64, "B");
             let (client, path, aged) = (&row.client, row.path, stream.aged);
@@ -112,8 +112,8 @@ impl Model {
                 "{client} {path} {queue} queued, {aged} packets dropped after waiting too long"
             ))
         });
-        let report: Vec<_> = report.collect();
-        (!report.is_empty()).then(|| format!("TCP connections: {}", report.join(" · ")))
+        let backlogs: Vec<_> = backlogs.collect();
+        (!backlogs.is_empty()).then(|| format!("TCP connections: {}", backlogs.join(" · ")))
     }
 
     /// Describes the packets and datagrams that the far end dropped, by reason; `None` if there
@@ -128,9 +128,9 @@ impl Model {
             (aged, "packets to clients dropped after waiting too long for their TCP connection"),
             (refused, "packets dropped because the --tun interface did not accept them"),
         ];
-        let report = counts.into_iter().filter(|(count, _)| *count > 0);
-        let report: Vec<_> = report.map(|(count, what)| format!("{count} {what}")).collect();
-        (!report.is_empty()).then(|| report.join("; "))
+        let losses = counts.into_iter().filter(|(count, _)| *count > 0);
+        let losses: Vec<_> = losses.map(|(count, what)| format!("{count} {what}")).collect();
+        (!losses.is_empty()).then(|| losses.join("; "))
     }
 }
 

@@ -74,8 +74,8 @@ impl PlainScreen {
     /// Returns whether to print the refusal `text` at `now`. If so, stores it as the refusal that
     /// was printed last.
     fn is_new(&mut self, text: &str, now: Instant) -> bool {
-        let report = self.refused.as_ref();
-        let is_new = report.is_none_or(|(last, at)| last != text || now >= *at + AGAIN);
+        let refused = self.refused.as_ref();
+        let is_new = refused.is_none_or(|(last, at)| last != text || now >= *at + AGAIN);
         if is_new {
             self.refused = Some((text.to_owned(), now));
         }
@@ -172,16 +172,16 @@ mod tests {
     fn the_same_refusal_again_is_told_once_a_minute() {
         let mut plain = PlainScreen::new(true, None).unwrap();
         let now = Instant::now();
-        let message = [("a", 0), ("a", 59), ("b", 59), ("b", 118), ("b", 119), ("a", 119)];
-        let report =
-            message.map(|(text, after)| plain.is_new(text, now + Duration::from_secs(after)));
-        assert_eq!(report, [true, false, true, false, true, true]);
+        let cases = [("a", 0), ("a", 59), ("b", 59), ("b", 118), ("b", 119), ("a", 119)];
+        let are_new =
+            cases.map(|(text, after)| plain.is_new(text, now + Duration::from_secs(after)));
+        assert_eq!(are_new, [true, false, true, false, true, true]);
     }
 
     #[test]
     fn a_directory_request_is_news_once_it_was_of_use() {
-        let report = news(&fetched(true, true)).unwrap();
-        assert_eq!(report, "consensus: fetched from river1 over a circuit");
+        let text = news(&fetched(true, true)).unwrap();
+        assert_eq!(text, "consensus: fetched from river1 over a circuit");
         assert!(news(&fetched(false, true)).unwrap().ends_with("over its directory port"));
         assert_eq!(news(&fetched(true, false)), None);
     }

@@ -106,9 +106,9 @@ impl Model {
             (stats.violations, "protocol violations"),
             (stats.out_of_memory, "circuits closed for lack of memory"),
         ];
-        let report = counts.into_iter().filter(|(count, _)| *count > 0);
-        let report: Vec<_> = report.map(|(count, what)| format!("{count} {what}")).collect();
-        (!report.is_empty()).then(|| report.join(", "))
+        let texts = counts.into_iter().filter(|(count, _)| *count > 0);
+        let texts: Vec<_> = texts.map(|(count, what)| format!("{count} {what}")).collect();
+        (!texts.is_empty()).then(|| texts.join(", "))
     }
 }
 

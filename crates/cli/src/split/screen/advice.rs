@@ -206,7 +206,7 @@ pub(crate) fn decoys([sent, received]: [Flow; 2]) -> Option<String> {
 /// Describes the traffic of pinned flows, which are not split but stay on one path; `None` if
 /// there is none.
 pub(crate) fn pinned(names: &[String], snapshot: &Snapshot) -> Option<String> {
-    let report = names.iter().zip(&snapshot.pinned).map(|(name, pinned)| {
+    let texts = names.iter().zip(&snapshot.pinned).map(|(name, pinned)| {
         let (up, down) = (pinned.up, pinned.down);
         format!(
             "{name} {} flows, {} packets ({}) up, {} ({}) down",
@@ -217,8 +217,8 @@ pub(crate) fn pinned(names: &[String], snapshot: &Snapshot) -> Option<String> {
             scaled(down.bytes as f64, "B")
         )
     });
-    let report = report.collect::<Vec<_>>().join("; ");
-    (!report.is_empty()).then(|| format!("not split: {report}"))
+    let text = texts.collect::<Vec<_>>().join("; ");
+    (!text.is_empty()).then(|| format!("not split: {text}"))
 }
 
 /// Describes the sessions that have used only one path, and the reasons; `None` if there are none.
@@ -254,17 +254,17 @@ mod tests {
 
     #[test]
     fn sessions_that_were_never_split_are_named_as_far_as_they_are_known() {
-        let text_of = |sessions, first: &[u64]| {
+        let never_split_text = |sessions, first: &[u64]| {
             let why = |id| if id == 5 { StayReason::Handshake } else { StayReason::Short };
             let first = first.iter().map(|id| (SessionId(*id), why(*id))).collect();
             let unsplit = Unsplit { sessions, first };
             never_split(&Snapshot { opened: 20, unsplit, ..Snapshot::default() })
         };
-        assert_eq!(text_of(0, &[]), None);
+        assert_eq!(never_split_text(0, &[]), None);
         let three = "3 of 20 sessions never split: 3, 7 (it ended before the path changed for the \
                      first time); 5 (its QUIC handshake is not confirmed)";
-        assert_eq!(text_of(3, &[3, 5, 7]).as_deref(), Some(three));
-        assert!(text_of(12, &[3, 5]).is_some_and(|text| text.ends_with("; ...")));
+        assert_eq!(never_split_text(3, &[3, 5, 7]).as_deref(), Some(three));
+        assert!(never_split_text(12, &[3, 5]).is_some_and(|text| text.ends_with("; ...")));
     }
 
     #[test]

@@ -207,14 +207,14 @@ pub(super) fn losses(snapshot: &Snapshot) -> Option<String> {
 /// dropped because they waited too long. Names each path. Returns `None` if there are no such
 /// packets.
 pub(super) fn backlogs(rows: &[Row]) -> Option<String> {
-    let report = rows.iter().filter_map(|row| {
+    let backlogs = rows.iter().filter_map(|row| {
         let stream = row.counters.stream.filter(|stream| stream.queued + stream.aged > 0)?;
         let queue = scaled(stream.queued as f64, "B");
         let aged = stream.aged;
         Some(format!("{} {queue} queued, {aged} packets dropped after waiting too long", row.name))
     });
-    let report: Vec<_> = report.collect();
-    (!report.is_empty()).then(|| format!("TCP connections: {}", report.join(" · ")))
+    let backlogs: Vec<_> = backlogs.collect();
+    (!backlogs.is_empty()).then(|| format!("TCP connections: {}", backlogs.join(" · ")))
 }
 
 fn totals(snapshot: &Snapshot) -> (u64, u64) {
@@ -265,9 +265,9 @@ pub(super) mod tests {
         model.snapshot(Time::from_secs(1), &counters);
         assert_eq!((model.rows[0].label().as_str(), model.rows[0].dropped()), ("a ssh", 7));
         assert_eq!(model.rows[1].label(), "b");
-        let report = backlogs(&model.rows);
+        let text = backlogs(&model.rows);
         assert_eq!(
-            report.as_deref(),
+            text.as_deref(),
             Some("TCP connections: a 9 B queued, 5 packets dropped after waiting too long")
         );
         assert_eq!(backlogs(&model.rows[1..]), None);

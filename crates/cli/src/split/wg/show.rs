@@ -59,7 +59,7 @@ impl Tunnel {
                 Some(target)
             }
         };
-        let report = Summary {
+        let summary = Summary {
             source: &self.source,
             program: if self.file.is_obfuscated() { "awg-quick" } else { "wg-quick" },
             peer: &self.peer,
@@ -68,14 +68,14 @@ impl Tunnel {
         };
         match (self.json, self.quiet) {
             (true, _) => {
-                let mut object = report.json();
+                let mut object = summary.json();
                 if let Some(name) = self.name {
                     object["name"] = json!(name);
                 }
                 print(&format!("{object}\n"))
             }
             (false, true) => Ok(()),
-            (false, false) => print(&report.text()),
+            (false, false) => print(&summary.text()),
         }
     }
 

@@ -295,8 +295,8 @@ struct ProxyDialogue<'t> {
 
 impl ProxyDialogue<'_> {
     fn write(&mut self, bytes: &[u8]) -> Result<(), DialFault> {
-        let message = self.stream.write_all(bytes);
-        message.map_err(|error| self.cut(error))
+        let written = self.stream.write_all(bytes);
+        written.map_err(|error| self.cut(error))
     }
 
     fn read(&mut self) -> Result<Vec<u8>, DialFault> {
@@ -434,10 +434,13 @@ mod tests {
             ("http:", b"\x05\0", "does not speak the expected proxy protocol"),
         ];
         for (kind, into_input, words) in cases {
-            let report = fault(kind, into_input);
-            assert!(report.starts_with("the proxy 127.0.0.1:"), "{report}");
-            assert!(report.contains(words), "{kind} {into_input:?}: {report}");
-            assert!(!report.contains("secret") && !report.contains(char::is_control), "{report}");
+            let message = fault(kind, into_input);
+            assert!(message.starts_with("the proxy 127.0.0.1:"), "{message}");
+            assert!(message.contains(words), "{kind} {into_input:?}: {message}");
+            assert!(
+                !message.contains("secret") && !message.contains(char::is_control),
+                "{message}"
+            );
         }
     }
 

@@ -122,13 +122,13 @@ impl Model {
         let backlogs = backlogs(&self.rows).map(Line::raw);
         let pinned = self.pinned().map(Line::raw);
         let decoys = self.snapshot.far_end.and_then(|far| advice::decoys(far.decoys));
-        let report = silent
+        let notices = silent
             .into_iter()
             .chain(lost)
             .chain(backlogs)
             .chain(pinned)
             .chain(decoys.map(Line::raw));
-        report.chain(lines).take(usize::from(SESSIONS)).collect()
+        notices.chain(lines).take(usize::from(SESSIONS)).collect()
     }
 }
 
