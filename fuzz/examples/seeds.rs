@@ -342,14 +342,14 @@ fn legs() -> Seeds {
     // Two resilient legs: they are linked and acknowledged, then the first one sends a message and
     // is lost.
     let ours = |leg: u8| [leg, 8, 0, 0, 1 + leg];
-    let text_of = |leg: u8, what: u8, number: u8, is_set: u8| [leg, 9, number, is_set, what];
-    let both = [&ours(0)[..], &ours(1), &text_of(0, 0, 0, 0), &text_of(1, 0, 0, 0)].concat();
+    let notice = |leg: u8, what: u8, number: u8, is_set: u8| [leg, 9, number, is_set, what];
+    let both = [&ours(0)[..], &ours(1), &notice(0, 0, 0, 0), &notice(1, 0, 0, 0)].concat();
     let number = [&[0, 0, 0, 1][..], &[7; 40]].concat();
-    let gone = [&send(0, 1, 0, &number)[..], &text_of(1, 4, 0, 0), &text_of(1, 3, 1, 0)].concat();
+    let gone = [&send(0, 1, 0, &number)[..], &notice(1, 4, 0, 0), &notice(1, 3, 1, 0)].concat();
     vec![
         ("linked", linked.clone()),
         ("ours", [&both[..], &gone].concat()),
-        ("ours-odd", [&both[..], &text_of(0, 1, 3, 0), &text_of(0, 2, 1, 0), &[0, 7, 15]].concat()),
+        ("ours-odd", [&both[..], &notice(0, 1, 3, 0), &notice(0, 2, 1, 0), &[0, 7, 15]].concat()),
         ("download", [&begun[..], &bytes, &[0, 7, 9], &bytes].concat()),
         ("upload", [&begun[..], &data, &switch, &other].concat()),
         ("gap", [&begun[..], &switch, &other, &other, &other, &[0, 7, 15]].concat()),

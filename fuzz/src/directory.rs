@@ -68,11 +68,11 @@ fn request(bytes: &[u8]) {
 
 fn documents(text: &str) {
     for keyword in ["router", "extra-info"] {
-        let mut tail = 0;
+        let mut end = 0;
         for document in divided(text, keyword) {
             let at = document.as_ptr().addr() - text.as_ptr().addr();
-            assert!(at >= tail && document.starts_with(keyword), "they follow one another");
-            tail = at + document.len();
+            assert!(at >= end && document.starts_with(keyword), "they follow one another");
+            end = at + document.len();
             assert_eq!(divided(document, keyword).next(), Some(document), "it is whole");
             if let Ok(server) = check_server(document) {
                 assert_eq!(check_server(document), Ok(server));

@@ -122,8 +122,8 @@ impl DirectionState {
     /// Checks a cell that the receiving end has accepted.
     fn accept(&mut self, cell: &Cell) {
         let number = cell.body[ZEROS..].first_chunk::<NUMBER>().expect("a cell is longer");
-        let message = (cell.command, u32::from_be_bytes(*number));
-        assert_eq!(self.sent.get(&cell.counter), Some(&message), "the other end did not send it");
+        let content = (cell.command, u32::from_be_bytes(*number));
+        assert_eq!(self.sent.get(&cell.counter), Some(&content), "the other end did not send it");
         assert!(cell.body[ZEROS + NUMBER..].iter().all(|&byte| byte == 0xff));
         assert!(self.accepted.insert(cell.counter), "accepted twice");
     }

@@ -91,8 +91,8 @@ impl World {
             gone: false,
         };
         for _ in 0..3 {
-            let message = std::mem::take(&mut world.channel.outbox);
-            world.send(&message);
+            let bytes = std::mem::take(&mut world.channel.outbox);
+            world.send(&bytes);
             world.collect();
         }
         assert!(world.channel.is_open() && world.channel.takes_lossy());
@@ -273,7 +273,7 @@ impl World {
     fn answer_stream(&mut self, input: &mut Input<'_>) {
         let Some(stream) = self.wanted.pop_front() else { return };
         let address = (Ipv4Addr::LOCALHOST.into(), 60);
-        let report = match input.below(4) {
+        let answer = match input.below(4) {
             0 | 1 => {
                 self.open.push(stream);
                 RelayInput::Connected { stream, reached: input.coin().then_some(address) }
@@ -281,7 +281,7 @@ impl World {
             2 => RelayInput::Ended { stream, reason: EndReason(input.byte()) },
             _ => RelayInput::Refused { stream, address },
         };
-        self.relay.handle(self.now, report);
+        self.relay.handle(self.now, answer);
     }
 
     /// Sends data of a destination and reads the data for it, or ends its stream.

@@ -247,8 +247,8 @@ impl Neighbour {
             gone: false,
         };
         for _ in 0..3 {
-            let message = std::mem::take(&mut neighbour.channel.outbox);
-            neighbour.send(relay, Time::ZERO, &message);
+            let bytes = std::mem::take(&mut neighbour.channel.outbox);
+            neighbour.send(relay, Time::ZERO, &bytes);
             neighbour.receive(relay, Time::ZERO);
             answer_exports(relay);
         }

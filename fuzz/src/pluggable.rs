@@ -113,8 +113,8 @@ fn environment(text: &str) {
 fn extended(bytes: &[u8]) {
     let mut out = Vec::new();
     let mut server = ExtOrServer::new([7; 32], [1; 32], &mut out);
-    let report = server.take(bytes, &mut out);
-    assert!(!matches!(report, Ok(Some(_))), "nobody guesses the cookie");
+    let result = server.take(bytes, &mut out);
+    assert!(!matches!(result, Ok(Some(_))), "nobody guesses the cookie");
     let file = [&COOKIE_FILE[..], &[7; 32]].concat();
     let client = ExtOrClient::new(&file, [2; 32], ConnectionInfo::default());
     let is_open = client.expect("it is a cookie").take(bytes, &mut out);

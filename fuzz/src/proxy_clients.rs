@@ -64,8 +64,8 @@ fn socks(says: &[u8], piece: usize, login: Option<Credentials>) -> DialogueOutco
         assert!(open == Ok(true) || client.rest().len() < 262, "a reply has no more bytes");
     }
     assert_eq!(open == Ok(true), client.missing() == 0);
-    let report = sent.windows(6).any(|part| part == b"secret");
-    assert!(!report || says.starts_with(&[5, 2]), "the password went to a stranger");
+    let sends_password = sent.windows(6).any(|part| part == b"secret");
+    assert!(!sends_password || says.starts_with(&[5, 2]), "the password went to a stranger");
     (open, client.rest().to_vec(), sent)
 }
 

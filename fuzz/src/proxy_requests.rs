@@ -29,9 +29,9 @@ fn dialogue() -> Dialogue {
 
 /// Passes the bytes in pieces, until a request is complete or none can follow.
 fn hear(words: &[u8], piece: usize) -> ProxyDialogue {
-    let (mut dialogue, mut message, mut outcome) = (dialogue(), Vec::new(), Ok(None));
+    let (mut dialogue, mut output, mut outcome) = (dialogue(), Vec::new(), Ok(None));
     for piece in words.chunks(piece) {
-        match dialogue.take(piece, &mut message) {
+        match dialogue.take(piece, &mut output) {
             Ok(None) => {}
             Ok(request) => outcome = Ok(request),
             Err(hangup) => {
@@ -40,7 +40,7 @@ fn hear(words: &[u8], piece: usize) -> ProxyDialogue {
             }
         }
     }
-    ProxyDialogue { outcome, output: message, dialogue }
+    ProxyDialogue { outcome, output, dialogue }
 }
 
 /// Checks that a request cannot be mistaken for something else on its way to an exit.

@@ -123,8 +123,8 @@ impl Play {
         let mut ends = [0, 1].map(|end| make(end).expect("settings hold"));
         let now = Time::from_secs(1);
         let id = ends[0].connect(now, address(1), None).expect("an address");
-        let (under_way, message, lossy) = Default::default();
-        Play { now, ends, ids: [Some(id), None], under_way, lanes: message, lossy }
+        let (under_way, lanes, lossy) = Default::default();
+        Play { now, ends, ids: [Some(id), None], under_way, lanes, lossy }
     }
 
     fn run(mut self, mut input: Input<'_>) {
@@ -236,8 +236,8 @@ impl Play {
         for unit in received.chunks(UNIT) {
             let lane = u32::from_be_bytes(*unit.first_chunk().expect("a unit"));
             let number = u32::from_be_bytes(*unit[5..].first_chunk().expect("a unit"));
-            let (message, next, _) = self.lanes.get_mut(&lane).expect("a lane that was made");
-            assert!(number == *next && number < *message, "in order, and nothing false");
+            let (written, next, _) = self.lanes.get_mut(&lane).expect("a lane that was made");
+            assert!(number == *next && number < *written, "in order, and nothing false");
             *next += 1;
         }
     }

@@ -671,8 +671,8 @@ impl Play {
         for ((node, circuit), (_, ours)) in &self.built {
             let named = |program: &&Program| program.named == Some(circuit.0 as u8);
             let theirs = self.served.values().find(named).copied().unwrap_or_default();
-            let received = (theirs.read, ours.read);
-            assert_eq!(received, (ours.written, theirs.written), "{node}: {circuit:?}");
+            let read = (theirs.read, ours.read);
+            assert_eq!(read, (ours.written, theirs.written), "{node}: {circuit:?}");
         }
         let waiting = [self.relay.stats().cells, self.clients[CLIENT - 1].waiting()[0] / CELL];
         assert_eq!(waiting, [0, 0], "copies are kept until it is said that they came");

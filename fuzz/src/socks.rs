@@ -59,8 +59,8 @@ fn dialogue(says: &[u8], pieces: usize, credentials: Option<&Credentials>) {
             assert!(!message.contains("secret"), "{message}");
         }
     }
-    let message = script.heard.windows(6).any(|part| part == b"secret");
-    assert!(!message || says.starts_with(&[5, 2]), "the password went to a stranger");
+    let sends_password = script.heard.windows(6).any(|part| part == b"secret");
+    assert!(!sends_password || says.starts_with(&[5, 2]), "the password went to a stranger");
 }
 
 fn run(bytes: &[u8], stride: usize) -> Received<'_> {

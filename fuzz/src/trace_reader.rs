@@ -44,8 +44,8 @@ fn read(path: &std::path::Path) {
         let courses = Courses::of_trace(&trace, &summary, &chosen, 3).expect("it was read before");
         assert_eq!(courses.chosen.len(), chosen.len());
     }
-    let report = result.err().map(|error| error.to_string()).unwrap_or_default();
-    assert!(!report.contains('\n'), "one line: {report:?}");
+    let text = result.err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(!text.contains('\n'), "one line: {text:?}");
 }
 
 fn keeps_the_rules(row: &Row<'_>, times: &mut BTreeMap<(i64, i32), f64>) {

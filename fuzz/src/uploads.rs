@@ -44,9 +44,9 @@ pub fn check(bytes: &[u8]) {
 pub fn signed(lines: &str) -> String {
     let mut parts = lines.splitn(3, '\n');
     let mut part = || parts.next().unwrap_or_default();
-    let message = [("platform", part()), ("proto", part())];
+    let fields = [("platform", part()), ("proto", part())];
     let mut text = plain().to_owned();
-    for (keyword, rest) in message {
+    for (keyword, rest) in fields {
         let place = text.find(&format!("\n{keyword} ")).expect("every descriptor has it") + 1;
         let end = place + text[place..].find('\n').expect("a whole line");
         text.replace_range(place..end, &format!("{keyword} {rest}"));

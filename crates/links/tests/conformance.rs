@@ -84,12 +84,12 @@ impl Direction {
         }
     }
 
-    /// Delivers the segments in flight to the receiver, then the lost ones. Calls `received` after
-    /// each segment.
+    /// Delivers the segments in flight to the receiver, then the lost ones. Calls `on_arrival`
+    /// after each segment.
     fn deliver<L: StreamLink + ?Sized>(
         &mut self,
         to: &mut L,
-        mut received: impl FnMut(&mut L),
+        mut on_arrival: impl FnMut(&mut L),
     ) -> Result<(), Fault> {
         loop {
             let window = self.under_way.len().min(1 + self.carrier.delay);
@@ -103,7 +103,7 @@ impl Direction {
             let place = self.dice.random_range(0..window);
             let (offset, segment) = self.under_way.remove(place).unwrap();
             self.arrive(to, offset, segment)?;
-            received(to);
+            on_arrival(to);
         }
     }
 

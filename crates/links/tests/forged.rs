@@ -89,8 +89,8 @@ fn content_of_no_type_or_a_forbidden_one_is_refused() {
 #[test]
 fn a_fatal_alert_ends_the_link_and_gets_no_answer() {
     each(|mut link, mut peer| {
-        let reports = link.receive(Time::ZERO, &peer.record(ALERT, &[2, 40], 0)).unwrap_err();
-        assert!(reports.to_string().contains("fatal alert"), "{reports}");
+        let error = link.receive(Time::ZERO, &peer.record(ALERT, &[2, 40], 0)).unwrap_err();
+        assert!(error.to_string().contains("fatal alert"), "{error}");
         assert!(!link.transmit(Time::ZERO, &mut Vec::new()));
     });
 }

@@ -74,10 +74,10 @@ impl Play {
 
     /// Delivers the rest of the stream in order. Returns the units that arrive.
     fn deliver(&mut self) -> Result<Vec<u8>, Fault> {
-        let received = self.link.receive(self.now, &self.stream[self.head..]);
+        let result = self.link.receive(self.now, &self.stream[self.head..]);
         self.head = self.stream.len();
         let units = self.units();
-        received.map(|()| units)
+        result.map(|()| units)
     }
 
     /// Returns the numbers of the units that have arrived, in order.

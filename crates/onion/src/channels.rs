@@ -406,8 +406,8 @@ impl Channels {
     /// handshake.
     pub(crate) fn half_open(&self, address: IpAddr) -> usize {
         let half = |link: &&Link| {
-            let received = !link.channel.is_initiator() && link.channel.peer() == address;
-            received && !link.channel.is_open()
+            let is_theirs = !link.channel.is_initiator() && link.channel.peer() == address;
+            is_theirs && !link.channel.is_open()
         };
         self.links.values().filter(half).count()
     }
@@ -712,7 +712,7 @@ impl Channels {
             queues.into_iter().filter_map(|queue| self.pool.oldest(queue)).min()
         };
         let aged = lanes.filter_map(|lane| Some((first(lane)?, lane.owner)));
-        aged.min_by_key(|(received, _)| *received).map(|(_, owner)| owner)
+        aged.min_by_key(|(arrived, _)| *arrived).map(|(_, owner)| owner)
     }
 }
 

@@ -243,9 +243,9 @@ mod tests {
         let theirs = |relay: u8| Some(Verdict::Theirs([relay; 20], 7200));
         assert_eq!(note_time(&mut clocks, 2, 1, 7200, false), theirs(1));
         assert_eq!(note_time(&mut clocks, 3, 1, 7200, false), None);
-        let report =
+        let reported =
             (2..40).filter(|&relay| note_time(&mut clocks, 4, relay, 7200, false).is_some());
-        assert_eq!(report.count(), MOST - 1);
+        assert_eq!(reported.count(), MOST - 1);
         assert_eq!(note_time(&mut clocks, 4000, 1, 7200, false), theirs(1));
     }
 

@@ -252,9 +252,8 @@ mod tests {
 
     #[test]
     fn the_consensus_says_how_long_a_silence_may_be_within_bounds() {
-        let message =
-            [("nf_ito_low", 12_000), ("nf_ito_high_reduced", 70_000), ("nf_pad_relays", 1)];
-        let values = message.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
+        let pairs = [("nf_ito_low", 12_000), ("nf_ito_high_reduced", 70_000), ("nf_pad_relays", 1)];
+        let values = pairs.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
         let params = PaddingParams::new(&values);
         assert_eq!((params.silence, params.reduced), ((12_000, 12_000), (9000, 60_000)));
         assert!(params.relays && params.before_usage);

@@ -340,26 +340,26 @@ fn refusals(setting: Setting, hosts: &[&str]) -> Vec<Option<IpAddr>> {
             _ => None,
         })
     };
-    let reports = streams.iter().map(|stream| ended(stream).unwrap()).collect();
+    let refused = streams.iter().map(|stream| ended(stream).unwrap()).collect();
     assert_eq!(world.relays[2].core.stats().streams, 0, "the exit has forgotten them");
     assert!(world.relays.iter().all(|relay| relay.violations.is_empty()));
-    reports
+    refused
 }
 
 #[test]
 fn an_exit_tells_the_address_that_its_policy_refuses() {
-    let report = refusals(Setting::default(), &["deny-192.0.2.9", "deny-2001:db8::9"]);
+    let refused = refusals(Setting::default(), &["deny-192.0.2.9", "deny-2001:db8::9"]);
     let expected = ["192.0.2.9", "2001:db8::9"].map(|text| Some(text.parse().unwrap()));
-    assert_eq!(report, expected);
+    assert_eq!(refused, expected);
 }
 
 #[test]
 fn a_relay_that_is_no_exit_tells_an_address_and_looks_up_no_name() {
     let setting = Setting { exit: false, ..Setting::default() };
     // The first is as a stock client's probe of a circuit that nobody used.
-    let report = refusals(setting, &["0.1.2.3", "::1", "a.name"]);
+    let refused = refusals(setting, &["0.1.2.3", "::1", "a.name"]);
     let expected = ["0.1.2.3", "::1"].map(|text| Some(text.parse().unwrap()));
-    assert_eq!(report, [&expected[..], &[None]].concat());
+    assert_eq!(refused, [&expected[..], &[None]].concat());
 }
 
 #[test]

@@ -143,7 +143,7 @@ fn download(settings: &LinkSettings, congestion: Congestion, length: usize, seed
     let mut file = vec![0; length];
     stream(seed, 0, "file").fill_bytes(&mut file);
     assert_eq!(circuit.ends[0].as_mut().unwrap().write(&[1]), 1);
-    let (mut message, mut received) = (0, Vec::new());
+    let (mut written, mut received) = (0, Vec::new());
     let start = circuit.now;
     while received.len() < length {
         circuit.step();
@@ -151,8 +151,8 @@ fn download(settings: &LinkSettings, congestion: Congestion, length: usize, seed
         if let Some(exit) = circuit.ends[1].as_mut() {
             let mut request = Vec::new();
             exit.read_all(&mut request);
-            if message > 0 || !request.is_empty() {
-                message += exit.write(&file[message..]);
+            if written > 0 || !request.is_empty() {
+                written += exit.write(&file[written..]);
             }
         }
         circuit.ends[0].as_mut().unwrap().read_all(&mut received);

@@ -548,8 +548,8 @@ fn what_cannot_be_said_of_links_that_move_ends_the_link() {
         world.forge(1, if by_tls { tls } else { quic_link }, &message);
         world.run_for(Duration::from_secs(1));
         let expected = fault.map(|fault| Violation::Link(LinkFault::Handshake(fault)));
-        let report = world.relays[0].violations.first().copied();
-        assert_eq!(report, expected, "case {nth}");
+        let violation = world.relays[0].violations.first().copied();
+        assert_eq!(violation, expected, "case {nth}");
         assert_eq!(world.pipes.contains_key(&tls), !(by_tls && fault.is_some()), "case {nth}");
         assert!(cells(&world) < 10);
     }

@@ -243,22 +243,19 @@ impl Ask {
 
     /// The median of five seeds, while others use the lines.
     fn among(self, legs: &[usize], dealer: Option<Dealer>, who: CrossTraffic) -> TransferTimes {
-        let elapsed = (1..=5).map(|seed| {
+        let runs = (1..=5).map(|seed| {
             let mut rig = Rig::new(self.lines, legs, dealer, seed);
             rig.join(who, self.lines.len(), seed);
             rig.download(2 * MIB);
             rig.pass(Duration::from_secs(1));
             rig.download(self.bytes)
         });
-        let mut elapsed: Vec<TransferTimes> = elapsed.collect();
+        let mut times: Vec<TransferTimes> = runs.collect();
         let mut median = |of: fn(&TransferTimes) -> f64| {
-            elapsed.sort_by(|one, other| of(one).total_cmp(&of(other)));
-            of(&elapsed[2])
+            times.sort_by(|one, other| of(one).total_cmp(&of(other)));
+            of(&times[2])
         };
-        TransferTimes {
-            first: median(|elapsed| elapsed.first),
-            last: median(|elapsed| elapsed.last),
-        }
+        TransferTimes { first: median(|times| times.first), last: median(|times| times.last) }
     }
 
     /// By all lines together, if nothing but their rates counted.
@@ -297,13 +294,12 @@ fn table() {
             let asks = SIZES.map(|bytes| Ask { lines, bytes, in_use });
             let alone = asks.map(Ask::best_alone);
             println!("\n{name}, a {} set", if in_use { "used" } else { "new" });
-            let seconds = alone.map(|elapsed| format!("{:10.3} s", elapsed.last));
+            let seconds = alone.map(|times| format!("{:10.3} s", times.last));
             println!("{:20}{}", "best leg alone", seconds.concat());
             for dealer in DEALERS {
-                let elapsed = asks.map(|ask| ask.by_all(dealer));
-                let cells =
-                    elapsed.iter().zip(&alone).map(|(elapsed, alone)| cell(*elapsed, *alone));
-                let part = asks[SIZES.len() - 1].by_sum() / elapsed[SIZES.len() - 1].last;
+                let times = asks.map(|ask| ask.by_all(dealer));
+                let cells = times.iter().zip(&alone).map(|(times, alone)| cell(*times, *alone));
+                let part = asks[SIZES.len() - 1].by_sum() / times[SIZES.len() - 1].last;
                 let cells: String = cells.collect();
                 println!("{:20}{cells}   {part:.2} of the sum", [dealer.0, dealer.1].join(" "));
             }
@@ -325,12 +321,11 @@ fn table_among_others() {
                 alone.min_by(|one, other| one.last.total_cmp(&other.last)).unwrap()
             });
             println!("\n{name}, {} load", who.name);
-            let seconds = alone.map(|elapsed| format!("{:10.3} s", elapsed.last));
+            let seconds = alone.map(|times| format!("{:10.3} s", times.last));
             println!("{:20}{}", "best leg alone", seconds.concat());
             for dealer in [LOWRTT, ("round-robin", "1p"), ("round-robin", "16p"), ETA] {
-                let elapsed = asks.map(|ask| ask.among(&all, Some(dealer), who));
-                let cells =
-                    elapsed.iter().zip(&alone).map(|(elapsed, alone)| cell(*elapsed, *alone));
+                let times = asks.map(|ask| ask.among(&all, Some(dealer), who));
+                let cells = times.iter().zip(&alone).map(|(times, alone)| cell(*times, *alone));
                 let cells: String = cells.collect();
                 println!("{:20}{cells}", [dealer.0, dealer.1].join(" "));
             }
@@ -338,8 +333,8 @@ fn table_among_others() {
     }
 }
 
-fn cell(elapsed: TransferTimes, alone: TransferTimes) -> String {
-    let (first, last) = (elapsed.first / alone.first, elapsed.last / alone.last);
+fn cell(times: TransferTimes, alone: TransferTimes) -> String {
+    let (first, last) = (times.first / alone.first, times.last / alone.last);
     let late = if first > 1.05 { format!(" ({first:.2})") } else { String::new() };
     format!("{:>12}", format!("{last:.2}{late}"))
 }

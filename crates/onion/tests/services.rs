@@ -88,8 +88,8 @@ impl Party {
 
     /// Says what the channel has to say, has all go on, and reads what came.
     fn receive(&mut self, world: &mut World) -> Vec<(u32, CircuitOutput)> {
-        let message = std::mem::take(&mut self.channel.outbox);
-        self.send(world, &message);
+        let bytes = std::mem::take(&mut self.channel.outbox);
+        self.send(world, &bytes);
         world.run_for(Duration::from_millis(100));
         let core = &mut world.relays[self.node].core;
         core.transmit(world.now, self.link, &mut self.inbox, usize::MAX);
@@ -329,15 +329,15 @@ fn a_flood_of_introductions_for_a_service_that_does_not_read_is_bounded() {
             let id = client.circuit(&mut world);
             client.send_message(&mut world, id, RelayCommand::INTRODUCE1, &data);
         }
-        for (_, received) in client.receive(&mut world) {
-            let CircuitOutput::Message(RelayCommand::INTRODUCE_ACK, ack) = received else {
-                panic!("{received:?}")
+        for (_, output) in client.receive(&mut world) {
+            let CircuitOutput::Message(RelayCommand::INTRODUCE_ACK, ack) = output else {
+                panic!("{output:?}")
             };
             statuses.push(ack[1]);
         }
         assert_eq!(statuses.len(), 400);
-        let report = statuses.iter().filter(|&&status| status == 0).count();
-        assert_eq!((report, statuses[399]), (256, 3), "{shards} shards");
+        let accepted = statuses.iter().filter(|&&status| status == 0).count();
+        assert_eq!((accepted, statuses[399]), (256, 3), "{shards} shards");
         assert!(world.relays[0].core.stats().cells <= 256);
         let received = service.receive(&mut world);
         assert!(received.iter().all(|(id, _)| *id == point) && received.len() == 256);
@@ -385,8 +385,8 @@ fn joined(shards: usize) -> (World, [(Party, u32); 2]) {
     let comes = service.circuit(&mut world);
     let data = [&COOKIE[..], b"for the client"].concat();
     assert_eq!(service.ask(&mut world, comes, RelayCommand::RENDEZVOUS1, &data), []);
-    let report = CircuitOutput::Message(RelayCommand::RENDEZVOUS2, b"for the client".to_vec());
-    assert_eq!(client.receive(&mut world), [(waits, report)]);
+    let expected = CircuitOutput::Message(RelayCommand::RENDEZVOUS2, b"for the client".to_vec());
+    assert_eq!(client.receive(&mut world), [(waits, expected)]);
     (world, [(client, waits), (service, comes)])
 }
 
@@ -456,8 +456,8 @@ fn a_cookie_leads_to_who_waits_by_it_and_once() {
         );
         let comes = service.circuit(&mut world);
         assert_eq!(service.ask(&mut world, comes, RelayCommand::RENDEZVOUS1, &COOKIE), []);
-        let reports = CircuitOutput::Message(RelayCommand::RENDEZVOUS2, Vec::new());
-        assert_eq!(client.receive(&mut world), [(waits, reports)]);
+        let expected = CircuitOutput::Message(RelayCommand::RENDEZVOUS2, Vec::new());
+        assert_eq!(client.receive(&mut world), [(waits, expected)]);
         // Who comes later with the same cookie meets nobody.
         let id = thief.circuit(&mut world);
         let received = thief.ask(&mut world, id, RelayCommand::RENDEZVOUS1, &COOKIE);

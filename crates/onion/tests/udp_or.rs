@@ -327,9 +327,9 @@ fn a_changed_cell_closes_the_circuit_and_is_counted() {
             world.relays.iter().map(|relay| relay.core.stats().lossy.garbage).sum();
         assert_eq!(at_relays + world.client.lossy().garbage, 1, "{ends:?}: {cause}");
         let garbage = Violation::Circuit(CircuitFault::Garbage);
-        let report = world.relays.iter().flat_map(|relay| &relay.violations);
-        let report = report.filter(|violation| **violation == garbage).count() as u64;
-        assert_eq!(report, at_relays, "whoever finds it reports it");
+        let violations = world.relays.iter().flat_map(|relay| &relay.violations);
+        let count = violations.filter(|violation| **violation == garbage).count() as u64;
+        assert_eq!(count, at_relays, "whoever finds it reports it");
         // The link serves other circuits.
         assert!(build(&mut world, 2));
         download(&mut world, CircuitKey(2), 10_000);

@@ -358,19 +358,19 @@ mod tests {
         let mut down = Vec::new();
         let mut server = ExtOrServer::new(cookies[1], [2; 32], &mut down);
         let mut client = ExtOrClient::new(&file(cookies[0]), [1; 32], info()).unwrap();
-        let (mut is_open, mut up, mut report) = (Ok(false), Vec::new(), Ok(None));
+        let (mut is_open, mut up, mut result) = (Ok(false), Vec::new(), Ok(None));
         while !down.is_empty() || !up.is_empty() {
             let part: Vec<u8> = down.drain(..step.min(down.len())).collect();
             is_open = client.take(&part, &mut up);
             let part: Vec<u8> = up.drain(..step.min(up.len())).collect();
-            if report.is_ok() {
-                report = server.take(&part, &mut down);
+            if result.is_ok() {
+                result = server.take(&part, &mut down);
             }
             if is_open.is_err() {
                 break;
             }
         }
-        (is_open, report)
+        (is_open, result)
     }
 
     #[test]
@@ -424,8 +424,8 @@ mod tests {
         let hash = sign(&key, &message(BY_CLIENT, &[1; 32], &[2; 32]));
         let all =
             [&[SAFE_COOKIE][..], &[1; 32], hash.as_ref(), &[0, 99, 0, 1, 5, 0, 0, 0, 0], b"tls"];
-        let report = server.take(&all.concat(), &mut out);
-        assert_eq!(report, Ok(Some(ConnectionInfo::default())), "a later command is passed over");
+        let result = server.take(&all.concat(), &mut out);
+        assert_eq!(result, Ok(Some(ConnectionInfo::default())), "a later command is passed over");
         assert_eq!(server.rest(), b"tls");
         assert!(out.ends_with(&[0x10, 0, 0, 0]));
     }

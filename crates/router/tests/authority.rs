@@ -43,13 +43,13 @@ impl World {
     }
 
     fn try_start(settings: Settings) -> Result<World, AuthorityError> {
-        let (notify, reports) = channel();
-        let notify = Box::new(move |one: AuthorityEvent| drop(notify.send(one)));
+        let (sender, events) = channel();
+        let notify = Box::new(move |one: AuthorityEvent| drop(sender.send(one)));
         let (dirclient, running) = authority::start(settings, notify)?;
         // Its relay would.
         dirclient.publish(description());
         let at = running.at[0];
-        Ok(World { dirclient: Some(dirclient), running: Some(running), events: reports, at })
+        Ok(World { dirclient: Some(dirclient), running: Some(running), events, at })
     }
 
     fn publish(&self, body: &str) -> Response {
@@ -61,9 +61,9 @@ impl World {
         let end = Instant::now() + PATIENCE;
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            let inbox = self.events.recv_timeout(left).expect("it is told in time");
-            if wanted(&inbox) {
-                return inbox;
+            let event = self.events.recv_timeout(left).expect("it is told in time");
+            if wanted(&event) {
+                return event;
             }
         }
     }
@@ -210,9 +210,9 @@ fn a_restart_serves_the_same_consensus_and_knows_the_same_relays() {
     assert_eq!(ask(world.at, &known).body, before);
     assert_eq!(ask(world.at, &get(&format!("{CONSENSUS}/{}", hex(&identity)))).status, 200);
     assert_eq!(world.publish(&describe(&relay(1), unix() - 100)).status, 200, "no news");
-    world.wait(|inbox| matches!(inbox, AuthorityEvent::Consensus(..)));
-    let inbox = world.stop();
-    assert!(!inbox.iter().any(|inbox| matches!(inbox, AuthorityEvent::Trouble(_))), "{inbox:?}");
+    world.wait(|event| matches!(event, AuthorityEvent::Consensus(..)));
+    let events = world.stop();
+    assert!(!events.iter().any(|event| matches!(event, AuthorityEvent::Trouble(_))), "{events:?}");
 }
 
 #[test]
@@ -227,14 +227,14 @@ fn files_that_were_cut_in_half_are_named_and_nothing_else_is_lost() {
     halve(&lost);
     halve(&data.path().join("consensus-microdesc"));
     let world = World::start(data.path());
-    let inbox = world.events.try_iter().collect::<Vec<_>>();
+    let events = world.events.try_iter().collect::<Vec<_>>();
     let complains = |of: &Path| {
         let of = of.display().to_string();
-        inbox
+        events
             .iter()
-            .any(|inbox| matches!(inbox, AuthorityEvent::Trouble(text) if text.contains(&of)))
+            .any(|event| matches!(event, AuthorityEvent::Trouble(text) if text.contains(&of)))
     };
-    assert!(complains(&lost) && complains(&data.path().join("consensus")), "{inbox:?}");
+    assert!(complains(&lost) && complains(&data.path().join("consensus")), "{events:?}");
     let found = [1, 2].map(|seed| {
         let id = hex(&relay(seed).rsa_identity());
         ask(world.at, &get(&format!("/tor/server/fp/{id}"))).status
@@ -289,7 +289,7 @@ fn descriptors_of_another_time_are_kept_for_when_the_clock_is_right() {
         path
     });
     let world = World::start(data.path());
-    world.wait(|inbox| matches!(inbox, AuthorityEvent::Consensus(..)));
+    world.wait(|event| matches!(event, AuthorityEvent::Consensus(..)));
     let all = String::from_utf8(ask(world.at, &get("/tor/server/all")).body).unwrap();
     assert_eq!(all.matches("\nrouter-signature\n").count(), 1, "ours alone is of these days");
     assert_eq!(
@@ -297,8 +297,8 @@ fn descriptors_of_another_time_are_kept_for_when_the_clock_is_right() {
         200,
         "it is not held against it"
     );
-    let inbox = world.stop();
-    assert!(!inbox.iter().any(|inbox| matches!(inbox, AuthorityEvent::Trouble(_))), "{inbox:?}");
+    let events = world.stop();
+    assert!(!events.iter().any(|event| matches!(event, AuthorityEvent::Trouble(_))), "{events:?}");
     assert!(files.iter().all(|path| path.exists()));
 }
 

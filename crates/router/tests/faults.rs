@@ -67,7 +67,7 @@ impl RelayLog {
     fn until(&mut self, what: &str, is_so: impl Fn(&Numbers) -> bool) {
         let end = Instant::now() + PATIENCE;
         let earlier: Vec<RelayNews> = self.events.try_iter().collect();
-        self.violations.extend(earlier.into_iter().filter_map(|inbox| match inbox {
+        self.violations.extend(earlier.into_iter().filter_map(|news| match news {
             RelayNews::Violation(violation) => Some(violation),
             _ => None,
         }));
@@ -125,8 +125,8 @@ impl Peer {
 
     /// Sends what there is to send, takes what came; the commands of its cells.
     fn turn(&mut self) -> Vec<(u32, Command)> {
-        let message = std::mem::take(&mut self.channel.outbox);
-        self.link.write(&message).unwrap();
+        let bytes = std::mem::take(&mut self.channel.outbox);
+        self.link.write(&bytes).unwrap();
         exchange(&mut self.link, &mut self.socket);
         self.link.read(&mut self.inbox).unwrap();
         let mut rng = anabranch_os::entropy::generator().unwrap();
@@ -217,7 +217,7 @@ fn a_neighbour_that_breaks_tls_loses_its_link_and_is_counted_and_told_of_once() 
         _ => panic!("it does not listen"),
     };
     let (violations, numbers) = (Vec::new(), Numbers::default());
-    let mut received = RelayLog { events: inbox, violations, numbers };
+    let mut log = RelayLog { events: inbox, violations, numbers };
     let mut other = Peer::open(at, false);
     assert!(other.has_a_circuit(0x8000_0001));
 
@@ -235,43 +235,43 @@ fn a_neighbour_that_breaks_tls_loses_its_link_and_is_counted_and_told_of_once() 
     alerting.link.receive(Time::ZERO, &[0; 16]).unwrap_err();
     let alert = alerting.sealed();
     assert!(!alert.is_empty() && alerting.is_closed_for(&alert));
-    received.until("only one is left", |numbers| numbers.links == 1);
-    assert_eq!((received.numbers.stats.violations, &received.violations[..]), (0, &[][..]));
+    log.until("only one is left", |numbers| numbers.links == 1);
+    assert_eq!((log.numbers.stats.violations, &log.violations[..]), (0, &[][..]));
 
     let mut peer = Peer::open(at, false);
     let wire = a_changed_record(&mut peer);
     assert!(peer.is_closed_for(&wire));
-    received.until("it is counted", |numbers| numbers.stats.violations == 1);
+    log.until("it is counted", |numbers| numbers.stats.violations == 1);
     assert!(other.has_a_circuit(0x8000_0002));
 
     let mut peer = Peer::open(at, true);
     // Its records have one size once its NETINFO has come: a second later at the latest.
     for _ in 0..2 {
-        received.until("it is unordered", |numbers| numbers.stats.unordered_links == 1);
+        log.until("it is unordered", |numbers| numbers.stats.unordered_links == 1);
     }
     peer.link.write(&[0; 100]).unwrap();
     let wire = peer.sealed();
     assert!(peer.is_closed_for(&wire));
-    received.until("it is counted", |numbers| numbers.stats.violations == 2);
+    log.until("it is counted", |numbers| numbers.stats.violations == 2);
     assert!(other.has_a_circuit(0x8000_0003));
 
     let mut peer = Peer::open(at, false);
     (0..UPDATES).for_each(|_| peer.link.refresh_keys().unwrap());
     let wire = peer.sealed();
     assert!(peer.is_closed_for(&wire));
-    received.until("it is counted", |numbers| numbers.stats.violations == 3);
+    log.until("it is counted", |numbers| numbers.stats.violations == 3);
     assert!(other.has_a_circuit(0x8000_0004));
 
     // One more of a kind is counted, and told only a minute later.
     let mut peer = Peer::open(at, false);
     let wire = a_changed_record(&mut peer);
     assert!(peer.is_closed_for(&wire));
-    received.until("it is counted", |numbers| numbers.stats.violations == 4);
-    received.until("the links are gone", |numbers| numbers.links == 1);
-    assert_eq!(received.numbers.stats.violations, 4, "each once");
+    log.until("it is counted", |numbers| numbers.stats.violations == 4);
+    log.until("the links are gone", |numbers| numbers.links == 1);
+    assert_eq!(log.numbers.stats.violations, 4, "each once");
     let faults = [CarrierFault::Unopened, CarrierFault::Length, CarrierFault::KeyUpdates];
-    let inbox = faults.map(|fault| Violation::Link(LinkFault::Carrier(fault)));
-    assert_eq!(received.violations, inbox);
+    let expected = faults.map(|fault| Violation::Link(LinkFault::Carrier(fault)));
+    assert_eq!(log.violations, expected);
 
     stop.write_all(&[0; 2]).unwrap();
     relay.join().unwrap().unwrap();

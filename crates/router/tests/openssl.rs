@@ -85,8 +85,8 @@ fn connected(port: u16) -> TcpStream {
 }
 
 /// The line of `openssl` that holds exported keying material.
-fn keying_material(message: &str) -> Option<String> {
-    let line = message.lines().find_map(|line| line.trim().strip_prefix("Keying material: "))?;
+fn keying_material(output: &str) -> Option<String> {
+    let line = output.lines().find_map(|line| line.trim().strip_prefix("Keying material: "))?;
     Some(line.to_lowercase())
 }
 
@@ -152,10 +152,10 @@ fn openssls_client_and_our_server_agree_on_bytes_and_keys() {
         link.transmit(Time::ZERO, &mut wire);
         socket.write_all(&wire).unwrap();
         drop(socket);
-        let mut message = String::new();
-        client.0.stdout.take().unwrap().read_to_string(&mut message).unwrap();
-        assert!(message.contains("bye\n"), "{version}: {message}");
-        let theirs = keying_material(&message).expect("openssl prints what it exported");
+        let mut output = String::new();
+        client.0.stdout.take().unwrap().read_to_string(&mut output).unwrap();
+        assert!(output.contains("bye\n"), "{version}: {output}");
+        let theirs = keying_material(&output).expect("openssl prints what it exported");
         assert!(key.is_none_or(|key| hex(&key) == theirs), "{version}: {theirs}");
     }
 }

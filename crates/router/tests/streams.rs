@@ -40,9 +40,9 @@ fn streams_that_are_dialled_come_whole_both_ways_and_end_in_order() {
             assert!(from.is_some_and(|from| from.ip().is_loopback()));
             let (up, down) = (counted(length), counted(length / 2));
             thread::scope(|scope| {
-                for (end, message, wanted) in [(&near, &up, &down), (&far, &down, &up)] {
+                for (end, sent, wanted) in [(&near, &up, &down), (&far, &down, &up)] {
                     scope.spawn(move || {
-                        { end }.write_all(message).unwrap();
+                        { end }.write_all(sent).unwrap();
                         end.finish().unwrap();
                     });
                     scope.spawn(move || {

@@ -371,7 +371,7 @@ mod tests {
     fn memory_of_handshakes_is_bounded_and_forgets_what_clocks_refuse() {
         let mut replay_cache = ReplayCache::default();
         let share = |n: u64| std::array::from_fn(|at| n.to_be_bytes()[at % 8]);
-        let mut remember = |n, message, minute| replay_cache.remember(&share(n), message, minute);
+        let mut remember = |n, stated, minute| replay_cache.remember(&share(n), stated, minute);
         let most = REMEMBERED as u64;
         (0..most).for_each(|n| assert_eq!(remember(n, MINUTE, MINUTE), Ok(())));
         let full = Err(HelloRefusal::CacheFull);

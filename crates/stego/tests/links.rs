@@ -220,8 +220,8 @@ fn connections_killed_at_random_cost_no_byte() {
 /// Transfers `down` bytes to the client over connections with these `fates`. Returns the goodput
 /// as a share of the goodput over connections that do not fail. Also prints both durations.
 fn share(profile: &str, down: usize, fates: fn() -> Fates) -> f64 {
-    let elapsed = |fates| carried(1, profile, (1_000, down), fates).1.as_secs_f64();
-    let (free, under) = (elapsed(all(Fate::Fine)), elapsed(fates()));
+    let seconds = |fates| carried(1, profile, (1_000, down), fates).1.as_secs_f64();
+    let (free, under) = (seconds(all(Fate::Fine)), seconds(fates()));
     println!("{profile}, {down} bytes: {free:.2} s, {under:.2} s under it, {:.3}", free / under);
     free / under
 }
@@ -399,8 +399,8 @@ fn a_visitor_of_the_web_is_handed_over_with_every_byte_that_he_said() {
         assert_eq!(world.server.poll(world.now), None);
         world.server.handle(world.now, Input::Bytes(id, &[*byte]));
     }
-    let report = world.server.poll(world.now);
-    assert_eq!(report, Some(ServerOutput::Stranger(id, request.to_vec())));
+    let output = world.server.poll(world.now);
+    assert_eq!(output, Some(ServerOutput::Stranger(id, request.to_vec())));
     assert_eq!(world.server.give_up(id), None, "he is known for what he is");
     world.server.handle(world.now, Input::Bytes(slow, b"GET /"));
     assert_eq!(world.server.give_up(slow), Some(b"GET /".to_vec()));

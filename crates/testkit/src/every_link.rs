@@ -101,8 +101,8 @@ fn a_goodbye_ends_the_link_and_nothing_is_written_behind_it(pair: &mut impl Link
     pair.settle(&mut received);
     assert_eq!(pair.link(1).state(), State::Open, "{name}");
     pair.link(0).close();
-    let tail = pair.link(0).write(&unit(1, DATA, 1, length));
-    assert!(matches!(tail, Err(Fault::Misuse(_))), "{name}: {tail:?}");
+    let result = pair.link(0).write(&unit(1, DATA, 1, length));
+    assert!(matches!(result, Err(Fault::Misuse(_))), "{name}: {result:?}");
     pair.settle(&mut received);
     assert_eq!(pair.link(1).state(), State::Ended, "{name}");
     assert!(received[1] == first, "{name}: nothing came behind the goodbye");

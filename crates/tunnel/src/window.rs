@@ -444,8 +444,8 @@ impl Window {
     }
 
     fn given_up_at(&self) -> Option<Time> {
-        let received = self.sent.front()?.at.max(self.delivered_at);
-        Some(received + GIVE_UP.max(self.srtt.unwrap_or_default() * 3))
+        let since = self.sent.front()?.at.max(self.delivered_at);
+        Some(since + GIVE_UP.max(self.srtt.unwrap_or_default() * 3))
     }
 }
 
@@ -705,10 +705,10 @@ mod tests {
         let (mut tally, start) = (Tally::default(), Time::from_secs(1));
         tally.note(start, 7);
         assert_eq!((tally.take(start + MS * 4), tally.due()), (None, Some(start + DELAY)));
-        let report = tally.take(start + MS * 6);
-        assert_eq!(report, Some(Receipt { largest: 7, count: 1, ago: 6_000, span: 0 }));
+        let receipt = tally.take(start + MS * 6);
+        assert_eq!(receipt, Some(Receipt { largest: 7, count: 1, ago: 6_000, span: 0 }));
         (0..16).for_each(|number| tally.note(start + MS * 7, 10 + number));
-        assert!(tally.take(start + MS * 7).is_some_and(|report| report.count == 17));
+        assert!(tally.take(start + MS * 7).is_some_and(|receipt| receipt.count == 17));
         assert_eq!(tally.due(), None);
     }
 }

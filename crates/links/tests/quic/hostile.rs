@@ -61,9 +61,9 @@ fn a_peer_that_breaks_the_rules_of_lanes_loses_its_link() {
         ("too long", all_long, vec![long]),
         ("too long for a lane", head, vec![unit(5, MAKES, 0), long_for_a_lane]),
     ];
-    for (name, head, message) in cases {
+    for (name, head, units) in cases {
         let mut world = against(head);
-        message.iter().for_each(|unit| world.write(0, unit));
+        units.iter().for_each(|unit| world.write(0, unit));
         world.run(Duration::from_secs(3));
         assert_eq!(world.state(0), Some(State::Ended), "{name}");
         assert_eq!(world.state(1), None, "{name}: closed");
@@ -134,19 +134,19 @@ fn a_flood_is_asked_for_its_address_and_an_honest_peer_still_comes_in() {
             true
         };
         world.ends[1].handle(world.now, EndpointInput { arrival, admit });
-        let mut message = 0;
+        let mut sent = 0;
         while let Some(output) = world.ends[1].poll(world.now) {
             match output {
-                EndpointOutput::Answer(_, answer) => message += answer.len(),
+                EndpointOutput::Answer(_, answer) => sent += answer.len(),
                 EndpointOutput::Touched(id) => {
                     let mut out = Vec::new();
                     while world.ends[1].transmit(world.now, id, &mut out).is_some() {
-                        message += out.len();
+                        sent += out.len();
                     }
                 }
             }
         }
-        assert!(message <= 3 * bytes.len(), "RFC 9000, 8.1: {message} for {}", bytes.len());
+        assert!(sent <= 3 * bytes.len(), "RFC 9000, 8.1: {sent} for {}", bytes.len());
     }
     assert_eq!((taken, world.ends[1].counts().retried), (16, 184));
     assert_eq!(world.ends[1].len(), 16, "no state for the others");
@@ -191,8 +191,8 @@ fn who_is_not_admitted_gets_no_link() {
     let arrival = Arrival { from: world::address(0), to: None, ecn: 0, bytes: &bytes };
     world.ends[1].handle(world.now, EndpointInput { arrival, admit: &mut |_, _| false });
     assert_eq!((world.ends[1].len(), world.ends[1].counts().refused), (0, 1));
-    let report = world.ends[1].poll(world.now);
-    assert!(matches!(report, Some(EndpointOutput::Answer(..))), "it is told");
+    let output = world.ends[1].poll(world.now);
+    assert!(matches!(output, Some(EndpointOutput::Answer(..))), "it is told");
 }
 
 #[test]
@@ -207,10 +207,10 @@ fn nobody_opens_links_at_an_endpoint_that_takes_none() {
 fn units_come_back_from_any_pieces() {
     let mut dice = stream(2, 0, "pieces");
     for round in 0..200u32 {
-        let mut message = unit(3, MAKES, 0);
-        (1..20).for_each(|number| message.extend(unit(3, DATA, number)));
+        let mut bytes = unit(3, MAKES, 0);
+        (1..20).for_each(|number| bytes.extend(unit(3, DATA, number)));
         let (mut reader, mut received) = (UnitReader::unnamed(), Vec::new());
-        let mut rest = &message[..];
+        let mut rest = &bytes[..];
         while !rest.is_empty() {
             let most = if round % 2 == 0 { 3 } else { 3 * UNIT };
             let (mut piece, tail) = rest.split_at(dice.random_range(0..=most.min(rest.len())));
@@ -222,7 +222,7 @@ fn units_come_back_from_any_pieces() {
             }
             assert!(piece.is_empty());
         }
-        assert_eq!(received, message);
+        assert_eq!(received, bytes);
         assert!(!reader.is_within());
     }
 }
@@ -230,10 +230,10 @@ fn units_come_back_from_any_pieces() {
 #[test]
 fn a_run_ends_before_a_unit_that_does_not_continue_the_lane() {
     let run = |reader: &mut UnitReader, last: &[u8]| {
-        let message = [&unit(3, DATA, 1)[..], &unit(3, DATA, 2), last].concat();
-        let (mut rest, mut received) = (&message[..], Vec::new());
+        let bytes = [&unit(3, DATA, 1)[..], &unit(3, DATA, 2), last].concat();
+        let (mut rest, mut received) = (&bytes[..], Vec::new());
         reader.next_run(&UNITS, &mut rest, &mut received);
-        assert_eq!([&received[..], rest].concat(), message);
+        assert_eq!([&received[..], rest].concat(), bytes);
         received.len()
     };
     let whole = unit(3, DATA, 3);
@@ -254,9 +254,9 @@ fn a_run_ends_before_a_unit_that_does_not_continue_the_lane() {
 
 #[test]
 fn units_out_of_place_are_faults() {
-    let refuses = |mut reader: UnitReader, message: &[u8]| {
-        let mut received = message;
-        matches!(reader.next(&UNITS, &mut received, &mut Vec::new()), Err(Fault::Peer(_)))
+    let refuses = |mut reader: UnitReader, bytes: &[u8]| {
+        let mut rest = bytes;
+        matches!(reader.next(&UNITS, &mut rest, &mut Vec::new()), Err(Fault::Peer(_)))
     };
     assert!(refuses(UnitReader::own(), &unit(1, MAKES, 0)), "a lane's in the link's own stream");
     assert!(refuses(UnitReader::unnamed(), &unit(0, MAKES, 0)), "the link's in a lane's");

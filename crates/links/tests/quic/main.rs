@@ -201,8 +201,8 @@ fn a_lane_of_a_number_that_has_not_ended_waits_until_it_has() {
         // One of the next datagrams is lost. They carry the end of the lane, and the next lane
         // with the same number.
         world.lose.push((0, world.sent[0] + lost));
-        for message in [unit(9, DATA, 1), unit(9, ENDS, 2), unit(9, MAKES, 3), unit(9, DATA, 4)] {
-            world.write(0, &message);
+        for bytes in [unit(9, DATA, 1), unit(9, ENDS, 2), unit(9, MAKES, 3), unit(9, DATA, 4)] {
+            world.write(0, &bytes);
         }
         world.run(Duration::from_secs(5));
         let commands: Vec<u32> = units_of(&world.received[1]).iter().map(|unit| unit.2).collect();
@@ -302,21 +302,20 @@ fn a_link_takes_no_more_than_its_window_and_then_goes_on() {
     let slow = LinkSettings { queue: 20_000, ..LinkSettings::with_rate(2_000_000) };
     let mut world = World::open(&LinkSettings { delay: DELAY, ..slow }, 8);
     world.write(0, &unit(1, MAKES, 0));
-    let (mut message, mut most) = (1, 0);
-    while message < 2_000 {
+    let (mut sent, mut most) = (1, 0);
+    while sent < 2_000 {
         let room = world.link(0).room() / UNIT;
-        let batch: Vec<u8> = (0..room.min(2_000 - message))
-            .flat_map(|n| unit(1, DATA, (message + n) as u32))
-            .collect();
-        message += batch.len() / UNIT;
+        let batch: Vec<u8> =
+            (0..room.min(2_000 - sent)).flat_map(|n| unit(1, DATA, (sent + n) as u32)).collect();
+        sent += batch.len() / UNIT;
         if batch.is_empty() {
             world.run(Duration::from_millis(1));
         } else {
             world.write(0, &batch);
         }
         let come = units_of(&world.received[1]).len();
-        most = most.max(message - come);
-        assert!(world.now < Time::from_secs(60), "it stands still: {message} said, {come} came");
+        most = most.max(sent - come);
+        assert!(world.now < Time::from_secs(60), "it stands still: {sent} said, {come} came");
     }
     world.run(Duration::from_secs(20));
     let numbers: Vec<u32> = units_of(&world.received[1]).into_iter().map(|unit| unit.2).collect();

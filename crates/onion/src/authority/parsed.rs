@@ -130,20 +130,22 @@ mod tests {
 
     #[test]
     fn lines_are_read_and_those_inside_objects_are_not() {
-        let message = read(TEXT);
+        let descriptor = read(TEXT);
         assert_eq!(
-            (&message.nickname[..], message.dir_port, message.bandwidth),
+            (&descriptor.nickname[..], descriptor.dir_port, descriptor.bandwidth),
             ("one", 9030, 7000)
         );
-        assert_eq!(message.version.as_deref(), Some("Tor 0.4.9.11"));
-        assert_eq!(message.family, ["$AAAA", "$BBBB", "adam", "zoe"]);
-        assert_eq!(message.policy, "accept 80,443");
-        assert_eq!(message.policy_v6.as_deref(), Some("accept 443"));
-        assert!(message.exits && message.hibernating && message.directory && message.hsdir);
+        assert_eq!(descriptor.version.as_deref(), Some("Tor 0.4.9.11"));
+        assert_eq!(descriptor.family, ["$AAAA", "$BBBB", "adam", "zoe"]);
+        assert_eq!(descriptor.policy, "accept 80,443");
+        assert_eq!(descriptor.policy_v6.as_deref(), Some("accept 443"));
+        assert!(
+            descriptor.exits && descriptor.hibernating && descriptor.directory && descriptor.hsdir
+        );
         let key = "-----BEGIN RSA PUBLIC KEY-----\nMIGJ\n-----END RSA PUBLIC KEY-----\n";
-        assert_eq!(message.onion_key.as_deref(), Some(key));
+        assert_eq!(descriptor.onion_key.as_deref(), Some(key));
         assert_eq!(
-            message.extra,
+            descriptor.extra,
             Some(ExtraDigests {
                 sha1: [[0xab, 0xcd]; 10].concat().try_into().unwrap(),
                 sha256: None
@@ -153,12 +155,17 @@ mod tests {
 
     #[test]
     fn what_is_not_said_is_missing() {
-        let message = read("router two 192.0.2.1 9001 0 0\nreject *:*\n");
-        assert_eq!((message.bandwidth, message.directory, message.exits), (0, false, false));
-        assert!(!message.hsdir);
-        assert_eq!(message.policy, "reject 1-65535");
+        let descriptor = read("router two 192.0.2.1 9001 0 0\nreject *:*\n");
+        assert_eq!(
+            (descriptor.bandwidth, descriptor.directory, descriptor.exits),
+            (0, false, false)
+        );
+        assert!(!descriptor.hsdir);
+        assert_eq!(descriptor.policy, "reject 1-65535");
         assert!(
-            message.version.is_none() && message.onion_key.is_none() && message.family.is_empty()
+            descriptor.version.is_none()
+                && descriptor.onion_key.is_none()
+                && descriptor.family.is_empty()
         );
     }
 }

@@ -329,8 +329,8 @@ mod tests {
                 relay.take(&mut rng, &cell).unwrap();
                 cells.set_width(relay.width());
             }
-            let message = std::mem::take(&mut relay.outbox);
-            for piece in message.chunks(100) {
+            let replies = std::mem::take(&mut relay.outbox);
+            for piece in replies.chunks(100) {
                 reachability.handle_link(Time::ZERO, LinkInput::Bytes { link: LINK, bytes: piece });
             }
         }

@@ -331,8 +331,8 @@ mod tests {
     fn capabilities_of_a_wrong_length_end_the_link_and_unknown_ones_are_ignored() {
         let command = Command::CAPABILITIES;
         for body in [&[0][..], &[0, 3]] {
-            let received = hears(&mut asked(&[5, 103]), command, body);
-            assert_eq!(received, Err(Fault::Malformed(command)), "{body:?}");
+            let result = hears(&mut asked(&[5, 103]), command, body);
+            assert_eq!(result, Err(Fault::Malformed(command)), "{body:?}");
         }
         for (body, early, parallel_quic) in [
             (&[1, 0][..], false, false),

@@ -708,18 +708,18 @@ mod tests {
         let mut channels = links();
         assert!(channels.count_received(LANE, 1), "somebody is to see to it");
         assert!((2..SAY).all(|_| !channels.count_received(LANE, 1)));
-        let value_of = |channels: &mut Channels| {
+        let take_outbox = |channels: &mut Channels| {
             let link = channels.link(QUIC).unwrap();
             std::mem::take(&mut link.channel.outbox)
         };
-        assert!(value_of(&mut channels).is_empty());
+        assert!(take_outbox(&mut channels).is_empty());
         assert!(!channels.count_received(LANE, 1));
-        let report = value_of(&mut channels);
-        assert_eq!(report[..13], [0, 0, 0, 0, 74, 0x80, 0, 0, 7, 0, 0, 0, SAY as u8]);
+        let message = take_outbox(&mut channels);
+        assert_eq!(message[..13], [0, 0, 0, 0, 74, 0x80, 0, 0, 7, 0, 0, 0, SAY as u8]);
         channels.arrived_due(QUIC);
-        assert!(value_of(&mut channels).is_empty(), "nothing has come since");
+        assert!(take_outbox(&mut channels).is_empty(), "nothing has come since");
         assert!(channels.count_received(LANE, 1));
         channels.arrived_due(QUIC);
-        assert_eq!(value_of(&mut channels)[9..13], [0, 0, 0, SAY as u8 + 1]);
+        assert_eq!(take_outbox(&mut channels)[9..13], [0, 0, 0, SAY as u8 + 1]);
     }
 }

@@ -245,14 +245,14 @@ mod tests {
     fn with_one_bridge_sets_have_one_leg_and_that_is_said_once() {
         let mut world = World::new(&[1], KeptGuards::default());
         world.circmgr.learn_bridge(0, bridge(1));
-        let mut messages = Vec::new();
+        let mut orders = Vec::new();
         for _ in 0..3 {
             world.circmgr.set_network(Arc::new(usual_network()));
-            messages.extend(world.orders());
+            orders.extend(world.orders());
         }
-        let few = messages.iter().filter(|order| matches!(order, Order::FewBridges(1, 2)));
-        assert_eq!(few.count(), 1, "{messages:?}");
-        assert!(!messages.iter().any(|order| matches!(order, Order::FewLegs(..))));
+        let few = orders.iter().filter(|order| matches!(order, Order::FewBridges(1, 2)));
+        assert_eq!(few.count(), 1, "{orders:?}");
+        assert!(!orders.iter().any(|order| matches!(order, Order::FewLegs(..))));
         assert_eq!(world.circmgr.legs(), 1);
         assert_eq!(World::new(&[1, 2], KeptGuards::default()).circmgr.legs(), 2);
     }

@@ -149,8 +149,8 @@ impl Client {
     /// Returns the data of the LINK message for `leg` (a parallel circuit): `link`, followed by
     /// the fields that the design adds.
     fn wish(&mut self, id: SetId, leg: PathId, link: &ConfluxLink) -> Vec<u8> {
-        let report = self.role.dealing.as_ref().map(ToString::to_string);
-        let dealing = report.filter(|text| text.len() <= DEALING).unwrap_or_default();
+        let scheduler = self.role.dealing.as_ref().map(ToString::to_string);
+        let dealing = scheduler.filter(|text| text.len() <= DEALING).unwrap_or_default();
         let nonce = link.nonce;
         let message = match (self.role.design, self.role.design.ancestor()) {
             (Design::Resilient | Design::Merged, _) => {
@@ -274,8 +274,8 @@ mod tests {
     #[test]
     fn a_set_takes_linked_of_its_own_design_alone() {
         let (nonce, command) = (SetNonce::from([7; 32]), RelayCommand::ANCESTOR_LINKED);
-        let value_of = |design| AncestorLink { design, nonce, dealing: String::new() }.write();
-        let [old, mtor] = [Ancestor::Conflux2013, Ancestor::MTor].map(|one| value_of(one).unwrap());
+        let encode = |design| AncestorLink { design, nonce, dealing: String::new() }.write();
+        let [old, mtor] = [Ancestor::Conflux2013, Ancestor::MTor].map(|one| encode(one).unwrap());
         let link = ConfluxLink { nonce, sent: 0, received: 0, ux: UX };
         let read = |design: &str, command, data: &[u8]| {
             let message = Message { command, stream: 0, data };

@@ -65,9 +65,9 @@ impl Numbering for CountedNumbering {
     fn send(&mut self, leg: PathId) -> Result<Mark, ConfluxFault> {
         let last = self.sent;
         let counters = self.legs.get_mut(leg)?;
-        let tail = last.checked_sub(counters.bases.sent).ok_or(ConfluxFault::Incoherent)?;
-        let tail = u32::try_from(tail).ok().filter(|by| *by < u32::MAX);
-        let by = tail.ok_or(ConfluxFault::Incoherent)?;
+        let gap = last.checked_sub(counters.bases.sent).ok_or(ConfluxFault::Incoherent)?;
+        let gap = u32::try_from(gap).ok().filter(|by| *by < u32::MAX);
+        let by = gap.ok_or(ConfluxFault::Incoherent)?;
         counters.bases.sent = last + 1;
         self.sent = last + 1;
         Ok(if by == 0 { Mark::Nothing } else { Mark::Switch(by) })

@@ -230,12 +230,12 @@ impl ConfluxEnd {
         match self.state(leg)? {
             // For a set in use, C tor's exits send the set's numbers in LINKED. Ignore them: both
             // ends count on a new leg from (0, 0).
-            State::Launched(message) => {
+            State::Launched(sent) => {
                 self.desired = linked.ux;
-                self.legs.set(leg, State::Ready(now.since(message)));
+                self.legs.set(leg, State::Ready(now.since(sent)));
                 if let Some(retransmitter) = &mut self.retransmitter {
                     retransmitter.linked(leg);
-                    retransmitter.measured(leg, now.since(message));
+                    retransmitter.measured(leg, now.since(sent));
                 }
                 Ok(())
             }
@@ -250,10 +250,10 @@ impl ConfluxEnd {
     pub fn acknowledged(&mut self, now: Time, leg: PathId) -> Result<(), ConfluxFault> {
         self.check(Role::Exit)?;
         match self.state(leg)? {
-            State::Linked(message) => {
-                self.legs.set(leg, State::Ready(now.since(message)));
+            State::Linked(sent) => {
+                self.legs.set(leg, State::Ready(now.since(sent)));
                 if let Some(retransmitter) = &mut self.retransmitter {
-                    retransmitter.measured(leg, now.since(message));
+                    retransmitter.measured(leg, now.since(sent));
                 }
                 Ok(())
             }
@@ -418,9 +418,7 @@ impl ConfluxEnd {
 
     fn due(&self, state: &State) -> Option<Time> {
         match state {
-            State::Launched(message) | State::Linked(message) => {
-                Some(*message + self.limits.answer)
-            }
+            State::Launched(sent) | State::Linked(sent) => Some(*sent + self.limits.answer),
             State::Ready(_) => None,
         }
     }

@@ -51,8 +51,8 @@ mod tests {
 
     #[test]
     fn what_a_consensus_says_counts_within_bounds() {
-        let message = [("cfx_enabled", 0), ("cfx_num_legs_set", 300), ("cfx_max_legs_set", 1)];
-        let values = message.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
+        let pairs = [("cfx_enabled", 0), ("cfx_num_legs_set", 300), ("cfx_max_legs_set", 1)];
+        let values = pairs.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
         let params = ConfluxParams::new(&values);
         assert_eq!((params.enabled, params.legs, params.max_legs), (false, 255, 3));
         let usual = ConfluxParams::default();

@@ -229,8 +229,8 @@ impl<C: KeyInit<KeySize = U16>> Keys<C> {
         self.stream.encrypt_blocks(&mut stream);
         counter::xor_blocks(content, &stream);
         let mut next = [0; SEED];
-        let tail = next.chunks_exact_mut(TAG).zip(&stream[NEXT_KEYS..]);
-        tail.for_each(|(bytes, block)| bytes.copy_from_slice(block));
+        let pairs = next.chunks_exact_mut(TAG).zip(&stream[NEXT_KEYS..]);
+        pairs.for_each(|(bytes, block)| bytes.copy_from_slice(block));
         next
     }
 }
@@ -333,9 +333,9 @@ mod tests {
             let mut layer = relay(direction(&fields[0..3]), direction(&fields[0..3]));
             let mut cell = [0; BODY];
             cell[TAG..].copy_from_slice(&bytes::<CONTENT>(fields[4]));
-            let message = layer.originate(command(fields[3]), &mut cell);
+            let sent = layer.originate(command(fields[3]), &mut cell);
             assert_eq!(cell, bytes(fields[8]));
-            assert_eq!(message.bytes(), &cell[..TAG]);
+            assert_eq!(sent.bytes(), &cell[..TAG]);
             assert_same(layer.back, direction(&fields[5..8]), Direction::encrypt);
         }
     }
@@ -379,11 +379,11 @@ mod tests {
                 assert_eq!(found, (i == hop).then_some(sent), "round {round}, relay {i}");
             }
             assert_eq!(body[TAG..], [round as u8; CONTENT]);
-            let message = relays[hop].originate(Command::RELAY, &mut body);
+            let answer = relays[hop].originate(Command::RELAY, &mut body);
             relays[..hop].iter_mut().rev().for_each(|r| r.inbound(Command::RELAY, &mut body));
             for (i, layer) in client[..=hop].iter_mut().enumerate() {
                 let found = layer.inbound(Command::RELAY, &mut body);
-                assert_eq!(found, (i == hop).then_some(message), "round {round}, layer {i}");
+                assert_eq!(found, (i == hop).then_some(answer), "round {round}, layer {i}");
             }
             assert_eq!(body[TAG..], [round as u8; CONTENT]);
         }

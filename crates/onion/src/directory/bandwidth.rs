@@ -95,12 +95,12 @@ impl BandwidthHistory {
             return String::new();
         }
         let end = utc(self.ends - PERIOD_S);
-        let text_of = |period: &Period, way: usize| {
+        let rounded = |period: &Period, way: usize| {
             (period.transferred[way] / ROUNDED * ROUNDED).min(rate.saturating_mul(PERIOD_S))
         };
         let line = |name: &str, way: usize| {
             let values: Vec<String> =
-                self.past.iter().map(|period| text_of(period, way).to_string()).collect();
+                self.past.iter().map(|period| rounded(period, way).to_string()).collect();
             format!("{name}-history {end} ({PERIOD_S} s) {}\n", values.join(","))
         };
         line("write", 1) + &line("read", 0)
@@ -205,13 +205,13 @@ mod tests {
         let line = |name: &str, day: u32, values: &str| {
             format!("{name}-history 2027-01-{day} 08:00:00 (86400 s) {values}\n")
         };
-        let report = meter.history.lines(1 << 30);
-        assert_eq!(report, line("write", 16, "0") + &line("read", 16, "863232"));
+        let lines = meter.history.lines(1 << 30);
+        assert_eq!(lines, line("write", 16, "0") + &line("read", 16, "863232"));
         assert!(meter.history.lines(9).contains(" 777600\n"), "no more than the rate");
         (0..6).for_each(|_| meter.run(PERIOD_S, [0, 20]));
-        let report = meter.history.lines(1 << 30);
+        let lines = meter.history.lines(1 << 30);
         let days = ["1727488"; 5].join(",");
-        assert_eq!(report, line("write", 22, &days) + &line("read", 22, "0,0,0,0,0"));
+        assert_eq!(lines, line("write", 22, &days) + &line("read", 22, "0,0,0,0,0"));
         assert_eq!(meter.history.observed(), 0, "what came was more than five days ago");
     }
 

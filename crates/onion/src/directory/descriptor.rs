@@ -140,8 +140,8 @@ impl Description {
     ) -> Result<RelayDocuments, DescriptionError> {
         self.check()?;
         let [rate, ..] = self.bandwidth;
-        let message = (&self.history, self.bridge.as_deref().unwrap_or_default());
-        let extra = extra::sign(&self.nickname, message, rate, keys, unix_now);
+        let contents = (&self.history, self.bridge.as_deref().unwrap_or_default());
+        let extra = extra::sign(&self.nickname, contents, rate, keys, unix_now);
         let extra = extra.map_err(DescriptionError::Keys)?;
         let server = self.sign_with(keys, unix_now, Some(ExtraDigests::of(&extra)))?;
         Ok(RelayDocuments { server, extra })
@@ -357,21 +357,21 @@ mod tests {
     fn an_exit_tells_which_ports_of_ipv6_it_lets_out_to_if_it_has_an_address_there() {
         let policy = |rules: &[&str]| ExitPolicy::parse(rules).unwrap();
         let v6 = Some("[2001:db8::1]:9002".parse().unwrap());
-        let text_of = |v6, rules: &[&str]| {
+        let policy_line = |v6, rules: &[&str]| {
             let text = Description { v6, policy: policy(rules), ..description() };
             let text = text.sign(keys(1), NOW).unwrap();
             check_descriptor(&text, NOW).unwrap();
             let line = text.lines().find_map(|line| line.strip_prefix("ipv6-policy "));
             line.map(str::to_owned)
         };
-        assert_eq!(text_of(v6, &["reject *:25", "accept *:*"]).as_deref(), Some("reject 25"));
-        assert_eq!(text_of(None, &["accept *:*"]), None);
+        assert_eq!(policy_line(v6, &["reject *:25", "accept *:*"]).as_deref(), Some("reject 25"));
+        assert_eq!(policy_line(None, &["accept *:*"]), None);
         assert_eq!(
-            text_of(None, &["accept *6:443", "accept *:*"]).as_deref(),
+            policy_line(None, &["accept *6:443", "accept *:*"]).as_deref(),
             Some("accept 1-65535")
         );
-        assert_eq!(text_of(v6, &["reject *:*"]), None);
-        assert_eq!(text_of(v6, &["accept *4:*"]), None);
+        assert_eq!(policy_line(v6, &["reject *:*"]), None);
+        assert_eq!(policy_line(v6, &["accept *4:*"]), None);
     }
 
     #[test]
@@ -418,10 +418,10 @@ mod tests {
         assert!(!description().sign(keys, NOW).unwrap().contains("extra-info"));
         let id = hex(&keys.rsa_identity());
         assert!(extra.starts_with(&format!("extra-info anabranch1 {id}\nidentity-ed25519\n-----")));
-        let message = "\npublished 2027-01-16 08:00:00\n\
+        let expected = "\npublished 2027-01-16 08:00:00\n\
             write-history 2027-01-16 08:00:00 (86400 s) 8192\n\
             read-history 2027-01-16 08:00:00 (86400 s) 4096\nrouter-sig-ed25519 ";
-        assert!(extra.contains(message), "{extra}");
+        assert!(extra.contains(expected), "{extra}");
         assert!(extra.ends_with("-----END SIGNATURE-----\n"));
     }
 
@@ -437,8 +437,8 @@ mod tests {
         let RelayDocuments { server, extra } = bridge.publish(keys(1), NOW).unwrap();
         check_descriptor(&server, NOW).unwrap();
         assert!(server.contains("\nbridge-distribution-request none\n"), "{server}");
-        let message = "\ntransport anabranch 192.0.2.1:443 key=a\\=b,profile=x\nrouter-sig";
-        assert!(extra.contains(message), "{extra}");
+        let expected = "\ntransport anabranch 192.0.2.1:443 key=a\\=b,profile=x\nrouter-sig";
+        assert!(extra.contains(expected), "{extra}");
         let bare = Description { bridge: Some(Vec::new()), ..description() };
         assert!(bridge.differs_from(&bare) && bare.differs_from(&description()));
         let usual = description().publish(keys(1), NOW).unwrap();

@@ -413,10 +413,10 @@ impl Directory {
     ) -> Event {
         let bridges = self.bridges.as_mut().expect("a bridge was asked, so there are bridges");
         let was_known = bridges.is_any_known();
-        let received = outcome.and_then(|response| text_of(&response)).and_then(|text| {
+        let result = outcome.and_then(|response| text_of(&response)).and_then(|text| {
             bridges.receive(at.now, place, &text, at.unix).map_err(Failure::Document)
         });
-        match received {
+        match result {
             Ok(bridge) => {
                 if !was_known {
                     (self.failures, self.paused_until) = (0, Time::ZERO);

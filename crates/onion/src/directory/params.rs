@@ -91,8 +91,8 @@ mod tests {
 
     #[test]
     fn what_a_consensus_says_counts_within_bounds() {
-        let message = [("circwindow", 900), ("cbtquantile", 200), ("cbtmintimeout", -5)];
-        let values = message.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
+        let pairs = [("circwindow", 900), ("cbtquantile", 200), ("cbtmintimeout", -5)];
+        let values = pairs.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
         let params = Params::new(&values);
         assert_eq!(params.circuit_window, 900);
         assert_eq!((params.timeouts.quantile, params.timeouts.least), (99, 10));

@@ -592,11 +592,11 @@ fn an_authority_that_is_reached_and_silent_is_not_asked_by_its_port() {
         };
         assert_eq!(job.source, Source::Authority(0));
         let events = directory.done(job.number, Err(Failure::Silent), at(now, NOW), &mut rng);
-        let report = events.iter().find_map(|event| match event {
+        let failure = events.iter().find_map(|event| match event {
             Event::Failed(_, _, failure) => Some(failure.to_string()),
             _ => None,
         });
-        assert!(report.is_some_and(|report| report.contains("before its first consensus")));
+        assert!(failure.is_some_and(|text| text.contains("before its first consensus")));
     }
 }
 
@@ -671,10 +671,10 @@ fn late(events: &[Event]) -> Option<(u64, bool)> {
 #[test]
 fn a_kept_consensus_serves_for_a_day_after_its_end_and_that_is_told() {
     let world = long_certified();
-    for (seconds, report) in [(0, None), (1, Some((1, true))), (86_400, Some((86_400, true)))] {
+    for (seconds, expected) in [(0, None), (1, Some((1, true))), (86_400, Some((86_400, true)))] {
         let (directory, events, now) = restored(&world, seconds);
         assert!(directory.is_ready(now) && is_ready(&events), "{seconds}");
-        assert_eq!(late(&events), report);
+        assert_eq!(late(&events), expected);
     }
     let (directory, events, now) = restored(&world, 86_401);
     assert!(!directory.is_ready(now) && !is_ready(&events));

@@ -132,8 +132,8 @@ mod tests {
 
     #[test]
     fn what_a_consensus_says_counts_within_bounds() {
-        let message = [("guard-n-primary-guards-to-use", 2), ("guard-lifetime-days", 99_999)];
-        let values = message.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
+        let pairs = [("guard-n-primary-guards-to-use", 2), ("guard-lifetime-days", 99_999)];
+        let values = pairs.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
         let params = GuardParams::new(&values);
         assert_eq!((params.primary_to_use, params.primary), (2, 3));
         assert_eq!(params.lifetime, 3650 * DAY);

@@ -93,9 +93,9 @@ pub fn answer(
         Some(_) => return Err(HandshakeError::Unsupported),
     };
     let control = sendme_inc.map(Extension::CongestionAnswer);
-    let output: Vec<Extension> =
+    let extensions: Vec<Extension> =
         control.into_iter().chain(lossy.then_some(Extension::Lossy)).collect();
-    Ok((extend::put_extensions(&output), AgreedFeatures { sendme_inc, cgo, lossy }))
+    Ok((extend::put_extensions(&extensions), AgreedFeatures { sendme_inc, cgo, lossy }))
 }
 
 /// Parses a relay's answer to the request `wish`. `sendme_inc` is the consensus parameter. The

@@ -176,7 +176,7 @@ impl<R: NodeRole> Node<R> {
 
     /// Outputs the event `happened` of a stream, and removes the stream if it has ended.
     pub(super) fn report(&mut self, happened: StreamEvent) {
-        let message = match happened {
+        let output = match happened {
             StreamEvent::Readable(stream) => Some(StreamOutput::Readable { stream }),
             StreamEvent::Room(stream) => Some(StreamOutput::Room { stream }),
             StreamEvent::Ended(stream, reason, refused, bytes) => {
@@ -188,7 +188,7 @@ impl<R: NodeRole> Node<R> {
                 None
             }
         };
-        self.outputs.extend(message.map(R::Output::from));
+        self.outputs.extend(output.map(R::Output::from));
     }
 
     /// Removes the circuit set `id`, whose only leg is closed, and its streams.

@@ -145,11 +145,11 @@ mod tests {
         }
         assert!(control.is_empty());
         receive(&mut windows, two, &mut control).unwrap();
-        let message: Vec<_> = control
+        let messages: Vec<_> = control
             .drain(..)
             .map(|control| (control.command, control.stream, control.by))
             .collect();
-        assert_eq!(message, [(RelayCommand::SENDME, 7, Some(two))]);
+        assert_eq!(messages, [(RelayCommand::SENDME, 7, Some(two))]);
         let arrived = |by| ArrivedCell { bytes: 498, waiting: 1 << 20, burst: 0, by: Some(by) };
         let mut unread = |by| {
             let mut replies = Replies { stream: 7, by: None, control: &mut control };

@@ -516,15 +516,15 @@ mod tests {
     fn a_refusal_tells_the_address_and_for_how_long_its_name_holds() {
         let [v4, v6]: [IpAddr; 2] = ["192.0.2.1", "2001:db8::1"].map(|text| text.parse().unwrap());
         assert_eq!(put_refusal(v4, 300), [4, 192, 0, 2, 1, 0, 0, 1, 44]);
-        let report = put_refusal(v6, 300);
+        let refusal = put_refusal(v6, 300);
         assert_eq!(
-            (report.len(), &report[..3], &report[15..]),
+            (refusal.len(), &refusal[..3], &refusal[15..]),
             (21, &[4, 0x20, 1][..], &[0, 1, 0, 0, 1, 44][..])
         );
         for address in [v4, v6] {
-            let report = put_refusal(address, 300);
-            let without_ttl = &report[..report.len() - 4];
-            for data in [&report[..], without_ttl] {
+            let refusal = put_refusal(address, 300);
+            let without_ttl = &refusal[..refusal.len() - 4];
+            for data in [&refusal[..], without_ttl] {
                 assert_eq!(read_end(data), (EndReason::EXIT_POLICY, Some(address)));
             }
         }

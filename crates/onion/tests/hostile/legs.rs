@@ -130,9 +130,9 @@ impl Legs {
         let (relay, link) = (&mut world.relays[0].core, self.neighbour.link);
         relay.transmit(world.now, link, &mut self.neighbour.inbox, usize::MAX);
         let violations = std::mem::take(&mut world.relays[0].violations);
-        let (message, gone, more) = self.outcome(world);
+        let (commands, gone, more) = self.outcome(world);
         world.relays[0].violations = [violations, more].concat();
-        (message, gone)
+        (commands, gone)
     }
 
     /// Returns the received commands with their legs, the legs that were closed, and the
@@ -202,9 +202,9 @@ fn legs_are_linked_and_a_ninth_is_refused_alone() {
     let (mut world, _) = honest_world();
     let mut legs = Legs::new(&mut world, 10);
     (0..9).for_each(|leg| legs.link(&mut world, leg, 7, 0));
-    let (message, gone, violations) = legs.outcome(&mut world);
+    let (commands, gone, violations) = legs.outcome(&mut world);
     let linked: Vec<_> = (0..8).map(|leg| (leg, RelayCommand::CONFLUX_LINKED)).collect();
-    assert_eq!((message, gone), (linked, vec![8]));
+    assert_eq!((commands, gone), (linked, vec![8]));
     assert_eq!(violations, [CircuitFault::Conflux(ConfluxFault::TooManyLegs).into()]);
     let stats = world.relays[0].core.stats();
     assert_eq!((stats.sets, stats.legs), (1, 8));
@@ -282,8 +282,8 @@ fn a_directory_request_on_a_leg_is_refused_and_the_leg_stays() {
     legs.link(&mut world, 0, 7, 0);
     legs.outcome(&mut world);
     legs.say_on(&mut world, 0, RelayCommand::BEGIN_DIR, 3, &[]);
-    let (message, gone, violations) = legs.outcome(&mut world);
-    assert_eq!((message, gone, violations), (vec![(0, RelayCommand::END)], vec![], vec![]));
+    let (commands, gone, violations) = legs.outcome(&mut world);
+    assert_eq!((commands, gone, violations), (vec![(0, RelayCommand::END)], vec![], vec![]));
 }
 
 #[test]
@@ -337,9 +337,9 @@ fn breaks_older_legs(
 ) {
     breaks_legs_asking(&[HopRequest::Plain; 3], closes, expected, |world, legs| {
         (0..2).for_each(|leg| legs.link_older(world, leg, Ancestor::Conflux2013, ""));
-        let (message, gone, _) = legs.outcome(world);
+        let (commands, gone, _) = legs.outcome(world);
         let linked = |leg| (leg, RelayCommand::ANCESTOR_LINKED);
-        assert_eq!((message, gone), (vec![linked(0), linked(1)], vec![]));
+        assert_eq!((commands, gone), (vec![linked(0), linked(1)], vec![]));
         act(world, legs);
     });
 }

@@ -97,8 +97,8 @@ impl Neighbour {
         let channel = Channel::speaking(versions, Role::Client, start);
         let mut neighbour = Neighbour { link, channel, inbox: Vec::new(), layer: None, rng };
         for _ in 0..3 {
-            let message = std::mem::take(&mut neighbour.channel.outbox);
-            neighbour.send(world, &message);
+            let bytes = std::mem::take(&mut neighbour.channel.outbox);
+            neighbour.send(world, &bytes);
             collect(world, &mut neighbour);
         }
         assert!(neighbour.channel.is_open());
@@ -345,11 +345,11 @@ fn a_sendme_of_version_0_is_taken_unless_the_consensus_wants_tags() {
     let strict = |least| Params { sendme_accept_min: least, ..Params::default() };
     let closed = |fault: CircuitFault| (true, false, vec![fault.into()]);
     for bare in [&[][..], &[0]] {
-        let value_of = |least| {
+        let outcome_of = |least| {
             sendme_of(Setting { params: strict(least), ..Setting::default() }, |_| bare.to_vec())
         };
-        assert_eq!(value_of(0), (false, false, vec![]));
-        assert_eq!(value_of(1), closed(CircuitFault::SendmeBare));
+        assert_eq!(outcome_of(0), (false, false, vec![]));
+        assert_eq!(outcome_of(1), closed(CircuitFault::SendmeBare));
     }
     let unknown = sendme_of(Setting::default(), |_| vec![2, 0, 0]);
     assert_eq!(unknown, closed(CircuitFault::SendmeVersion));

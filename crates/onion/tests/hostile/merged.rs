@@ -20,9 +20,9 @@ fn beyond(world: &World, seed: u64) -> (ntor_v3::Client, Vec<u8>) {
 fn two_legs(world: &mut World) -> Legs {
     let mut legs = Legs::new(world, 10);
     (0..2).for_each(|leg| legs.merge(world, leg, 7, 1 + leg as u32));
-    let (message, gone, _) = legs.outcome(world);
+    let (commands, gone, _) = legs.outcome(world);
     let linked = |leg| (leg, RelayCommand::ANCESTOR_LINKED);
-    assert_eq!((message, gone), (vec![linked(0), linked(1)], vec![]));
+    assert_eq!((commands, gone), (vec![linked(0), linked(1)], vec![]));
     legs
 }
 
@@ -30,9 +30,9 @@ fn two_legs(world: &mut World) -> Legs {
 fn go_on(world: &mut World, legs: &mut Legs) {
     let (client, data) = beyond(world, 1);
     legs.say_early(world, 0, RelayCommand::EXTEND2, &data);
-    let (message, gone) = legs.wait(world);
-    let answered = message.iter().any(|(_, command)| *command == RelayCommand::EXTENDED2);
-    assert!(answered && gone.is_empty(), "{message:?} {gone:?}");
+    let (commands, gone) = legs.wait(world);
+    let answered = commands.iter().any(|(_, command)| *command == RelayCommand::EXTENDED2);
+    assert!(answered && gone.is_empty(), "{commands:?} {gone:?}");
     legs.beyond = Some(agreed_layer(client, legs.extended(), HopRequest::Plain));
 }
 
@@ -247,8 +247,8 @@ fn sets_of_strangers_are_one_for_each_circuit_and_end_after_twenty_seconds() {
     let (mut world, stream) = honest_world();
     let mut legs = Legs::new(&mut world, 100);
     (0..100).for_each(|leg| legs.merge(&mut world, leg, leg as u8, 1));
-    let (message, gone, violations) = legs.outcome(&mut world);
-    assert_eq!((message.len(), gone, violations), (100, vec![], vec![]));
+    let (commands, gone, violations) = legs.outcome(&mut world);
+    assert_eq!((commands.len(), gone, violations), (100, vec![], vec![]));
     let count = |world: &World| {
         let stats = world.relays[0].core.stats();
         (stats.sets, stats.legs)

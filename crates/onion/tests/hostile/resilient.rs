@@ -12,9 +12,9 @@ fn breaks_our_legs(
 ) {
     breaks_legs(closes, expected, |world, legs| {
         (0..2).for_each(|leg| legs.link_ours(world, leg, 1 + leg as u32, false));
-        let (message, gone, _) = legs.outcome(world);
+        let (commands, gone, _) = legs.outcome(world);
         let linked = |leg| (leg, RelayCommand::ANCESTOR_LINKED);
-        assert_eq!((message, gone), (vec![linked(0), linked(1)], vec![]));
+        assert_eq!((commands, gone), (vec![linked(0), linked(1)], vec![]));
         act(world, legs);
     });
 }
@@ -118,8 +118,8 @@ fn with_an_end(world: &mut World) -> (Legs, usize) {
     (0..2).for_each(|leg| legs.send_message(world, leg, RelayCommand::ANCESTOR_LINKED_ACK, &[]));
     let begin = Begin { host: "sink".into(), port: 80, flags: 0 }.write().unwrap();
     legs.say_on(world, 0, RelayCommand::BEGIN, 3, &numbered(1, &begin));
-    let (message, ..) = legs.outcome(world);
-    let ends = message.iter().filter(|(_, command)| *command == RelayCommand::END);
+    let (commands, ..) = legs.outcome(world);
+    let ends = commands.iter().filter(|(_, command)| *command == RelayCommand::END);
     let ends: Vec<usize> = ends.map(|(leg, _)| *leg).collect();
     assert_eq!(ends.len(), 1, "a client of one hop gets no stream");
     assert!(world.relays[0].core.stats().reordered > 0, "it is kept");
@@ -132,8 +132,8 @@ fn what_went_by_a_leg_that_is_said_to_be_gone_comes_by_the_other() {
     let (mut legs, by) = with_an_end(&mut world);
     let other = 1 - by;
     legs.send_message(&mut world, other, RelayCommand::RESILIENT_GONE, &put_gone(1 + by as u32));
-    let (message, gone, violations) = legs.outcome(&mut world);
-    assert!(message.contains(&(other, RelayCommand::END)), "{message:?}");
+    let (commands, gone, violations) = legs.outcome(&mut world);
+    assert!(commands.contains(&(other, RelayCommand::END)), "{commands:?}");
     assert_eq!((gone, violations), (vec![by], vec![]));
     let received = Received { asked: false, count: 1 }.write();
     legs.send_message(&mut world, other, RelayCommand::RESILIENT_RECEIVED, &received);
@@ -142,8 +142,8 @@ fn what_went_by_a_leg_that_is_said_to_be_gone_comes_by_the_other() {
     assert_eq!(world.relays[0].core.stats().reordered, 0, "it is kept no longer");
     // A probe is answered at once, however little came.
     legs.send_message(&mut world, other, RelayCommand::RESILIENT_PROBE, &[]);
-    let (message, ..) = legs.outcome(&mut world);
-    assert_eq!(message, [(other, RelayCommand::RESILIENT_RECEIVED)]);
+    let (commands, ..) = legs.outcome(&mut world);
+    assert_eq!(commands, [(other, RelayCommand::RESILIENT_RECEIVED)]);
 }
 
 #[test]

@@ -212,10 +212,10 @@ mod tests {
             ("echo verdicts:1.", "checked only 1 of 2 objects"),
             ("exit 3", "exit status: 3"),
         ] {
-            let report = verdicts_of(script).unwrap_err();
+            let error = verdicts_of(script).unwrap_err();
             assert!(
-                report.starts_with("the browser's check failed: ") && report.contains(why),
-                "{report}"
+                error.starts_with("the browser's check failed: ") && error.contains(why),
+                "{error}"
             );
         }
         // A remaining child process keeps the browser's output open, but the check must not wait

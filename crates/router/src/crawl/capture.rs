@@ -46,14 +46,14 @@ fn exchanges(flow: &Flow) -> Vec<Exchange> {
         let sent = request.length.saturating_add(request.body.unwrap_or(0));
         asked = asked.saturating_add(sent).min(flow.streams[0].len());
         let Some(rest) = flow.streams[1].get(answered..) else { break };
-        let received = Head::last_answer(rest).and_then(|(answer, before)| {
+        let parsed = Head::last_answer(rest).and_then(|(answer, before)| {
             let begins = before + answer.length;
             let (body, length) = answer.body_in(&rest[begins..], &request)?;
             answered += begins + length;
             Some(taken(&request, &answer, body))
         });
-        let is_whole = received.is_some();
-        let fetched = received.unwrap_or(Err("an incomplete answer"));
+        let is_whole = parsed.is_some();
+        let fetched = parsed.unwrap_or(Err("an incomplete answer"));
         let host = plain(request.value("host").unwrap_or_default());
         all.push(Exchange { host, at, request: request.headers, fetched });
         if !is_whole {
@@ -262,8 +262,8 @@ mod tests {
             (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz", "an incomplete answer"),
             (b"nothing\r\n\r\n", "an incomplete answer"),
         ] {
-            let report = read(&*capture(&[(1, true, 1, ASK), (2, false, 1, answer)])).unwrap_err();
-            assert!(report.ends_with(&format!(": 1 × {why}")), "{why}: {report}");
+            let error = read(&*capture(&[(1, true, 1, ASK), (2, false, 1, answer)])).unwrap_err();
+            assert!(error.ends_with(&format!(": 1 × {why}")), "{why}: {error}");
         }
     }
 }

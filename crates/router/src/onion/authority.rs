@@ -237,11 +237,11 @@ pub fn start(
     troubles.into_iter().for_each(|text| on_event(AuthorityEvent::Trouble(text)));
     let ledger = Ledger::new(core, authority_files, key_store.certificates(), on_event, unix());
     let (dirclient, news, orders) = DirClient::counters().map_err(AuthorityError::System)?;
-    let (messages, written) = channel();
+    let (sender, messages) = channel();
     let (probes, wanted) = channel();
     let (signal, received) = desk_signal().map_err(AuthorityError::System)?;
-    let shared_answers = SharedAnswers::new(messages, [signal, news]);
-    let ends = Ends { messages: written, orders, probes };
+    let shared_answers = SharedAnswers::new(sender, [signal, news]);
+    let ends = Ends { messages, orders, probes };
     let registry = Registry::new(ledger, Arc::clone(&shared_answers), ends, key_store, &settings);
     let (dir_port, at) = open(settings.listen, Arc::clone(&shared_answers), received, wanted)?;
     // If the registry's thread ends, the directory port's thread ends too.

@@ -766,8 +766,8 @@ impl<'r> ClientLoop<'r> {
         else {
             return;
         };
-        let messages = PeerTime { relay: identity.rsa, skew, dialled };
-        if let Some(verdict) = self.clocks.note(now, self.station.unix(now), messages) {
+        let peer_time = PeerTime { relay: identity.rsa, skew, dialled };
+        if let Some(verdict) = self.clocks.note(now, self.station.unix(now), peer_time) {
             watch(ClientEvent::Clock(Skew::new(verdict, |relay| self.name_of(relay))));
         }
     }
@@ -888,14 +888,14 @@ mod tests {
     #[test]
     fn a_trace_that_failed_changes_how_the_run_ends() {
         let (folder, (stop, _)) = (tempfile::tempdir().unwrap(), UnixStream::pair().unwrap());
-        let mut inbox = Vec::new();
-        let mut watch = |event| inbox.push(event);
+        let mut events = Vec::new();
+        let mut watch = |event| events.push(event);
         let mut desk = desk(&folder.path().join("state"), &stop);
         desk.lose_trace(&io::ErrorKind::StorageFull.into(), &mut watch);
         let error = desk.end(&mut watch).unwrap_err().to_string();
         assert_eq!(error, "the trace is incomplete: writing it stopped early");
         let is_told = |event: &ClientEvent| matches!(event, ClientEvent::Trouble(text) if text.starts_with("writing the trace stopped"));
-        assert!(inbox.iter().any(is_told));
+        assert!(events.iter().any(is_told));
     }
 
     #[test]
@@ -903,8 +903,8 @@ mod tests {
         let (folder, (stop, _)) = (tempfile::tempdir().unwrap(), UnixStream::pair().unwrap());
         let mut desk = desk(&folder.path().join("state"), &stop);
         desk.station.clock = Clock::start_at(SystemTime::now() - Duration::from_secs(7200));
-        let report = desk.station.unix(desk.station.clock.now());
-        assert!(report.abs_diff(unix()) <= 1, "{report}");
+        let unix_now = desk.station.unix(desk.station.clock.now());
+        assert!(unix_now.abs_diff(unix()) <= 1, "{unix_now}");
     }
 
     #[test]

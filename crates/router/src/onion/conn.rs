@@ -341,9 +341,9 @@ impl Conn {
             }
             (self.greeting, arrived) = (None, &rest);
         }
-        let received = self.link.receive(now, arrived);
+        let result = self.link.receive(now, arrived);
         let read = self.link.read(plain);
-        match received.and(read.map(drop)) {
+        match result.and(read.map(drop)) {
             Err(Fault::Peer(fault)) => {
                 self.fault = carrier_fault(fault.kind);
                 SocketRead::End(Some(fault.what))

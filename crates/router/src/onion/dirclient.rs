@@ -736,26 +736,26 @@ mod tests {
             let mut clerk = DirThread::new(settings, rng, news_sender);
             clerk.restore();
             clerk.restore_copies();
-            let inbox: Vec<String> = office
+            let troubles: Vec<String> = office
                 .take()
                 .into_iter()
                 .filter_map(|news| match news {
-                    News::Trouble(inbox) => Some(inbox),
+                    News::Trouble(trouble) => Some(trouble),
                     _ => None,
                 })
                 .collect();
-            assert_eq!(inbox.len(), names.len(), "{inbox:?}");
+            assert_eq!(troubles.len(), names.len(), "{troubles:?}");
             for name in names {
                 let path = folder.path().join(name);
                 let aside = folder.path().join(format!("{name}.damaged"));
                 assert_eq!(std::fs::read_to_string(&aside).unwrap(), text, "{name}");
                 assert!(!path.exists(), "{name}");
                 let (path, aside) = (path.display(), aside.display());
-                let is_told = |inbox: &String| {
-                    inbox.starts_with(&format!("{path} was damaged ("))
-                        && inbox.ends_with(&format!(") and is now called {aside}: {AGAIN}"))
+                let is_told = |trouble: &String| {
+                    trouble.starts_with(&format!("{path} was damaged ("))
+                        && trouble.ends_with(&format!(") and is now called {aside}: {AGAIN}"))
                 };
-                assert!(inbox.iter().any(is_told), "{inbox:?}");
+                assert!(troubles.iter().any(is_told), "{troubles:?}");
             }
         }
     }

@@ -144,7 +144,7 @@ pub fn run(
     let client = client(&settings, &line)?;
     let rng = anabranch_os::entropy::generator().map_err(of("client"))?;
     let mut notify = |event: client::ClientEvent| {
-        inbox.try_iter().for_each(|(name, inbox)| pass_on(name, inbox, watch));
+        inbox.try_iter().for_each(|(name, report)| pass_on(name, report, watch));
         watch(EmbeddedEvent::Client(event));
     };
     client::run_rereading(client, rng, stop, reload, &mut notify).map_err(of("client"))
@@ -367,8 +367,8 @@ fn authority(
     reporter: Sender<(String, NodeReport)>,
 ) -> Result<(DirClient, Running), EmbeddedError> {
     let node = name(AUTHORITY);
-    let notify = move |report| {
-        let report = match report {
+    let notify = move |event| {
+        let report = match event {
             AuthorityEvent::Consensus(relays, _) => NodeReport::Consensus(relays),
             AuthorityEvent::Trouble(text) | AuthorityEvent::Refused(text) => {
                 NodeReport::Trouble(text)

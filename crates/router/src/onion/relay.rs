@@ -543,12 +543,12 @@ impl<'r> MainShard<'r> {
             match news {
                 News::Network(network) => {
                     self.entrance.set_network(&network);
-                    let message = &network.consensus().params;
+                    let consensus_params = &network.consensus().params;
                     let params = NetworkParams {
                         circuits: super::params(&network),
                         padding: network.params().padding,
-                        services: ServiceParams::new(message),
-                        conflux: ConfluxParams::new(message),
+                        services: ServiceParams::new(consensus_params),
+                        conflux: ConfluxParams::new(consensus_params),
                     };
                     self.workers.send(|| WorkerOrder::Params(params.clone()));
                     self.shard.station.core.set_network_params(&params);

@@ -401,10 +401,10 @@ impl<C: Core + LinkCore> CoreDriver<C> {
         external: &mut ExternalSocket,
         what: IoEvent,
     ) -> ExternalEvent {
-        let report = external.service(what, &mut StreamAccess { core: &mut self.core, now });
+        let result = external.service(what, &mut StreamAccess { core: &mut self.core, now });
         // The socket stays registered with the poller until its owner drops it.
         external.watch(&self.poller, STREAMS + number);
-        report
+        result
     }
 
     /// Returns the seconds since 1970 according to the machine's clock. Unlike this program's own

@@ -308,8 +308,8 @@ mod tests {
         for path in [data.clone(), data.join("keys")] {
             fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
         }
-        let report = own_folder(&data).unwrap();
-        assert!(report.len() == 2 && report[0].contains("mode 755"), "{report:?}");
+        let warnings = own_folder(&data).unwrap();
+        assert!(warnings.len() == 2 && warnings[0].contains("mode 755"), "{warnings:?}");
         assert_eq!((mode(&data), mode(&data.join("keys"))), (0o700, 0o700));
         assert_eq!(own_folder(&data).unwrap(), Vec::<String>::new(), "once is enough");
         // Only root may change a folder's owner.

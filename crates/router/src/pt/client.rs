@@ -565,12 +565,12 @@ mod tests {
     /// arguments, with or without its key.
     fn request(bridge: SocketAddr, args: &str) -> Vec<u8> {
         let SocketAddr::V4(at) = bridge else { panic!("{bridge}") };
-        let mut messages = vec![5, 1, 2, 1, args.len() as u8];
-        messages.extend(args.bytes());
-        messages.extend([1, 0, 5, 1, 0, 1]);
-        messages.extend(at.ip().octets());
-        messages.extend(at.port().to_be_bytes());
-        messages
+        let mut bytes = vec![5, 1, 2, 1, args.len() as u8];
+        bytes.extend(args.bytes());
+        bytes.extend([1, 0, 5, 1, 0, 1]);
+        bytes.extend(at.ip().octets());
+        bytes.extend(at.port().to_be_bytes());
+        bytes
     }
 
     #[test]
@@ -594,13 +594,13 @@ mod tests {
         assert_eq!((station.links.len(), station.events.len()), (1, 1), "{:?}", station.events);
         let now = station.clock.now();
         station.give_up(now + PATIENCE);
-        let inbox = station.events();
+        let events = station.events();
         let silent = format!("bridge {} does not answer", silent.local_addr().unwrap());
         let starts = ["bridge 192.0.2.7:443: the value of key=", &silent];
-        for (event, start) in inbox.iter().zip(starts) {
+        for (event, start) in events.iter().zip(starts) {
             let PtEvent::Trouble(text) = event else { panic!("{event:?}") };
             assert!(text.starts_with(start), "{text}");
         }
-        assert_eq!(inbox.len(), 2, "{inbox:?}");
+        assert_eq!(events.len(), 2, "{events:?}");
     }
 }

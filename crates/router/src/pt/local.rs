@@ -207,9 +207,9 @@ impl Local {
                 Err(error) if is_passing(&error) => return Ok(()),
                 Err(error) => return Err(error),
             };
-            let mut messages = Vec::new();
-            let open = greeting.take(&buffer[..count], &mut messages);
-            self.out.push(&messages);
+            let mut replies = Vec::new();
+            let open = greeting.take(&buffer[..count], &mut replies);
+            self.out.push(&replies);
             if open.map_err(io::Error::other)? {
                 link.write(&greeting.rest());
                 self.greeting = None;
@@ -408,12 +408,12 @@ mod tests {
                 while local.service(Time::ZERO, &mut link).unwrap() {}
                 local.watch(&poller, 7, link.room);
             }
-            let report = poller.wait(Some(Duration::from_millis(100))).unwrap().count();
-            assert_eq!((report, link.finished), (0, room == 9));
+            let count = poller.wait(Some(Duration::from_millis(100))).unwrap().count();
+            assert_eq!((count, link.finished), (0, room == 9));
             // With room again, the poller reports the rest, if there is any.
             local.watch(&poller, 7, 9);
-            let report = poller.wait(Some(Duration::from_millis(100))).unwrap().count();
-            assert_eq!(report, usize::from(room == 3));
+            let count = poller.wait(Some(Duration::from_millis(100))).unwrap().count();
+            assert_eq!(count, usize::from(room == 3));
         }
     }
 }

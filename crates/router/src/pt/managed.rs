@@ -288,8 +288,8 @@ fn unknown() -> String {
 }
 
 fn write_line(out: &mut dyn Write, line: &Line) -> Result<(), ManagedFailure> {
-    let report = writeln!(out, "{line}").and_then(|()| out.flush());
-    report.map_err(|error| {
+    let written = writeln!(out, "{line}").and_then(|()| out.flush());
+    written.map_err(|error| {
         ManagedFailure(format!("cannot write to the program that started this one: {error}"))
     })
 }

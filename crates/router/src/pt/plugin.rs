@@ -223,9 +223,9 @@ impl PluginThread {
                 return broken(error);
             }
             if ready.iter().any(|one| one.token == OUTPUT) {
-                let received = read_output(&mut output, &mut manager);
+                let result = read_output(&mut output, &mut manager);
                 self.pass_on(&mut manager);
-                match received {
+                match result {
                     Ok(true) => {}
                     Ok(false) => return OutputEnd::Ended(None),
                     Err(failure) => return OutputEnd::Ended(Some(failure.to_string())),
@@ -289,7 +289,7 @@ impl PluginThread {
     fn must_stop(&self, pause: Duration) -> bool {
         let Ok(mut poller) = Poller::new(1) else { return true };
         let wait = poller.add(&self.end, STOP).and_then(|()| Ok(poller.wait(Some(pause))?.count()));
-        wait.map_or(true, |report| report > 0)
+        wait.map_or(true, |count| count > 0)
     }
 
     fn log(&self, text: &str) {
@@ -509,15 +509,15 @@ mod tests {
     fn one_that_does_not_end_with_its_input_is_told_by_sigterm() {
         let folder = tempfile::tempdir().unwrap();
         let transports = Transports::new().unwrap();
-        let report = folder.path().join("told");
+        let marker = folder.path().join("told");
         let script = format!(
             "trap 'echo term >> {}; exit' TERM; {UP} while :; do sleep .05; done",
-            report.display()
+            marker.display()
         );
         let plugin = plugin(&script, folder.path(), &transports).unwrap();
         wait_until("it is up", || transports.at("x").is_some());
         drop(plugin);
-        assert_eq!(std::fs::read_to_string(&report).unwrap(), "term\n");
+        assert_eq!(std::fs::read_to_string(&marker).unwrap(), "term\n");
     }
 
     #[test]
@@ -551,9 +551,9 @@ mod tests {
         let (program, transports) = (vec!["p".to_owned()], vec!["x".to_owned()]);
         let data = PathBuf::from("/d");
         let settings = PluginSettings { program, transports, data, server: Some(server) };
-        let inbox = variables(&settings, Path::new("d/pt_state"));
+        let vars = variables(&settings, Path::new("d/pt_state"));
         let of =
-            |name: &str| inbox.iter().find(|(one, _)| *one == name).map(|(_, value)| value.clone());
+            |name: &str| vars.iter().find(|(one, _)| *one == name).map(|(_, value)| value.clone());
         let environment = anabranch_pt::Environment::read(|name| of(name)?.into_string().ok());
         let anabranch_pt::Side::Server(server) = environment.unwrap().side else {
             panic!("it is at a bridge")

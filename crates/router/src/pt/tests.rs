@@ -62,12 +62,12 @@ impl Drop for Running {
 fn running(
     run: impl FnOnce(&Ends<'_, UnixStream>, &mut dyn FnMut(PtEvent)) + Send + 'static,
 ) -> Running {
-    let (stop, report) = UnixStream::pair().unwrap();
+    let (stop, stopped) = UnixStream::pair().unwrap();
     let events = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&events);
     thread::spawn(move || {
         let mut note = |event| noted.lock().unwrap().push(event);
-        run(&Ends { stop: &report, with_input: false }, &mut note);
+        run(&Ends { stop: &stopped, with_input: false }, &mut note);
     });
     Running { stop, events }
 }
@@ -358,16 +358,16 @@ fn site(answer: &'static [u8]) -> SocketAddr {
     let at = listener.local_addr().unwrap();
     thread::spawn(move || {
         for mut socket in listener.incoming().map_while(Result::ok) {
-            let mut messages = Vec::new();
-            while !messages.ends_with(b"\r\n\r\n") {
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
                 let mut byte = [0];
                 match socket.read(&mut byte) {
-                    Ok(1) => messages.extend(byte),
+                    Ok(1) => request.extend(byte),
                     _ => break,
                 }
             }
-            let report = if messages.starts_with(b"GET / HTTP") { answer } else { b"400" };
-            socket.write_all(report).unwrap();
+            let reply = if request.starts_with(b"GET / HTTP") { answer } else { b"400" };
+            socket.write_all(reply).unwrap();
         }
     });
     at
@@ -411,8 +411,8 @@ fn visitors_get_the_bytes_of_the_site_and_clients_a_link() {
 /// bytes. Returns the server's address, and all bytes that the server has received.
 fn impatient(patience: Duration, length: usize) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (at, message) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
-    let received = Arc::clone(&message);
+    let (at, input) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
+    let received = Arc::clone(&input);
     thread::spawn(move || {
         for (number, mut socket) in listener.incoming().map_while(Result::ok).enumerate() {
             let received = Arc::clone(&received);
@@ -434,13 +434,13 @@ fn impatient(patience: Duration, length: usize) -> (SocketAddr, Arc<Mutex<Vec<u8
             });
         }
     });
-    (at, message)
+    (at, input)
 }
 
 #[test]
 fn who_says_nothing_or_half_has_the_sites_patience_and_clients_do_not_reach_it() {
     let short = Duration::from_millis(300);
-    for (message, patience, report) in [
+    for (message, patience, expected) in [
         (&b""[..], short, &b"late"[..]),
         (b"GET / HT", short, b"late"),
         // After a complete request, the site answers before any timeout.
@@ -454,8 +454,8 @@ fn who_says_nothing_or_half_has_the_sites_patience_and_clients_do_not_reach_it()
         visitor.write_all(message).unwrap();
         let mut received = Vec::new();
         visitor.read_to_end(&mut received).unwrap();
-        assert_eq!(received, report, "{message:?}");
-        assert!(report == b"early" || began.elapsed() >= patience);
+        assert_eq!(received, expected, "{message:?}");
+        assert!(expected == b"early" || began.elapsed() >= patience);
         assert!(began.elapsed() < PATIENCE / 2);
         assert_eq!(*input.lock().unwrap(), message);
         let (_client, at) = client(Entrance::Bridge(Box::new(bridge.clone())));

@@ -149,13 +149,13 @@ impl Wires {
         let Some(wire) = self.wires.get_mut(&number) else { return WireNews::default() };
         let news = wire.take(&mut self.buffer, ready).unwrap_or_else(|error| wire.gone(error));
         self.changed.insert(number);
-        let report = wire.closing.is_none();
+        let is_open = wire.closing.is_none();
         if news.gone {
             self.wires.remove(&number);
         } else {
             self.watch(poller, number);
         }
-        if report { news } else { WireNews::default() }
+        if is_open { news } else { WireNews::default() }
     }
 
     /// Queues `bytes` for sending on the wire (TCP connection) `number`.
@@ -180,14 +180,14 @@ impl Wires {
     /// our stream has just ended. Each entry has the wire's number and its room in bytes, or
     /// `None` if the wire is gone.
     pub(super) fn settle(&mut self, poller: &Poller) -> Vec<(u64, Option<usize>)> {
-        let mut reports = Vec::new();
+        let mut rooms = Vec::new();
         for number in std::mem::take(&mut self.changed) {
             let Some(wire) = self.wires.get_mut(&number) else { continue };
             let (was_shut, written) = (wire.shut, wire.flush());
             let core_knows = wire.closing.is_none();
             if written.is_err() {
                 self.wires.remove(&number);
-                reports.extend(core_knows.then_some((number, None)));
+                rooms.extend(core_knows.then_some((number, None)));
                 continue;
             }
             // Both streams of the wire have ended. Without removal, the kernel would report its
@@ -198,10 +198,10 @@ impl Wires {
             }
             let finished = core_knows && wire.shut && !was_shut;
             let room = wire.grown().or(finished.then_some(BUFFER));
-            reports.extend(room.map(|room| (number, Some(room))));
+            rooms.extend(room.map(|room| (number, Some(room))));
             self.watch(poller, number);
         }
-        reports
+        rooms
     }
 
     /// Drops wires (TCP connections) that have not been closed by both ends within [`LINGERS`]

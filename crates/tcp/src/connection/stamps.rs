@@ -52,8 +52,8 @@ impl Stamps {
         let Some((stamps, (recent, at))) = stamps.filter(|_| self.enabled).zip(self.recent) else {
             return false;
         };
-        let tail = stamps.value.wrapping_sub(recent) as i32;
-        tail < 0 && now.since(at) < PAWS_IDLE
+        let difference = stamps.value.wrapping_sub(recent) as i32;
+        difference < 0 && now.since(at) < PAWS_IDLE
     }
 
     /// Stores the timestamp of a segment that begins at the offset `start`. Ignores the timestamp

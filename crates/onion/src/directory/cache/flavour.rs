@@ -171,8 +171,8 @@ mod tests {
         let (encoding, body) = (Encoding::Identity, Vec::new());
         let request = Request { get: true, path: String::new(), encoding, since: None, has, body };
         let bytes = flavour.find(rest, &request).map_err(|(status, _)| status)?.bytes();
-        let report = String::from_utf8(bytes).unwrap();
-        Ok(report.split_once("\r\n\r\n").unwrap().1.to_owned())
+        let reply = String::from_utf8(bytes).unwrap();
+        Ok(reply.split_once("\r\n\r\n").unwrap().1.to_owned())
     }
 
     #[test]

@@ -41,8 +41,8 @@ impl Listing {
         let guards = relays.iter().filter(|relay| super::is_guard(relay)).count();
         let weights = POSITIONS.map(|place| {
             KINDS.map(|kind| {
-                let message = consensus.weights.get(&format!("W{place}{kind}"));
-                message.map_or(WHOLE, |&weight| u64::try_from(weight).unwrap_or(0)).min(WHOLE)
+                let value = consensus.weights.get(&format!("W{place}{kind}"));
+                value.map_or(WHOLE, |&value| u64::try_from(value).unwrap_or(0)).min(WHOLE)
             })
         });
         let params = Params::new(&consensus.params);

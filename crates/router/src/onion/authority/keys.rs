@@ -315,11 +315,11 @@ mod tests {
             fs::write(folder.join(COMING), text).unwrap();
             let (key_store, _) = open(data).unwrap();
             assert_eq!(key_store.certificates().len(), 1, "{number}: the present one");
-            for (name, report) in [COMING, BEFORE].into_iter().zip(key_store.troubles()) {
+            for (name, trouble) in [COMING, BEFORE].into_iter().zip(key_store.troubles()) {
                 let ending = if number == 0 { String::new() } else { format!("-{}", number + 1) };
                 let aside = format!("{name}.damaged{ending}");
-                assert!(report.contains(&format!("/{name} was damaged")), "{report}");
-                assert_eq!(fs::read(folder.join(aside)).unwrap(), *text, "{report}");
+                assert!(trouble.contains(&format!("/{name} was damaged")), "{trouble}");
+                assert_eq!(fs::read(folder.join(aside)).unwrap(), *text, "{trouble}");
                 assert!(!folder.join(name).exists());
             }
             assert_eq!(key_store.troubles().len(), 2);
@@ -363,23 +363,23 @@ mod tests {
         ] {
             let path = folder.join(name);
             let whole = fs::read(&path).unwrap();
-            let text_of = || open(data.path()).err().unwrap().to_string();
+            let open_error = || open(data.path()).err().unwrap().to_string();
             for (text, why) in [(&b""[..], "it is empty"), (b"\xff", "it is not text")] {
                 fs::write(&path, text).unwrap();
-                let error = text_of();
+                let error = open_error();
                 assert!(error.contains(name) && error.contains(why), "{error}");
                 assert!(error.contains(cure), "{error}");
                 assert_eq!(fs::read(&path).unwrap(), text, "{name} is left as it is");
             }
             fs::remove_file(&path).unwrap();
             if name != IDENTITY {
-                let error = text_of();
+                let error = open_error();
                 assert!(error.contains(name) && error.contains("missing"), "{error}");
                 assert!(error.contains(cure), "{error}");
             }
             // A folder cannot be read as a file, even by root.
             fs::create_dir(&path).unwrap();
-            let error = text_of();
+            let error = open_error();
             assert!(error.contains(name) && error.contains("cannot be read"), "{error}");
             assert!(error.contains("make it readable"), "{error}");
             fs::remove_dir(&path).unwrap();

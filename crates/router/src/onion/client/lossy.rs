@@ -68,10 +68,10 @@ mod tests {
             (0, unreached, None),
             (3, Cause::Wanted, None),
         ] {
-            let report = not_lossy.look(&path, hops, cause);
-            assert_eq!(report.is_some(), named.is_some(), "{report:?}");
+            let warning = not_lossy.look(&path, hops, cause);
+            assert_eq!(warning.is_some(), named.is_some(), "{warning:?}");
             let named = named.unwrap_or_default();
-            assert!(report.unwrap_or_default().contains(named), "{named}");
+            assert!(warning.unwrap_or_default().contains(named), "{named}");
         }
         assert_eq!(NotLossy::new(false).look(&path, 1, unreached), None);
     }

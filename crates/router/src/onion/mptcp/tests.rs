@@ -49,9 +49,9 @@ fn lines() -> Option<Network> {
 }
 
 fn ip(words: &str) -> io::Result<()> {
-    let report = Command::new("ip").arg("mptcp").args(words.split(' ')).output()?;
-    let output = String::from_utf8_lossy(&report.stderr).into_owned();
-    if report.status.success() { Ok(()) } else { Err(io::Error::other(output)) }
+    let output = Command::new("ip").arg("mptcp").args(words.split(' ')).output()?;
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() { Ok(()) } else { Err(io::Error::other(stderr)) }
 }
 
 /// Connects the first host, with a socket of kind `dials`, to the first address of the second
@@ -112,11 +112,11 @@ fn a_connection_goes_by_both_lines_and_lives_on_by_one() {
         })
     };
     let by_both = |lines: &[u64; 2]| lines.iter().all(|line| *line > 300_000);
-    let mut reports = vec![transferred()];
-    while reports.len() < 10 && !reports.last().is_some_and(by_both) {
-        reports.push(transferred());
+    let mut samples = vec![transferred()];
+    while samples.len() < 10 && !samples.last().is_some_and(by_both) {
+        samples.push(transferred());
     }
-    assert!(reports.last().is_some_and(by_both), "{reports:?}");
+    assert!(samples.last().is_some_and(by_both), "{samples:?}");
     network.change("first", &Edit { down: Some(true), ..Edit::default() }).unwrap();
     carry(&near, &far, 100_000);
     carry(&far, &near, 100_000);

@@ -231,12 +231,12 @@ impl Dialogue {
             Err(error) if is_passing(&error) => return Some(None),
             Err(_) => return None,
         };
-        let mut messages = Vec::new();
-        let received = self.core.take(&buffer[..count], &mut messages);
-        let sent = write_all(&self.socket, &messages);
+        let mut replies = Vec::new();
+        let result = self.core.take(&buffer[..count], &mut replies);
+        let sent = write_all(&self.socket, &replies);
         // The client's data must not arrive before we have accepted the client.
-        let early = matches!(received, Ok(Some(_))) && !self.core.rest().is_empty();
-        received.ok().filter(|_| sent && !early)
+        let early = matches!(result, Ok(Some(_))) && !self.core.rest().is_empty();
+        result.ok().filter(|_| sent && !early)
     }
 }
 
@@ -263,11 +263,11 @@ mod tests {
         let mut buffer = [0; 256];
         loop {
             let count = socket.read(&mut buffer).unwrap_or(0);
-            let mut messages = Vec::new();
-            match client.take(&buffer[..count], &mut messages) {
+            let mut replies = Vec::new();
+            match client.take(&buffer[..count], &mut replies) {
                 _ if count == 0 => return (socket, false),
                 Ok(true) => return (socket, true),
-                Ok(false) => socket.write_all(&messages).unwrap(),
+                Ok(false) => socket.write_all(&replies).unwrap(),
                 Err(_) => return (socket, false),
             }
         }
@@ -296,11 +296,11 @@ mod tests {
         let (mut near, is_through) = bring(at, &cookie, info);
         assert!(is_through);
         near.write_all(b"hello").unwrap();
-        let mut received = brought(&mut extended).remove(0);
-        assert_eq!(Some(received.peer), user);
-        received.socket.set_nonblocking(false).unwrap();
+        let mut newcomer = brought(&mut extended).remove(0);
+        assert_eq!(Some(newcomer.peer), user);
+        newcomer.socket.set_nonblocking(false).unwrap();
         let mut words = [0; 5];
-        received.socket.read_exact(&mut words).unwrap();
+        newcomer.socket.read_exact(&mut words).unwrap();
         assert_eq!(&words, b"hello");
         let (near, is_through) = bring(at, &cookie, ConnectionInfo::default());
         assert!(is_through);

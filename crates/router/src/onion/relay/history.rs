@@ -191,9 +191,9 @@ mod tests {
         for strange in ["", "{}", "{\"ends\":1,\"present\":{\"carried\":[1,2]},\"past\":[]}"] {
             fs::write(&path, strange).unwrap();
             let kept = HistoryFile::read(folder.path()).unwrap();
-            let report = kept.trouble.unwrap();
-            assert!(report.contains("bandwidth.json was damaged"), "{report}");
-            assert!(report.contains("the relay's traffic history begins again"), "{report}");
+            let trouble = kept.trouble.unwrap();
+            assert!(trouble.contains("bandwidth.json was damaged"), "{trouble}");
+            assert!(trouble.contains("the relay's traffic history begins again"), "{trouble}");
             assert_eq!(kept.history.observed(), 0);
             assert!(!path.exists(), "it has another name");
         }

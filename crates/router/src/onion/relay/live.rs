@@ -195,8 +195,8 @@ mod tests {
     #[test]
     fn a_relay_that_will_extend_to_no_neighbour_says_so() {
         let mut inside = live(&["reject *:*"], Some("[fd00::1]:9001"));
-        let report = inside.warning().unwrap();
-        assert!(report.contains("fd00::1") && report.contains("--allow-private"), "{report}");
+        let warning = inside.warning().unwrap();
+        assert!(warning.contains("fd00::1") && warning.contains("--allow-private"), "{warning}");
         inside.allow_private = true;
         assert_eq!(inside.warning(), None);
         assert_eq!(live(&["reject *:*"], None).warning(), None);

@@ -73,7 +73,7 @@ impl Workers {
     /// # Errors
     /// A thread cannot be started.
     pub(super) fn start(shards: Vec<Parts>, first: &Arc<WakeSignal>) -> io::Result<Workers> {
-        let (reports, report) = channel();
+        let (reports, inbox) = channel();
         let numbers = vec![Numbers::default(); shards.len()];
         let refusing = vec![false; shards.len()];
         let start = |(number, shard)| {
@@ -81,7 +81,7 @@ impl Workers {
             WorkerHandle::start(number, shard, reporter)
         };
         let workers = shards.into_iter().enumerate().map(start).collect::<io::Result<Vec<_>>>()?;
-        Ok(Workers { workers, inbox: report, numbers, refusing, turn: 0 })
+        Ok(Workers { workers, inbox, numbers, refusing, turn: 0 })
     }
 
     /// Passes a connection to the event loop whose turn it is, and returns `None`. If it is the

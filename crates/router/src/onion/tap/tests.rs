@@ -201,7 +201,7 @@ fn a_place_in_the_table_is_one_sockets() {
 #[test]
 fn a_thread_that_gave_the_capabilities_up_opens_no_tap_and_uses_the_one_it_has() {
     let had = Filter::open().is_ok();
-    let report = std::thread::spawn(move || {
+    let worker = std::thread::spawn(move || {
         let taps = Tap::open_all(2);
         let after = Tap::open().kind();
         let has = capabilities(None).unwrap();
@@ -217,7 +217,7 @@ fn a_thread_that_gave_the_capabilities_up_opens_no_tap_and_uses_the_one_it_has()
         }
         (root || after == TapKind::None, gone)
     });
-    assert_eq!(report.join().unwrap(), (true, true));
+    assert_eq!(worker.join().unwrap(), (true, true));
 }
 
 /// Number of cells to send.

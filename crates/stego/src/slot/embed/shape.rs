@@ -177,8 +177,8 @@ impl Shape {
     fn rate(&self, way: Option<bool>) -> u64 {
         let counts = |step: &&Step| way.is_none_or(|up| step.up == up);
         let bytes: usize = self.steps.iter().filter(counts).map(|step| step.bytes).sum();
-        let elapsed: Duration = self.steps.iter().map(|step| step.pause).sum();
-        bytes as u64 * 1_000 / (elapsed.as_millis() as u64 + 100)
+        let pauses: Duration = self.steps.iter().map(|step| step.pause).sum();
+        bytes as u64 * 1_000 / (pauses.as_millis() as u64 + 100)
     }
 }
 

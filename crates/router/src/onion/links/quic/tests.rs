@@ -90,9 +90,9 @@ fn flush(
 fn slow_loopback() -> io::Result<()> {
     anabranch_os::netlink::configure::set_up(1, true)?;
     let words = "qdisc add dev lo root tbf rate 80mbit burst 64kb limit 20mb";
-    let report = Program::new("tc").args(words.split(' ')).output()?;
-    let output = String::from_utf8_lossy(&report.stderr).into_owned();
-    if report.status.success() { Ok(()) } else { Err(io::Error::other(output)) }
+    let output = Program::new("tc").args(words.split(' ')).output()?;
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() { Ok(()) } else { Err(io::Error::other(stderr)) }
 }
 
 #[test]
@@ -169,10 +169,10 @@ fn packets_come_to_the_shard_that_their_connection_id_names() {
             let named = if packet.len() > 6 { usize::from(first) % 3 } else { 0 };
             let mut received = [0; 3];
             for _ in 0..100 {
-                for (shard, received) in shards.iter_mut().zip(&mut received) {
+                for (shard, count) in shards.iter_mut().zip(&mut received) {
                     let Port { socket, .. } = &shard.links.ports[0];
                     let batch = shard.links.received.recv(socket);
-                    *received += batch.map_or(0, |batch| batch.count());
+                    *count += batch.map_or(0, |batch| batch.count());
                 }
                 if received != [0; 3] {
                     break;

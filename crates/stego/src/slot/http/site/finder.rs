@@ -92,8 +92,8 @@ pub(super) fn runs(body: &[u8]) -> Vec<(usize, usize)> {
             at = end;
             continue;
         }
-        let tail = body[end + 1..].iter().find(|byte| !byte.is_ascii_whitespace());
-        if tail != Some(&b':') {
+        let next = body[end + 1..].iter().find(|byte| !byte.is_ascii_whitespace());
+        if next != Some(&b':') {
             runs.push((at, length / 4 * 4));
         }
         at = end + 1;

@@ -167,16 +167,16 @@ impl Object {
     ) {
         let connection = if closes { "close" } else { "keep-alive" };
         let (tag, length) = (self.tag(length), length.to_string());
-        let (mut message, mut text) = ([false; 2], "HTTP/1.1 200 OK\r\n".to_owned());
+        let (mut written, mut text) = ([false; 2], "HTTP/1.1 200 OK\r\n".to_owned());
         for (name, value) in &self.headers {
             let value = match &*name.to_ascii_lowercase() {
                 "date" => date,
                 "content-length" => {
-                    message[0] = true;
+                    written[0] = true;
                     &length
                 }
                 "connection" => {
-                    message[1] = true;
+                    written[1] = true;
                     connection
                 }
                 "etag" => tag.as_deref().unwrap_or(value),
@@ -184,10 +184,10 @@ impl Object {
             };
             text.push_str(&format!("{name}: {value}\r\n"));
         }
-        if !message[0] {
+        if !written[0] {
             text.push_str(&format!("Content-Length: {length}\r\n"));
         }
-        if !message[1] && closes {
+        if !written[1] && closes {
             text.push_str("Connection: close\r\n");
         }
         text.push_str("\r\n");
@@ -351,8 +351,8 @@ mod tests {
             let head = [head("image/jpeg"), tagged].concat();
             let (object, mut out) = (Object::new("/a.jpg", head, COLOUR).unwrap(), Vec::new());
             object.head("now", (0x63, false), &mut out);
-            let message = String::from_utf8(out).unwrap();
-            assert!(message.ends_with(&format!("\r\nETag: {sent}\r\n\r\n")), "{message}");
+            let text = String::from_utf8(out).unwrap();
+            assert!(text.ends_with(&format!("\r\nETag: {sent}\r\n\r\n")), "{text}");
         }
     }
 
