@@ -1,6 +1,7 @@
 //! CPU time of a cell through a middle relay: the cell arrives on a link, the core passes it on,
-//! and the next link sends it. TLS links and QUIC links are measured in turn, in memory or through
-//! sockets. Without sockets the result leaves out the kernel's work.
+//! and the next link sends it. TLS links, QUIC links and lossy cells (in datagrams of QUIC links)
+//! are measured in turn, in memory or through sockets. Without sockets the result leaves out the
+//! kernel's work.
 
 mod datagrams;
 mod quic;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use anabranch_multipath::{Core, Time};
 use anabranch_onion::handshake::extension::HopRequest;
 use anabranch_onion::relay::Relay;
-use anabranch_onion::wire::cell::{BODY, CELL, Command, put_fixed};
+use anabranch_onion::wire::cell::{BODY, CELL, Command, NUMBERED_CELL, put_fixed, put_numbered};
 use anabranch_onion::wire::message::{Message, RelayCommand};
 use anabranch_onion::{LinkCore, LinkId, LinkInput};
 use anabranch_testkit::onion_world::{Setting, World};
@@ -25,10 +26,14 @@ const STEP: Duration = Duration::from_micros(100);
 const OPENING: Duration = Duration::from_secs(10);
 /// Number of turns without any progress after which a measurement has failed.
 const MOST_IDLE: usize = 100_000;
+/// Number of turns without any progress after which the remaining lossy cells count as lost.
+const LAST_TURNS: usize = 100;
 /// Index of the middle relay in the world.
 const MIDDLE: usize = 1;
 /// Kinds of links, in the order in which they are measured.
-const KINDS: [Kind; 2] = [Kind::Tls, Kind::Quic];
+const KINDS: [Kind; 3] = [Kind::Tls, Kind::Quic, Kind::Lossy];
+/// Kinds that are compared: the first with the second.
+const COMPARED: [(Kind, Kind); 2] = [(Kind::Quic, Kind::Tls), (Kind::Lossy, Kind::Quic)];
 
 /// Pass cells through a middle relay, and print the CPU time of a cell in nanoseconds.
 #[derive(Parser)]
@@ -48,9 +53,9 @@ struct Arguments {
     /// Send the links' bytes through sockets on loopback, and count the kernel's time.
     #[arg(long)]
     sockets: bool,
-    /// Measure links of one KIND only.
+    /// Measure only links of these KINDs.
     #[arg(long, value_enum)]
-    kind: Option<Kind>,
+    kind: Vec<Kind>,
 }
 
 /// Kind of a link.
@@ -58,6 +63,8 @@ struct Arguments {
 enum Kind {
     Tls,
     Quic,
+    /// Lossy cells, in datagrams of QUIC links.
+    Lossy,
 }
 
 impl Kind {
@@ -65,6 +72,7 @@ impl Kind {
         match self {
             Kind::Tls => "TLS",
             Kind::Quic => "QUIC",
+            Kind::Lossy => "lossy",
         }
     }
 }
@@ -79,8 +87,8 @@ fn main() -> io::Result<()> {
 
 /// Measures all kinds of links in turn, and prints the results.
 fn measure(circuits: u64, arguments: &Arguments) -> io::Result<()> {
-    let Arguments { cells, runs, piece, sockets, kind, .. } = *arguments;
-    let kinds = KINDS.into_iter().filter(|one| kind.is_none_or(|kind| kind == *one));
+    let Arguments { cells, runs, piece, sockets, ref kind, .. } = *arguments;
+    let kinds = KINDS.into_iter().filter(|one| kind.is_empty() || kind.contains(one));
     let mut middles = Vec::new();
     for kind in kinds {
         let mut middle = Middle::new(kind, circuits, piece, sockets)?;
@@ -91,7 +99,7 @@ fn measure(circuits: u64, arguments: &Arguments) -> io::Result<()> {
     for _ in 0..runs.max(1) {
         for (_, middle, found) in &mut middles {
             for (from, found) in found.iter_mut().enumerate() {
-                found.push(middle.pass(from, cells)? / cells as f64);
+                found.push(middle.pass(from, cells)?);
             }
         }
     }
@@ -100,9 +108,12 @@ fn measure(circuits: u64, arguments: &Arguments) -> io::Result<()> {
             let found = spread(found[from].clone(), 0);
             println!("{circuits} circuit(s), {way}, {}: {found} ns a cell", kind.name());
         }
-        if let [(_, _, tls), (_, _, quic)] = &middles[..] {
-            let ratios = quic[from].iter().zip(&tls[from]).map(|(quic, tls)| quic / tls);
-            println!("{circuits} circuit(s), {way}, QUIC : TLS: {}", spread(ratios.collect(), 2));
+        for (one, other) in COMPARED {
+            let found = |kind| middles.iter().find(|(of, ..)| *of == kind).map(|(.., found)| found);
+            let (Some(these), Some(those)) = (found(one), found(other)) else { continue };
+            let ratios = these[from].iter().zip(&those[from]).map(|(one, other)| one / other);
+            let (ratios, names) = (spread(ratios.collect(), 2), [one, other].map(Kind::name));
+            println!("{circuits} circuit(s), {way}, {}: {ratios}", names.join(" : "));
         }
     }
     Ok(())
@@ -129,19 +140,26 @@ struct Middle {
     /// IDs of each circuit on both links.
     circuits: Vec<[u32; 2]>,
     links: Box<dyn Links>,
+    lossy: bool,
+    /// Counter of the next lossy cell in each direction.
+    counters: [u32; 2],
 }
 
 impl Middle {
     fn new(kind: Kind, circuits: u64, piece: usize, sockets: bool) -> io::Result<Middle> {
-        let quic = kind == Kind::Quic;
-        let mut world = World::new(Setting { pieces: false, quic, ..Setting::default() });
+        let (quic, lossy) = (kind != Kind::Tls, kind == Kind::Lossy);
+        let mut world = World::new(Setting { pieces: false, quic, lossy, ..Setting::default() });
+        let request = if lossy { HopRequest::Lossy } else { HopRequest::Plain };
         if quic {
             // QUIC links are opened alongside the TLS links of this circuit.
             world.build_through_all(0, HopRequest::Plain);
             world.run_for(OPENING);
         }
         for key in 1..=circuits {
-            world.build_through_all(key, HopRequest::Plain);
+            let hops = (0..world.setting.relays).map(|relay| world.hop(relay, request)).collect();
+            if !world.build(key, hops) {
+                return Err(io::Error::other("a circuit could not be built"));
+            }
         }
         world.run_for(OPENING);
         // Node 0 is the client, and node `n` is the relay `n - 1`.
@@ -161,18 +179,28 @@ impl Middle {
             (0..circuits as usize).map(|nth| circuit_ids(relay, now, ids, first + nth)).collect();
         let links: Box<dyn Links> = match kind {
             Kind::Tls => Box::new(tls::TlsLinks::new(ids, piece, sockets)?),
-            Kind::Quic => Box::new(quic::QuicLinks::new(now, ids, &circuits, piece, sockets)?),
+            Kind::Quic | Kind::Lossy => {
+                let how = (piece, sockets, lossy);
+                Box::new(quic::QuicLinks::new(now, ids, &circuits, how)?)
+            }
         };
-        Ok(Middle { world, now, circuits, links })
+        Ok(Middle { world, now, circuits, links, lossy, counters: [0; 2] })
     }
 
     /// Passes `cells` cells that arrive on the link of the side `from`. Returns the relay's CPU
-    /// time in nanoseconds.
+    /// time in nanoseconds for each cell that the next neighbour has received.
     fn pass(&mut self, from: usize, cells: usize) -> io::Result<f64> {
-        let mut plain = Vec::with_capacity(cells * CELL);
+        let mut plain = Vec::with_capacity(cells * NUMBERED_CELL);
         for (cell, circuit) in (0..cells).zip(self.circuits.iter().cycle()) {
             let body = [cell as u8; BODY];
-            put_fixed(&mut plain, circuit[from], Command::RELAY, &body);
+            match self.lossy {
+                true => {
+                    let (counter, command) = (self.counters[from], Command::RELAY_LOSSY);
+                    put_numbered(&mut plain, circuit[from], command, counter, &body);
+                    self.counters[from] += 1;
+                }
+                false => put_fixed(&mut plain, circuit[from], Command::RELAY, &body),
+            }
         }
         let (mut rest, mut passed, mut spent, mut idle) = (&plain[..], 0, 0.0, 0);
         while passed < plain.len() {
@@ -185,11 +213,15 @@ impl Middle {
             let received = self.links.settle(self.now)?;
             passed += received;
             idle = if sent + received == 0 { idle + 1 } else { 0 };
+            // The lossy cells that have not arrived by now are lost.
+            if self.lossy && rest.is_empty() && idle > LAST_TURNS && passed > plain.len() / 2 {
+                break;
+            }
             if idle > MOST_IDLE {
                 return Err(io::Error::other(format!("{passed} of {} bytes passed", plain.len())));
             }
         }
-        Ok(spent)
+        Ok(spent * plain.len() as f64 / (passed * cells) as f64)
     }
 }
 

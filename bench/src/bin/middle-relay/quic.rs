@@ -11,7 +11,9 @@ use anabranch_links::quic::{
 use anabranch_links::{Context, Link as _, State};
 use anabranch_multipath::{Core, Time};
 use anabranch_onion::relay::{Output, Relay};
-use anabranch_onion::wire::cell::{self, BODY, CELL, Command, VAR_HEADER, Width, put_fixed};
+use anabranch_onion::wire::cell::{
+    self, BODY, CELL, Command, NUMBERED_CELL, VAR_HEADER, Width, put_fixed,
+};
 use anabranch_onion::wire::link::put_counts;
 use anabranch_onion::{LinkCore, LinkId, LinkInput, LinkOutput};
 use anabranch_os::poller::Poller;
@@ -48,10 +50,13 @@ fn destroy(circuit: u32) -> Vec<u8> {
 pub(super) struct QuicLinks {
     sides: [Side; 2],
     poller: Option<Poller>,
+    /// Length of a cell in bytes.
+    cell: usize,
     /// Bytes of cells that a neighbour sends at once.
     piece: usize,
     plain: Vec<u8>,
     packets: Vec<u8>,
+    lossy: Vec<u8>,
 }
 
 /// A link of the relay.
@@ -61,12 +66,16 @@ struct Side {
     ends: [Endpoint; 2],
     conns: [ConnId; 2],
     line: Line,
+    /// Whether circuits' cells are lossy cells (sent in datagrams).
+    lossy: bool,
     /// Whether the core has data to send.
     has_output: bool,
     /// Bytes of cells that the neighbour has received, and the numbers of cells by circuit.
     received: Vec<u8>,
     counts: BTreeMap<u32, u32>,
     unacknowledged: usize,
+    /// Number of lossy cells that the neighbour has written.
+    written: u64,
 }
 
 impl QuicLinks {
@@ -74,13 +83,13 @@ impl QuicLinks {
         now: Time,
         ids: [LinkId; 2],
         circuits: &[[u32; 2]],
-        piece: usize,
-        sockets: bool,
+        (piece, sockets, lossy): (usize, bool, bool),
     ) -> io::Result<QuicLinks> {
         // The neighbour on the client's side has dialled the relay, which has dialled the other.
         let side = |side: usize| {
             let circuits: Vec<u32> = circuits.iter().map(|ids| ids[side]).collect();
-            Side::new(now, ids[side], if side == 0 { NEIGHBOUR } else { RELAY }, &circuits, sockets)
+            let dialler = if side == 0 { NEIGHBOUR } else { RELAY };
+            Side::new(now, ids[side], dialler, &circuits, (sockets, lossy))
         };
         let sides = [side(0)?, side(1)?];
         let poller = sockets.then(|| Poller::new(16)).transpose()?;
@@ -88,8 +97,10 @@ impl QuicLinks {
             let ours = sides.iter().filter_map(|side| side.line.socket(RELAY));
             ours.zip(0..).try_for_each(|(socket, token)| poller.add(socket, token))?;
         }
-        let (plain, packets) = Default::default();
-        Ok(QuicLinks { sides, poller, piece: piece.max(CELL), plain, packets })
+        let (plain, packets, lossy_cells) = Default::default();
+        let cell = if lossy { NUMBERED_CELL } else { CELL };
+        let piece = piece.max(cell);
+        Ok(QuicLinks { sides, poller, cell, piece, plain, packets, lossy: lossy_cells })
     }
 
     /// Returns whether datagrams wait on each of the relay's links.
@@ -104,8 +115,15 @@ impl QuicLinks {
 
     /// Sends the core's cells on the link of a side, as far as there is room.
     fn flush(&mut self, now: Time, side: usize, relay: &mut Relay) {
-        let QuicLinks { sides, plain, packets, .. } = self;
+        let QuicLinks { sides, plain, packets, lossy, .. } = self;
         let side = &mut sides[side];
+        lossy.clear();
+        relay.transmit_lossy(side.id, lossy);
+        if !lossy.is_empty()
+            && let Some(quic) = side.ends[RELAY].link(side.conns[RELAY])
+        {
+            let _ = quic.write_lossy(now, lossy);
+        }
         side.transmit(now, RELAY, packets);
         loop {
             let mut written = 0;
@@ -131,9 +149,22 @@ impl QuicLinks {
 impl Links for QuicLinks {
     fn send(&mut self, now: Time, from: usize, plain: &[u8]) -> io::Result<usize> {
         let side = &mut self.sides[from];
-        let room = side.link(NEIGHBOUR)?.room();
-        let count = plain.len().min(self.piece).min(room) / CELL * CELL;
-        side.link(NEIGHBOUR)?.write(&plain[..count]).map_err(io::Error::other)?;
+        let (lossy, unsent) = (side.lossy, side.unsent(NEIGHBOUR)?);
+        let link = side.link(NEIGHBOUR)?;
+        let room = match lossy {
+            // The neighbour waits until its queue is empty, so that it drops no cell.
+            true if unsent > 0 => 0,
+            true => usize::MAX,
+            false => link.room(),
+        };
+        let count = plain.len().min(self.piece).min(room) / self.cell * self.cell;
+        let written = match lossy {
+            true if count > 0 => link.write_lossy(now, &plain[..count]),
+            true => Ok(()),
+            false => link.write(&plain[..count]),
+        };
+        written.map_err(io::Error::other)?;
+        side.written += if lossy { (count / self.cell) as u64 } else { 0 };
         side.transmit(now, NEIGHBOUR, &mut self.packets);
         Ok(count)
     }
@@ -147,11 +178,19 @@ impl Links for QuicLinks {
                 if !matches!(output, EndpointOutput::Touched(_)) {
                     continue;
                 }
+                let link = self.sides[side].id;
                 self.plain.clear();
                 self.sides[side].link(RELAY)?.read(&mut self.plain).map_err(io::Error::other)?;
                 if !self.plain.is_empty() {
-                    let (link, bytes) = (self.sides[side].id, &self.plain[..]);
+                    let bytes = &self.plain[..];
                     relay.handle_link(now, LinkInput::Bytes { link, bytes });
+                }
+                self.lossy.clear();
+                let quic = self.sides[side].link(RELAY)?;
+                quic.read_lossy(&mut self.lossy).map_err(io::Error::other)?;
+                if !self.lossy.is_empty() {
+                    let cells = &self.lossy[..];
+                    relay.handle_link(now, LinkInput::Lossy { link, cells });
                 }
                 self.flush(now, side, relay);
             }
@@ -184,13 +223,14 @@ impl Side {
         id: LinkId,
         dialler: usize,
         circuits: &[u32],
-        sockets: bool,
+        (sockets, lossy): (bool, bool),
     ) -> io::Result<Side> {
         let context = Context::new(UNIX).map_err(io::Error::other)?;
         let endpoint = |end: usize| {
             let takes = (end != dialler).then_some(SocketIndex::ONLY);
             let seed = [1 + end as u8; 32];
-            let made = Endpoint::new(&context, CELLS, seed, takes, Congestion::default());
+            let units = Units { lossy: if lossy { NUMBERED_CELL } else { 0 }, ..CELLS };
+            let made = Endpoint::new(&context, units, seed, takes, Congestion::default());
             made.map_err(io::Error::other)
         };
         let mut ends = [endpoint(NEIGHBOUR)?, endpoint(RELAY)?];
@@ -199,10 +239,16 @@ impl Side {
         let mut conns = [ConnId(0); 2];
         conns[dialler] = ends[dialler].connect(now, to, None).map_err(io::Error::other)?;
         let (received, counts) = Default::default();
-        let mut side =
-            Side { id, ends, conns, line, has_output: false, received, counts, unacknowledged: 0 };
+        let (has_output, unacknowledged, written) = (false, 0, 0);
+        let mut side = Side { id, ends, conns, line, lossy, has_output, received, counts, unacknowledged, written };
         side.open(now, dialler, circuits)?;
         Ok(side)
+    }
+
+    /// Returns the number of lossy cells that an end has neither sent nor dropped.
+    fn unsent(&mut self, end: usize) -> io::Result<u64> {
+        let counts = self.link(end)?.lossy_counts();
+        Ok(self.written - counts.sent - counts.dropped)
     }
 
     fn open(&mut self, now: Time, dialler: usize, circuits: &[u32]) -> io::Result<()> {
@@ -261,6 +307,7 @@ impl Side {
                 let link = self.ends[end].link(conn);
                 let link = link.ok_or_else(|| io::Error::other("a QUIC link has ended"))?;
                 link.read(&mut self.received).map_err(io::Error::other)?;
+                link.read_lossy(&mut self.received).map_err(io::Error::other)?;
                 self.transmit(now, end, packets);
             }
         }
@@ -278,6 +325,11 @@ impl Side {
     /// bytes.
     fn count(&mut self, now: Time, packets: &mut Vec<u8>) -> io::Result<usize> {
         let mut passed = 0;
+        if self.lossy {
+            passed = self.received.len();
+            self.received.clear();
+            return Ok(passed);
+        }
         for cell in self.received.chunks_exact(CELL) {
             let circuit = cell.first_chunk().map_or(0, |id| u32::from_be_bytes(*id));
             if circuit != 0 {

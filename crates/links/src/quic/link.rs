@@ -192,7 +192,7 @@ impl QuicLink {
                  not accept datagrams",
             ));
         }
-        self.lossy.write(now, units)
+        self.lossy.write(now, &mut self.connection, units)
     }
 
     /// Appends the received lossy units (cells that may be lost) to `into`, and returns their

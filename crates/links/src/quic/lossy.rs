@@ -5,6 +5,8 @@
 //! limit). Further units wait in a queue. CoDel (RFC 8289) drops units from this queue so that
 //! their sender slows down.
 
+use std::time::Duration;
+
 use anabranch_multipath::Time;
 use bytes::{Bytes, BytesMut};
 use quinn_proto::Connection;
@@ -16,9 +18,15 @@ use crate::Fault;
 /// Maximum number of units (cells) in a datagram. Two cells of 518 bytes fit at every MTU of at
 /// least 1,280; three do not fit below 1,583.
 const TOGETHER: usize = 2;
-/// Maximum number of unsent bytes in the connection's own queue, which CoDel does not control:
-/// three datagrams of two cells.
-pub(super) const SENDING: usize = 4 << 10;
+/// Maximum number of unsent bytes in the connection's own queue, which CoDel does not control: 32
+/// datagrams of two cells, one segmented send (UDP segmentation offload).
+pub(super) const SENDING: usize = 36 << 10;
+/// Maximum number of unsent bytes in the connection's own queue at low rates: three datagrams of
+/// two cells.
+const LEAST: usize = 4 << 10;
+/// Time in which the connection sends the bytes in its own queue, if they are more than [`LEAST`].
+/// `quinn-proto` paces in bursts of the same length.
+const BURST: Duration = Duration::from_millis(2);
 /// Maximum number of bytes of received datagrams that the connection buffers. Above this limit it
 /// drops the oldest datagrams.
 pub(super) const RECEIVING: usize = 256 << 10;
@@ -75,13 +83,27 @@ impl Lossy {
         LossyCounts { unread, dropped, ..self.counts }
     }
 
-    /// Queues lossy units (cells) for the peer, each of the length configured for the link.
+    /// Queues lossy units (cells) for the peer, each of the length configured for the link. If no
+    /// unit waits, full datagrams are passed to the connection at once, as far as it has room.
     ///
     /// # Errors
     /// [`Fault::Misuse`] if the last unit in `units` is incomplete.
-    pub(super) fn write(&mut self, now: Time, units: &[u8]) -> Result<(), Fault> {
+    pub(super) fn write(
+        &mut self,
+        now: Time,
+        connection: &mut Connection,
+        mut units: &[u8],
+    ) -> Result<(), Fault> {
         if units.is_empty() || !units.len().is_multiple_of(self.length) {
             return Err(Fault::Misuse("only whole cells can be sent in a link's QUIC datagrams"));
+        }
+        while self.waiting.is_empty()
+            && let together @ 1.. = self.together(connection)
+            && self.has_room(connection, together)
+            && let Some((datagram, rest)) = units.split_at_checked(together * self.length)
+        {
+            self.send(connection, Bytes::copy_from_slice(datagram));
+            units = rest;
         }
         for unit in units.chunks(self.length) {
             self.waiting.push(now, Bytes::copy_from_slice(unit));
@@ -97,23 +119,35 @@ impl Lossy {
                 // The path's MTU has become too small for a unit.
                 return self.waiting.clear();
             }
-            let bytes = together * self.length;
-            if connection.datagrams().send_buffer_space() < bytes {
+            if !self.has_room(connection, together) {
                 return;
             }
+            let bytes = together * self.length;
             let mut datagram = BytesMut::with_capacity(bytes);
             while datagram.len() < bytes
                 && let Some(unit) = self.waiting.pop(now, together)
             {
                 datagram.extend_from_slice(&unit);
             }
-            let count = datagram.len() / self.length;
-            match connection.datagrams().send(datagram.freeze(), false) {
-                Ok(()) => self.counts.sent += count as u64,
-                // There was room for the datagram, so an error means that the connection has
-                // ended.
-                Err(_) => self.counts.dropped += count as u64,
-            }
+            self.send(connection, datagram.freeze());
+        }
+    }
+
+    /// Returns true if the connection's own queue has room for a datagram of `together` units
+    /// (cells).
+    fn has_room(&self, connection: &mut Connection, together: usize) -> bool {
+        let most = burst(connection.congestion_state().window(), connection.rtt());
+        let space = connection.datagrams().send_buffer_space();
+        space >= together * self.length + SENDING - most
+    }
+
+    /// Passes a datagram to the connection, which has room for it.
+    fn send(&mut self, connection: &mut Connection, datagram: Bytes) {
+        let count = (datagram.len() / self.length) as u64;
+        match connection.datagrams().send(datagram, false) {
+            Ok(()) => self.counts.sent += count,
+            // There was room for the datagram, so an error means that the connection has ended.
+            Err(_) => self.counts.dropped += count,
         }
     }
 
@@ -145,5 +179,29 @@ impl Lossy {
             into.extend_from_slice(&datagram);
         }
         Ok(into.len() - before)
+    }
+}
+
+/// Returns the maximum number of unsent bytes in the queue of a connection that sends `window`
+/// bytes in each round-trip time `rtt`.
+fn burst(window: u64, rtt: Duration) -> usize {
+    let bytes = u128::from(window) * BURST.as_nanos() / rtt.as_nanos().max(1);
+    usize::try_from(bytes).unwrap_or(SENDING).clamp(LEAST, SENDING)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_connections_own_queue_is_short_at_low_rates_and_a_segmented_send_at_high_rates() {
+        let at = |megabits: u64| {
+            let rtt = Duration::from_millis(20);
+            burst(megabits * 1_000_000 / 8 / 50, rtt)
+        };
+        assert_eq!([1, 16].map(at), [LEAST; 2]);
+        assert_eq!(at(100), 25_000);
+        assert_eq!([150, 10_000].map(at), [SENDING; 2]);
+        assert_eq!(burst(u64::MAX, Duration::ZERO), SENDING);
     }
 }
