@@ -240,7 +240,18 @@ impl Side {
         conns[dialler] = ends[dialler].connect(now, to, None).map_err(io::Error::other)?;
         let (received, counts) = Default::default();
         let (has_output, unacknowledged, written) = (false, 0, 0);
-        let mut side = Side { id, ends, conns, line, lossy, has_output, received, counts, unacknowledged, written };
+        let mut side = Side {
+            id,
+            ends,
+            conns,
+            line,
+            lossy,
+            has_output,
+            received,
+            counts,
+            unacknowledged,
+            written,
+        };
         side.open(now, dialler, circuits)?;
         Ok(side)
     }
