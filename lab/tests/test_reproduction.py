@@ -145,6 +145,28 @@ def test_another_number_in_the_page_of_designs_is_reported(tmp_path: Path) -> No
     assert "designs.md does not have" in wrong[0]
 
 
+@pytest.mark.parametrize("name", index.PARTS)
+def test_the_findings_of_a_page_are_what_the_data_make(data: Data, name: str) -> None:
+    assert index.part(data, name) in data.page(name), "run: make reproduce-index"
+
+
+def test_rows_of_experiments_that_disagree_with_their_data_are_reported(
+    data: Data, tmp_path: Path
+) -> None:
+    copy = tmp_path / "results"
+    shutil.copytree(RESULTS, copy)
+    entries = [entry for entry in index.entries(data) if entry.found.quotes]
+    for name in index.PARTS:
+        quote = next(entry.found.quotes[0] for entry in entries if entry.claim.page == name)
+        page = copy / name
+        text = page.read_text("utf-8")
+        assert quote in text
+        page.write_text(text.replace(quote, re.sub(r"\d\.\d\d", "9.99", quote)), "utf-8")
+    wrong = list(index.problems(Data(copy)))
+    assert len(wrong) == len(index.PARTS)
+    assert all(any(f"{name} does not have" in one for one in wrong) for name in index.PARTS)
+
+
 def test_the_table_of_designs_agrees_with_the_pages_of_its_parts(data: Data) -> None:
     table = {row[0]: row for row in advice.rows(data)}
     circuits = data.page("circuits.md")
@@ -155,7 +177,19 @@ def test_the_table_of_designs_agrees_with_the_pages_of_its_parts(data: Data) -> 
         assert cell in row
     # Footnote 14 of the paper: 4 % with one circuit, 9.8 % with three.
     assert table["mTor × 3"][8] == "9.8 %"
-    assert table["UDP-OR × 1"][1] == table["MORE, 10 circuits"][5] == "not measured"
+    # Designs on UDP and MORE have measured times on loopback only; MORE is not simulated.
+    assert table["UDP-OR × 1"][1] == table["MORE, 10 circuits"][1] == advice.LOOPBACK
+    assert table["MORE, 10 circuits"][5] == advice.UNKNOWN
+    on_loopback = {row[0]: row for row in advice.loopback(data)}
+    page = data.page("circuits-udp.md").splitlines()
+    for name, of in on_loopback.items():
+        (row,) = [line for line in page if re.match(rf"\| loopback \| {name} \| \d+ \|", line)]
+        for cell in of[2:4]:
+            assert cell.replace(",", "") in row
+    assert [name for name in on_loopback if "UDP" in name or "MORE" in name] == [
+        *(designs.name_of(*key) for key in designs.UDP),
+        "MORE × 1",
+    ]
     # Only where circuits merge in the middle does a relay other than the exit see everything.
     assert table["merged in the middle × 2"][10] == "3.6 %"
     assert table["mTor × 2"][10] == "–"
@@ -178,10 +212,10 @@ def test_a_design_on_udp_is_compared_with_the_fastest_one_on_tcp(tmp_path: Path)
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "designs.parquet")
     sooner = designs.first_byte(Data(tmp_path))
     assert sooner.verdict == HOLDS
-    assert sooner.text.startswith("of the time of mTor × 2: UDP-OR × 1: 0.50 (0.50 to 0.50)")
+    assert sooner.text.startswith("ratio to the time of mTor × 2: UDP-OR × 1: 0.50 (0.50 to 0.50)")
     slower = designs.download(Data(tmp_path), "web")
     assert slower.verdict == HOLDS
-    assert slower.text.startswith("of the time of Tor × 1: UDP-OR × 1: 1.60")
+    assert slower.text.startswith("ratio to the time of Tor × 1: UDP-OR × 1: 1.60")
 
 
 def test_the_table_of_recalls_and_its_text_are_what_the_data_make(data: Data) -> None:

@@ -9,6 +9,7 @@
 | `attacks` | website fingerprinting: CoMPS' Tables 3 to 6 |
 | `splitting` | CoMPS' data set, the censor, and the cost in speed |
 | `onions` | multi-path onion routing and unordered links |
+| `udp`, `wide` | UDP designs and MORE on loopback; the larger network, in simulation |
 | `advice` | the table of designs for section 5.3 of the paper on multi-path onion routing |
 | `anonymity` | hostile relays and guard fingerprints |
 | `camouflage` | StegoTorus |

@@ -6,18 +6,20 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from statistics import mean
 
-from anabranch.reproduction import designs
+from anabranch.reproduction import designs, udp
 from anabranch.reproduction.anonymity import FIRST
 from anabranch.reproduction.data import Data, Row
 from anabranch.reproduction.designs import NAMES, chances, percent
 from anabranch.reproduction.spread import by_round, mean_interval
-from anabranch.reproduction.words import table, wrapped
+from anabranch.reproduction.words import item, table, wrapped
 
 CIRCUITS = (10, 100)
 """Numbers of circuits that a client of MORE has used. MORE can use a circuit per packet."""
 ALL = 228
 """Number of clients in the large network."""
 UNKNOWN = "not measured"
+LOOPBACK = "on loopback"
+"""Text of cells without a time on emulated lines, if the table of loopback has the design."""
 
 HEADER = (
     "design",
@@ -33,6 +35,14 @@ HEADER = (
     "an entry and the merging relay hostile",
     "clients with the same entries",
 )
+ON_LOOPBACK = (
+    "design",
+    "first byte, ms",
+    "320 KiB, ms",
+    "1 MiB, ms",
+    "CPU of all relays, ms/MB",
+    "failed downloads",
+)
 WIDE = ("design", "schedule", "paths", "web: first byte, ms", "320 KiB, ms", "bulk: 1 MiB, ms")
 
 
@@ -40,7 +50,8 @@ def rows(data: Data) -> list[tuple[str, ...]]:
     """Returns a row for each design and number of circuits, then the closed forms of MORE.
 
     Args:
-        data: has `circuits.parquet`, `designs.parquet` and `anonymity.parquet`.
+        data: has `circuits.parquet`, `circuits-udp.parquet`, `designs.parquet` and
+            `anonymity.parquet`.
     """
     measured = {(row["design"], row["legs"]) for row in data.table("circuits.parquet")}
     drawn = {(row["design"], row["legs"]) for row in data.table("designs.parquet")}
@@ -56,8 +67,25 @@ def rows(data: Data) -> list[tuple[str, ...]]:
         found.append((designs.name_of(design, legs), *own[0], *own[1], *seen))
     for count in CIRCUITS:
         anyone, everyone = map(percent, chances(count))
-        found.append((f"MORE, {count} circuits", *[UNKNOWN] * 7, anyone, everyone, "–", "all"))
+        times = (*[_unknown(data, *udp.MORE)] * 4, *[UNKNOWN] * 3)
+        found.append((f"MORE, {count} circuits", *times, anyone, everyone, "–", "all"))
     return found
+
+
+def loopback(data: Data) -> list[tuple[str, ...]]:
+    """Returns times and CPU of each design that was measured next to UDP designs and MORE.
+
+    Args:
+        data: has `circuits-udp.parquet`.
+    """
+    return [
+        (
+            udp.name_of(*key),
+            *_costs(udp.rows_of(data, key)),
+            f"{100 * mean(udp.failed(data, key)):.1f} %",
+        )
+        for key in udp.measured(data)
+    ]
 
 
 def wide(data: Data) -> list[tuple[str, ...]]:
@@ -112,6 +140,12 @@ def page(data: Data, verdicts: Sequence[tuple[str, ...]]) -> str:
         "",
         *_notes(),
         "",
+        "## On loopback",
+        "",
+        *wrapped(_LOOPBACK),
+        "",
+        *table(ON_LOOPBACK, loopback(data)),
+        "",
         "## In a large network",
         "",
         *wrapped(_WIDE),
@@ -131,25 +165,32 @@ _INTRODUCTION = (
 _VERDICTS = (
     "Ratios are geometric means with 95 % intervals, over rounds of `experiment circuits` with "
     "emulated lines, or over simulated networks. Designs on UDP are compared with the TCP design "
-    "that is fastest in the same networks. For designs on UDP there are only simulated times, "
-    "because the committed measurement is older than the program's support for measuring these "
-    "designs."
+    "that is fastest in the same simulated networks. MORE is compared with the slowest other "
+    "design of the same rounds on [loopback](#on-loopback)."
+)
+_LOOPBACK = (
+    "UDP designs and MORE are measured on loopback ([circuits-udp](circuits-udp.md), "
+    "`circuits-udp.parquet`), as in the paper: no line limits the rate, and all programs share the "
+    "processors. The columns are those of the table above. The CPU is that of seven relays. With "
+    "MORE every client is a relay too, and its CPU is not counted. *Failed downloads* are the "
+    "measuring client's."
 )
 _WIDE = (
     "This table has the same designs with two paths in the simulated network of [wide](wide.md), "
     f"with {ALL} clients. The values are means over three networks of the median times, with half "
-    "the width of the 95 % interval. Designs on UDP were not run in this network."
+    "the width of the 95 % interval. Of the designs on UDP, `-cubic` is the published form, with "
+    "CUBIC and round robin."
 )
 
 
 def _notes() -> Iterator[str]:
-    yield from _item(
+    yield from item(
         "*Measured* times and CPU are from [`experiment circuits`](circuits.md) with emulated "
         "lines. They are means over five rounds (`circuits.parquet`). The client waits for the "
         "connection before it sends the request. Clients use all guards, so the CPU of a single "
         "guard cannot be judged."
     )
-    yield from _item(
+    yield from item(
         "*Simulated* times are from `anabranch sim` (`designs.parquet`, `lab/results/designs.py`). "
         "They are means of the median times in three networks. Each network has eleven relays of "
         "10 or 20 Mbit/s, ten clients that load pages of 320 KiB, and one client that downloads 1 "
@@ -157,7 +198,7 @@ def _notes() -> Iterator[str]:
         "differs from the measured one. With UDP a client sends its request before the exit is "
         "connected to the server, with TCP after it."
     )
-    yield from _item(
+    yield from item(
         f"*Hostile* relays have {100 * designs.HOSTILE:.0f} % of the weight of entries, exits and "
         f"middle relays in the network of {FIRST[:7]}, and are drawn at random "
         "(`anonymity.parquet`, [anonymity](anonymity.md)). For MORE the values are the closed "
@@ -165,14 +206,14 @@ def _notes() -> Iterator[str]:
         "stream; *all entries* are necessary to see all of it at the client's side. Where circuits "
         "merge at a middle relay, this relay sees what the exit sees."
     )
-    yield from _item(
+    yield from item(
         "*Clients with the same entries* is the mean over 83,000 clients in the same network. "
         "Clients of MORE use all entries, so all clients have the same."
     )
-    yield from _item(
-        "The values after ± are half the width of the 95 % interval (Student's t). `experiment "
-        "circuits` measures *MORE* on loopback only, and this measurement has not been made. The "
-        "simulator has no relays that change with each message."
+    yield from item(
+        "The values after ± are half the width of the 95 % interval (Student's t). Designs with "
+        f"*{LOOPBACK}* are measured [there](#on-loopback) only. The simulator has no relays that "
+        "change with each message, so *MORE* is not simulated."
     )
 
 
@@ -182,8 +223,16 @@ def _measured(data: Data, design: str, legs: int) -> tuple[str, ...]:
         for row in data.table("circuits.parquet")
         if (row["place"], row["design"], row["legs"]) == ("lines", design, legs)
     ]
-    if not of:
-        return (UNKNOWN,) * 4
+    return _costs(of) if of else (_unknown(data, design, legs),) * 4
+
+
+def _unknown(data: Data, design: str, legs: int) -> str:
+    """Returns the text of a design's cells without a time on emulated lines."""
+    return LOOPBACK if (design, legs) in udp.measured(data) else UNKNOWN
+
+
+def _costs(of: Sequence[Row]) -> tuple[str, ...]:
+    """Returns three times and the relays' CPU time; a first byte is one without optimistic data."""
     usual = [row for row in of if not row["optimistic"]]
     return (
         _over(usual, lambda row: 1e3 * row["first_byte"], 0),
@@ -224,9 +273,3 @@ def _number(values: Sequence[float], digits: int) -> str:
     interval = mean_interval(values)
     half = interval.value - (interval.low or 0)
     return f"{interval.value:,.{digits}f} ± {half:,.{digits}f}"
-
-
-def _item(text: str) -> Iterator[str]:
-    first, *others = wrapped(text, width=96)
-    yield f"* {first}"
-    yield from (f"  {line}" for line in others)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -33,7 +34,8 @@ def reproduction(
         typer.Option(
             "--pages",
             help="First write the generated pages and parts of pages in RESULTS: designs.md, the "
-            "table of recalls in fingerprinting.md, and the table of data in README.md.",
+            "table of recalls in fingerprinting.md, the findings in circuits-udp.md and wide.md, "
+            "and the table of data in README.md.",
         ),
     ] = False,
     against: Annotated[
@@ -60,6 +62,8 @@ def reproduction(
     if pages:
         _write(results / "designs.md", lambda: index.designs_page(Data(results)))
         _within(results / "fingerprinting.md", lambda: recall.written(Data(results)))
+        for name in index.PARTS:
+            _within(results / name, partial(index.part, Data(results), name))
         _within(results / "README.md", lambda: rows.written(results))
     data = Data(results)
     text = _made(lambda: index.page(data))

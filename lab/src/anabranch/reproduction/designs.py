@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from statistics import mean
 
 from anabranch.reproduction.data import Data, Row
@@ -14,10 +14,10 @@ from anabranch.reproduction.found import (
     Found,
     Interval,
     above,
-    all_of,
     below,
+    compared,
 )
-from anabranch.reproduction.spread import by_round, mean_interval
+from anabranch.reproduction.spread import by_round, paired_ratio
 
 HOSTILE = 0.2
 """Share of hostile entries and exits, as in the paper's footnote 14."""
@@ -77,7 +77,7 @@ def own_rule(data: Data, column: str) -> Found:
         for design in RULES
         for legs in LEGS
     }
-    return _found("ratio to the time with round robin: ", ratios, lambda ratio: below(ratio, 1))
+    return compared("ratio to the time with round robin: ", ratios, lambda ratio: below(ratio, 1))
 
 
 def relieved(data: Data) -> Found:
@@ -92,7 +92,7 @@ def relieved(data: Data) -> Found:
         for legs in LEGS
     }
     of = "ratio to the CPU time with the design's own scheduler: "
-    return _found(of, ratios, lambda ratio: below(ratio, 1))
+    return compared(of, ratios, lambda ratio: below(ratio, 1))
 
 
 def more(data: Data, circuits: int) -> Found:
@@ -161,8 +161,8 @@ def _against_tcp(data: Data, load: str, column: str, judge: Callable[[Interval],
     times = {key: simulated(data, key, load, column) for key in sorted(keys)}
     tcp = [key for key in times if key not in UDP]
     fastest = min(tcp, key=lambda key: mean(map(math.log, times[key])))
-    ratios = {name_of(*key): _ratio(times[key], times[fastest]) for key in UDP}
-    return _found(f"ratio to the time of {name_of(*fastest)}: ", ratios, judge)
+    ratios = {name_of(*key): paired_ratio(times[key], times[fastest]) for key in UDP}
+    return compared(f"ratio to the time of {name_of(*fastest)}: ", ratios, judge)
 
 
 def _by_rounds(
@@ -175,25 +175,4 @@ def _by_rounds(
         for name in designs
     )
     shared = sorted(one.keys() & other.keys())
-    return _ratio([one[each] for each in shared], [other[each] for each in shared])
-
-
-def _ratio(values: Sequence[float], others: Sequence[float]) -> Interval:
-    """Returns the geometric mean of the ratios of paired values, with a 95 % interval."""
-    logs = [math.log(one / other) for one, other in zip(values, others, strict=True)]
-    found = mean_interval(logs)
-    low, high = (None if end is None else math.exp(end) for end in (found.low, found.high))
-    return Interval(math.exp(found.value), low, high)
-
-
-def _found(of: str, ratios: dict[str, Interval], judge: Callable[[Interval], str]) -> Found:
-    """Returns one verdict on several ratios; `of` is their base, as text."""
-    verdict, why = all_of([judge(ratio) for ratio in ratios.values()])
-    text = of + ", ".join(f"{name}: {_number(ratio)}" for name, ratio in ratios.items())
-    return Found(text, verdict, why, (text,))
-
-
-def _number(ratio: Interval) -> str:
-    if ratio.low is None or ratio.high is None:
-        return f"{ratio.value:.2f}"
-    return f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+    return paired_ratio([one[each] for each in shared], [other[each] for each in shared])

@@ -6,7 +6,7 @@ contains the bound. Bounds are in `claims.toml` or in the module of the function
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 HOLDS = "holds"
@@ -103,3 +103,23 @@ def all_of(verdicts: Sequence[str]) -> tuple[str, str]:
         return kinds[0], "every interval contains the bound" if kinds[0] == OPEN else ""
     counts = ", ".join(f"{kind}: {list(verdicts).count(kind)}" for kind in kinds)
     return OPEN, f"of {len(verdicts)} {counts}"
+
+
+def compared(of: str, ratios: dict[str, Interval], judge: Callable[[Interval], str]) -> Found:
+    """Returns one verdict on several ratios.
+
+    Args:
+        of: base of the ratios, as text.
+        ratios: ratios by the name of the design.
+        judge: returns the verdict on a ratio.
+    """
+    verdict, why = all_of([judge(ratio) for ratio in ratios.values()])
+    text = of + ", ".join(f"{name}: {in_words(ratio)}" for name, ratio in ratios.items())
+    return Found(text, verdict, why, (text,))
+
+
+def in_words(ratio: Interval) -> str:
+    """Returns a ratio with its interval as text, with two decimal places."""
+    if ratio.low is None or ratio.high is None:
+        return f"{ratio.value:.2f}"
+    return f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"

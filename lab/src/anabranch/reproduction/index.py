@@ -15,11 +15,13 @@ from anabranch.reproduction import (
     designs,
     onions,
     splitting,
+    udp,
+    wide,
 )
 from anabranch.reproduction.claims import Claim, Paper, claims, papers
 from anabranch.reproduction.data import Data
 from anabranch.reproduction.found import MISSING, OPEN, VERDICTS, Found
-from anabranch.reproduction.words import table, wrapped
+from anabranch.reproduction.words import item, marked, table, wrapped
 
 _MODULES: dict[str, ModuleType] = {
     "anonymity": anonymity,
@@ -28,8 +30,16 @@ _MODULES: dict[str, ModuleType] = {
     "designs": designs,
     "onions": onions,
     "splitting": splitting,
+    "udp": udp,
+    "wide": wide,
 }
 _HEADER = ("place", "claim", "the paper", "ours", "verdict")
+_SENTENCES: dict[str, Callable[[Data], Iterator[str]]] = {
+    "circuits-udp.md": udp.sentences,
+    "wide.md": wide.sentences,
+}
+PARTS = tuple(_SENTENCES)
+"""Results pages with a generated table of their claims (`part`)."""
 ADVICE = "Section 5.3"
 """Value of `Claim.place` for the claims that `designs_page` lists."""
 
@@ -90,6 +100,21 @@ def designs_page(data: Data) -> str:
     of = [entry for entry in entries(data) if entry.claim.place == ADVICE]
     rows = [(one.claim.claim, one.claim.published, *_result(one.found)) for one in of]
     return advice.page(data, rows)
+
+
+def part(data: Data, name: str) -> str:
+    """Returns the generated findings of a results page, in Markdown, with their marks.
+
+    Args:
+        data: the committed data.
+        name: the page, one of `PARTS`.
+    """
+    of = [entry for entry in entries(data) if entry.claim.page == name]
+    rows = [
+        (one.claim.place, one.claim.claim, one.claim.published, *_result(one.found)) for one in of
+    ]
+    items = [line for each in _SENTENCES[name](data) for line in item(each)]
+    return marked([*items, "", *table(_HEADER, rows)])
 
 
 def found(claim: Claim, data: Data) -> Found:

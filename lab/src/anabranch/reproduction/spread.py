@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from statistics import mean, median
 from typing import Any
@@ -23,6 +24,14 @@ def mean_interval(rounds: Sequence[float]) -> Interval:
     student = round(float(stats.t.ppf((1 + LEVEL) / 2, len(rounds) - 1)), 3)
     half = float(stats.sem(rounds)) * student
     return Interval(value, value - half, value + half)
+
+
+def paired_ratio(values: Sequence[float], others: Sequence[float]) -> Interval:
+    """Returns the geometric mean of the ratios of paired values, with a 95 % interval."""
+    logs = [math.log(one / other) for one, other in zip(values, others, strict=True)]
+    found = mean_interval(logs)
+    low, high = (None if end is None else math.exp(end) for end in (found.low, found.high))
+    return Interval(math.exp(found.value), low, high)
 
 
 def median_interval(rounds: Sequence[float]) -> Interval:

@@ -28,6 +28,13 @@ def wrapped(text: str, width: int = 98) -> Iterator[str]:
     yield line
 
 
+def item(text: str) -> Iterator[str]:
+    """Yields the lines of an item of a list."""
+    first, *others = wrapped(text, width=96)
+    yield f"* {first}"
+    yield from (f"  {line}" for line in others)
+
+
 def marked(lines: Iterable[str]) -> str:
     """Returns the generated part of a page, between its begin and end marks."""
     return "\n".join([BEGIN, "", *lines, "", END, ""])
