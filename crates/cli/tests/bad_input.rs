@@ -300,7 +300,7 @@ fn a_delay_that_is_none_or_alike_for_all_or_longer_than_a_protocols_timer() {
         ("20-0ms", "begins with the longer"),
         ("-5-20ms", "not a range of delays: write two times"),
         ("0-20p", "not a range of delays"),
-        ("0-1s", "again after 999 ms (the first probe timeout, RFC 9002, section 6.2.2), so that"),
+        ("0-1s", "again after 999 ms (the first probe timeout, RFC 9002, section 6.2.2), and"),
     ] {
         // The value may also be a separate argument. Its minus sign does not make it an option.
         for option in [&["--jitter", jitter][..], &[&format!("--jitter={jitter}")]] {

@@ -74,8 +74,7 @@ pub(super) struct Options {
     listen: Option<SocketAddr>,
 
     /// Also accept TCP connections from splitters ('anabranch split') at this address, such as
-    /// [::]:443. Splitters connect to it on paths of the kinds tcp:, socks5-tcp:, http:, ssh: and
-    /// onion:.
+    /// [::]:443. Splitters connect to it on tcp:, socks5-tcp:, http:, ssh: and onion: paths.
     ///
     /// Senders without an accepted key get no answer, and their connections are closed after 20 s.
     /// With --behind, the far end forwards their connections to a web server instead. A connection

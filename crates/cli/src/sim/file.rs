@@ -334,7 +334,8 @@ impl RawScenario {
 
 impl RawRelays {
     fn check(&self, at: &dyn Fn(Range<usize>, String) -> TomlError) -> Result<(), TomlError> {
-        let lacks = "between each two relays, the simulator has one connection, which carries all their circuits";
+        let lacks = "the simulator has one connection for each pair of relays, and all circuits \
+                     between these relays use it";
         only(self.mapping.as_ref(), ("mapping", "n:1", lacks), at)
     }
 

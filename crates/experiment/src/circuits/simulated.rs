@@ -528,7 +528,7 @@ mod tests {
         let expected = vec![[0.05, 0.05, 0.2, 0.4], [0.1, 0.1, 0.4, 0.8]];
         assert_eq!(found, Rounds::from([(mtor, expected)]));
         table::write(&file, &[("x".to_owned(), table::Values::Int(vec![1]))], &[]).unwrap();
-        assert!(rounds(&file, Layout::Lines).unwrap_err().to_string().contains("no table"));
+        assert!(rounds(&file, Layout::Lines).unwrap_err().to_string().contains("not a table"));
     }
 
     /// Checks the lines, which are the same as in `place`: no two guards share a line between the

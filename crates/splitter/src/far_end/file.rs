@@ -421,7 +421,7 @@ mod tests {
         }
         let own = secret_text(&pair(1).public.0);
         let twice = format!("{good}[[peer]]\nname = \"me\"\npublic = \"{own}\"\n");
-        assert!(refused(&twice, 0o600).contains("peer 'me' is this file's own"));
+        assert!(refused(&twice, 0o600).contains("peer 'me' is also the key of this far end"));
         assert!(
             refused("\n", 0o600)
                 .contains("is empty: remove it, then make one with 'anabranch key ")
