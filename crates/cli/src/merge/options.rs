@@ -85,7 +85,7 @@ pub(super) struct Options {
     listen_tcp: Option<SocketAddr>,
 
     /// Also accept TLS 1.3 connections from splitters ('anabranch split') at this address, such as
-    /// [::]:443. Splitters connect to it on paths of the kind tls:.
+    /// [::]:443. Splitters connect to it on tls: paths.
     ///
     /// The far end prints the SHA-256 hash of its certificate. Splitters need this hash for
     /// --tls-fingerprint if no CA has signed the certificate.
