@@ -706,8 +706,8 @@ fn random_deaths_replay_and_legs_of_different_shards_are_as_good() {
     }
 }
 
-/// A download by two legs, by one of which their relay says these messages: that leg closes for
-/// the fault, another takes its place, and the download is whole.
+/// Downloads over two legs. The relay sends the messages `reply` on one of them. Checks that this
+/// leg closes with `fault`, that another leg replaces it, and that the download is complete.
 fn relay_breaks(design: Design, fault: CircuitFault, reply: &[(RelayCommand, u16, Vec<u8>)]) {
     let mut tunnel = Tunnel::new(setting(design), 2);
     let mut transfer = Transfer::down(&mut tunnel, 1_500_000);

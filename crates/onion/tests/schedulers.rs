@@ -1,5 +1,5 @@
-//! What schedulers do with unequal legs: downloads over sets of two and three circuits, in
-//! emulated time, beside the better leg alone; with nobody else on the lines, and with others.
+//! Speed of schedulers over unequal legs: downloads over sets of two and three circuits, in
+//! emulated time, compared with the better leg alone. The lines carry other traffic or none.
 //!
 //! `make bench AREA=legs` prints the tables.
 
@@ -219,8 +219,8 @@ struct Ask {
 }
 
 impl Ask {
-    /// What it takes by these legs. Nothing but keys and nonces is drawn: one run is enough for
-    /// who draws no lots.
+    /// Returns the times of the download over `legs`. Only keys and nonces are random, so one run
+    /// is enough for schedulers without random choices.
     fn by(self, legs: &[usize], dealer: Option<Dealer>) -> TransferTimes {
         let mut rig = Rig::new(self.lines, legs, dealer, 1);
         if self.in_use {
