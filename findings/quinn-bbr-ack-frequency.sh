@@ -1,7 +1,7 @@
 #!/bin/sh
-# The extension "QUIC Acknowledgment Frequency" (draft-ietf-quic-ack-frequency) lets a sender ask for
-# fewer acknowledgements. One expects fewer packets on the way back, and a sender whose congestion
-# control finds the same rate as before. With quinn's CUBIC this holds. With quinn's BBR, over a
+# The extension "QUIC Acknowledgment Frequency" (draft-ietf-quic-ack-frequency) lets a sender ask
+# for fewer acknowledgements. One expects fewer packets on the way back, and a sender whose
+# congestion control finds the same rate as before. With quinn's CUBIC this holds. With quinn's BBR, over a
 # line of 5 Mbit/s with a queue of 16 packets, the goodput stays the same, but the sender overfills
 # the queue: with one acknowledgement for 100 packets the line drops several times as many packets
 # as without the extension, often more than the transfer needs.
@@ -204,8 +204,11 @@ fn main() {
             let mut runs: Vec<_> = (0..3).map(|_| transfer(bbr, threshold)).collect();
             runs.sort_by_key(|run| run.1);
             let (goodput, dropped) = runs[1];
-            let words = threshold.map_or("no extension".into(), |count| format!("threshold {count}"));
-            println!("{name}, {words}: {goodput:.1} Mbit/s, {dropped} packets dropped");
+            let case = match threshold {
+                Some(count) => format!("threshold {count}"),
+                None => "no extension".to_owned(),
+            };
+            println!("{name}, {case}: {goodput:.1} Mbit/s, {dropped} packets dropped");
             drops.push(dropped);
         }
     }

@@ -123,8 +123,8 @@ fn a_report_is_of_the_journals_settings_and_tells_the_splitters_words() {
     write(folder.path(), &header, &[download(0, 90, [9, 0, 0]), download(100, 60, [3, 3, 4])]);
     let others = ["--seconds", "20", "--seed", "3", "--split=--quic-tuples=7"];
     let (page, notes) = reported("overhead", folder.path(), &others);
-    let sentence = "2 measurements of 6 s each; repetitions interleaved, seed 9; in split measurements \
-                `anabranch split` also had the arguments `--in-order 30ms`.";
+    let sentence = "2 measurements of 6 s each; repetitions interleaved, seed 9; in split \
+                    measurements `anabranch split` also had the arguments `--in-order 30ms`.";
     assert!(unwrapped(&notes).contains(sentence), "{notes}");
     for wanted in [
         "2 downloads, 6 s each",

@@ -44,7 +44,7 @@ struct World {
     far: Program,
     between: Between,
     near: Program,
-    /// Address to which client programs send.
+    /// Address for datagrams of client programs.
     listen: SocketAddr,
     _turn: MutexGuard<'static, ()>,
 }

@@ -69,8 +69,10 @@ fn a_session_whose_other_paths_are_gone_is_reported_and_again_after_it_was_split
         let end = world.now + Duration::from_secs(1);
         world.stream(client(0), 10 * MS, end);
     }
-    let others = |(_, event): &&(Time, Event)| matches!(event, Event::Kept { why, .. } if *why == StayReason::OtherPaths);
-    assert_eq!(world.events.iter().filter(others).count(), 2);
+    let events = world.events.iter().map(|(_, event)| event);
+    let others = events
+        .filter(|event| matches!(event, Event::Kept { why, .. } if *why == StayReason::OtherPaths));
+    assert_eq!(others.count(), 2);
     assert_eq!(world.core.snapshot().unsplit.sessions, 0, "it was split");
 }
 

@@ -261,9 +261,9 @@ fn an_answer_that_is_none_of_quic_lets_the_session_go() {
     assert_eq!(recognised(&world).last(), Some(&(Protocol::Other, Confidence::Likely)));
 }
 
-/// A WireGuard server under load. It accepts a handshake from the address and port to which it
-/// last sent a cookie, and answers all other handshakes with a cookie. If `by_address`, it ignores
-/// the port, as boringtun does.
+/// A WireGuard server under load. It remembers the address and port that last received a cookie,
+/// and accepts a handshake from there. It answers all other handshakes with a cookie. If
+/// `by_address`, it ignores the port, as boringtun does.
 #[derive(Default)]
 struct LoadedServer {
     cookie: Option<SeenAddress>,

@@ -53,9 +53,8 @@ fn ipv6() -> Option<io::Error> {
     if !setup::has_ipv6() {
         return Some(io::Error::other("this kernel has no IPv6"));
     }
-    switch.is_ok_and(|value| value.trim() == "1").then(|| io::Error::other("IPv6 is disabled \
-                                                                            (sysctl \
-                                                                            net.ipv6.conf.all.disable_ipv6)"))
+    let off = "IPv6 is disabled (sysctl net.ipv6.conf.all.disable_ipv6)";
+    switch.is_ok_and(|value| value.trim() == "1").then(|| io::Error::other(off))
 }
 
 fn need(what: &'static str, error: Option<io::Error>, help: &str) -> Need {

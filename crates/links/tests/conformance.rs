@@ -25,7 +25,7 @@ const SEGMENT: usize = 1_448;
 struct Carrier {
     /// Number of segments in a thousand that arrive only after many later ones.
     lost: u32,
-    /// Maximum number of places by which a segment may overtake others.
+    /// Maximum number of other segments that a segment may overtake.
     delay: usize,
     /// Number of segments in a thousand that the tap shows again, from another offset on.
     doubled: u32,

@@ -13,8 +13,8 @@ const MADE: u64 = 1_800_000_000;
 /// Returns the keys that are generated from the random stream of `seed` and `purpose`. They are
 /// generated once in a process.
 pub(crate) fn relay_keys(seed: u64, purpose: &'static str) -> &'static RelayKeys {
-    type Kept = BTreeMap<(u64, &'static str), &'static OnceLock<RelayKeys>>;
-    static KEPT: Mutex<Kept> = Mutex::new(BTreeMap::new());
+    type KeyCache = BTreeMap<(u64, &'static str), &'static OnceLock<RelayKeys>>;
+    static KEPT: Mutex<KeyCache> = Mutex::new(BTreeMap::new());
     let kept = {
         let mut kept = KEPT.lock().unwrap();
         *kept.entry((seed, purpose)).or_insert_with(|| Box::leak(Box::default()))

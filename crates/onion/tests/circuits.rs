@@ -1,4 +1,5 @@
-//! A client and three relays: circuits are built, streams carry data both ways, and a run replays.
+//! Tests with a client and three relays: they build circuits, carry data in both directions, and
+//! replay a run from its seed.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -28,7 +29,7 @@ fn is_pattern(bytes: &[u8]) -> bool {
     bytes.iter().enumerate().all(|(at, &found)| found == world::Server::byte(at))
 }
 
-/// Writes so many bytes to a stream, as there is room, and ends it.
+/// Writes `bytes` bytes to a stream whenever it has space, and ends the stream.
 fn upload(world: &mut World, stream: StreamKey, bytes: usize) {
     let mut sent = 0;
     while sent < bytes {
@@ -39,14 +40,14 @@ fn upload(world: &mut World, stream: StreamKey, bytes: usize) {
     world.client.handle(world.now, Input::Ended { stream });
 }
 
-/// 10 MB down and 10 MB up at once over one circuit; the trace's hash.
+/// Builds a circuit, and sends 10 MB in each direction at once. Returns the hash of the trace.
 fn ten_megabytes_both_ways(setting: Setting, wish: HopRequest) -> u64 {
     let mut world = World::new(setting);
     let circuit = world.build_through_all(1, wish);
     load(&mut world, circuit)
 }
 
-/// 10 MB down and 10 MB up at once; the trace's hash.
+/// Sends 10 MB in each direction of `circuit` at once. Returns the hash of the trace.
 fn load(world: &mut World, circuit: CircuitKey) -> u64 {
     let down = begin(world, circuit, &format!("source-{}", 10 * MEGABYTE));
     let up = begin(world, circuit, "sink");
@@ -89,8 +90,8 @@ fn ten_megabytes_with_fixed_windows() {
     ten_megabytes_both_ways(Setting::default(), HopRequest::Plain);
 }
 
-/// Shards, and a circuit that changes shards within the middle relay: its neighbours have come to
-/// different ones.
+/// Returns a world whose relays have `shards` shards (event loops) each, and a circuit through all
+/// relays. At the middle relay, the circuit's two links belong to different shards.
 fn world_of_shards(shards: usize, wish: HopRequest) -> (World, CircuitKey) {
     let mut world = World::new(Setting { shards, ..Setting::default() });
     let hops = vec![world.hop(1, HopRequest::Plain), world.hop(2, HopRequest::Plain)];
@@ -117,14 +118,14 @@ fn what_ends_on_one_shard_ends_on_the_other() {
     let (mut world, circuit) = world_of_shards(2, HopRequest::CongestionControl);
     begin(&mut world, circuit, "source-50000000");
     world.run_for(Duration::from_millis(500));
-    // The last relay is gone: the client is told.
+    // The last relay loses its links. The client is notified.
     let end = world.links_of(5).into_iter().chain(world.links_of(6)).collect::<Vec<_>>();
     end.into_iter().for_each(|link| world.cut(link));
     world.run_for(Duration::from_secs(1));
     let is_closed = |output: &Output| matches!(output, Output::CircuitClosed { circuit: other, .. } if *other == circuit);
     assert!(world.outputs.iter().any(is_closed));
     assert!(idle(&world));
-    // The client tears one down: both shards forget it.
+    // The client closes a circuit. All shards forget it.
     let circuit = world.build_through_all(3, HopRequest::Plain);
     assert!(!idle(&world));
     world.client.handle(world.now, Input::Destroy { circuit });
@@ -161,7 +162,7 @@ fn what_is_written_at_once_is_there_before_the_exit_has_answered() {
         stream
     };
     let (taken, refused) = (open(&mut world, "sink"), open(&mut world, "refuse"));
-    // Three links of 5 ms lie between them.
+    // Client and exit are three links apart. Each has a delay of 5 ms.
     world.run_for(Duration::from_millis(25));
     let received: usize = world.relays[2].servers.values().map(|server| server.received).sum();
     assert_eq!(received, early.len());
@@ -185,7 +186,7 @@ fn circuits_to_a_relay_that_died_in_mid_download_fail_at_once_again_and_again() 
     world.run_for(Duration::from_millis(500));
     let wish = |n| if n == 2 { HopRequest::CongestionControl } else { HopRequest::Plain };
     let hops: Vec<Hop> = (0..3).map(|n| world.hop(n, wish(n))).collect();
-    // Nobody is there any more, and nobody listens.
+    // The exit loses its links, and accepts no new ones.
     cut_off(&mut world, 3);
     world.relays[2].target.addresses = Vec::new();
     for key in 2..8 {
@@ -195,7 +196,7 @@ fn circuits_to_a_relay_that_died_in_mid_download_fail_at_once_again_and_again() 
         let is_closed = |output: &Output| matches!(output, Output::CircuitClosed { circuit: other, .. } if *other == circuit);
         assert!(world.outputs.iter().any(is_closed), "circuit {key}");
     }
-    // What was under way to it is nobody's fault.
+    // Cells that were in flight to the exit are no violation.
     assert!(world.relays[..2].iter().all(|relay| relay.violations.is_empty()));
 }
 
@@ -212,7 +213,7 @@ fn all_circuits_through_a_relay_that_died_are_closed_at_once() {
     }
 }
 
-/// Ends all links of a node, as the system does for a process that died.
+/// Closes all links of `node`, as the operating system does when a process ends.
 fn cut_off(world: &mut World, node: usize) {
     let links = world.pipes.iter().filter(|(_, pipe)| pipe.nodes.contains(&node));
     let links: Vec<_> = links.map(|(id, _)| *id).collect();
@@ -235,7 +236,8 @@ fn a_seed_replays_to_the_same_trace_and_another_does_not() {
 #[test]
 fn congestion_control_fills_a_path_that_fixed_windows_do_not() {
     let bytes_in_ten_seconds = |wish| {
-        // 1,000 cells a round trip of 320 ms are 1.5 MB/s; the wire has 12.5.
+        // The round-trip time is 240 ms. A stream with fixed windows sends at most 500 cells in
+        // this time, which is about 1 MB/s. The links can carry 12.5 MB/s.
         let delay = Duration::from_millis(40);
         let mut world = World::new(Setting { delay, ..Setting::default() });
         let circuit = world.build_through_all(1, wish);
@@ -323,7 +325,8 @@ fn a_refused_destination_ends_its_stream_only() {
     assert_eq!(world.received[&fine].len(), 1000);
 }
 
-/// The addresses that a client is told of whose streams an exit's policy refuses.
+/// Opens a stream to each of `hosts`, which the exit's policy must refuse. Returns the refused
+/// addresses that the client reports, or `None` for a stream without one.
 fn refusals(setting: Setting, hosts: &[&str]) -> Vec<Option<IpAddr>> {
     let mut world = World::new(setting);
     let circuit = world.build_through_all(1, HopRequest::CongestionControl);
@@ -356,7 +359,7 @@ fn an_exit_tells_the_address_that_its_policy_refuses() {
 #[test]
 fn a_relay_that_is_no_exit_tells_an_address_and_looks_up_no_name() {
     let setting = Setting { exit: false, ..Setting::default() };
-    // The first is as a stock client's probe of a circuit that nobody used.
+    // The first address is like the one with which an unmodified client tests an unused circuit.
     let refused = refusals(setting, &["0.1.2.3", "::1", "a.name"]);
     let expected = ["0.1.2.3", "::1"].map(|text| Some(text.parse().unwrap()));
     assert_eq!(refused, [&expected[..], &[None]].concat());
@@ -458,7 +461,7 @@ fn drop_cells_reach_the_last_hop_and_end_there() {
     world.run_for(Duration::from_secs(10));
     let after = world.relays[1].core.stats();
     assert_eq!(after.relayed - before.relayed, 1000);
-    // They are nobody's, and no window counts them: streams go on.
+    // These cells belong to no stream, and no window counts them. So streams continue.
     begin(&mut world, circuit, "source-1000000");
     world.run_for(Duration::from_secs(10));
     assert_eq!(world.client.transferred(circuit)[0], 1_000_000);
@@ -530,8 +533,7 @@ fn when_memory_is_short_the_circuit_whose_cells_waited_longest_goes() {
     let setting = Setting { max_cells: 300, rate: 1_000_000, ..Setting::default() };
     let mut world = World::new(setting);
     let circuit = world.build_through_all(1, HopRequest::CongestionControl);
-    // The middle's link to the guard is slower than the exit's to the middle, so cells pile up
-    // there.
+    // All links have the same low rate, so the circuit's cells wait in a relay's queue.
     begin(&mut world, circuit, &format!("source-{}", 5 * MEGABYTE));
     world.run_for(Duration::from_secs(20));
     assert!(world.relays.iter().all(|relay| relay.core.stats().cells <= 300));

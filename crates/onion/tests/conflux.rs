@@ -1,5 +1,5 @@
-//! Sets of several circuits between a client and an exit of ours: over guards and middles of their
-//! own, with delays and rates of their own.
+//! Tests of sets (several circuits that carry the same streams) between a client and an exit of
+//! ours. Each circuit has its own guard and middle relay, and its own delay and rate.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -21,22 +21,23 @@ use world::{Server, Setting, World};
 
 const MEGABYTE: usize = 1_000_000;
 
-/// One way, of each link of a leg.
+/// Rate in bits per second, and one-way delay, of the client's link to the guard of a leg (a
+/// circuit of the set).
 type Line = (u64, Duration);
 
 fn line(megabits: u64, millis: u64) -> Line {
     (megabits * 1_000_000, Duration::from_millis(millis))
 }
 
-/// A world in which leg `n` goes by guard `n`, whose line this is, and by middle `legs + n`; the
-/// last relay is the exit.
+/// Returns the settings of a world with a leg for each of `lines`. Leg `n` uses line `n` to guard
+/// `n`, and middle relay `legs + n`. The last relay is the exit.
 fn setting(lines: &[Line]) -> Setting {
     let legs = lines.len();
     let lines: BTreeMap<usize, Line> = lines.iter().copied().enumerate().collect();
     Setting { relays: 2 * legs + 1, lines, ..Setting::default() }
 }
 
-/// The hops of a leg.
+/// Returns the hops of `leg`, with the request `wish` for the exit.
 fn hops(world: &World, leg: usize, legs: usize, wish: HopRequest) -> Vec<Hop> {
     vec![
         world.hop(leg, HopRequest::Plain),
@@ -95,7 +96,7 @@ impl Set {
         self.world.client.handle(self.world.now, Input::Ended { stream });
     }
 
-    /// What came for a stream, checked.
+    /// Returns the number of bytes that `stream` has received, and checks each byte.
     fn received(&self, stream: StreamKey) -> usize {
         let received = self.world.received.get(&stream).map_or(&[][..], Vec::as_slice);
         assert!(received.iter().enumerate().all(|(at, found)| *found == Server::byte(at)));
@@ -107,7 +108,8 @@ impl Set {
         servers.map(|server| server.received).sum()
     }
 
-    /// Bytes that came to the client by each leg's link.
+    /// Returns the number of bytes that the client's link to each guard has carried in both
+    /// directions.
     fn transferred(&self) -> Vec<u64> {
         let links = self.world.links_of(0);
         links.iter().map(|link| self.world.pipes[link].bytes_sent).collect()
@@ -119,7 +121,7 @@ impl Set {
     }
 }
 
-/// 10 MB both ways at once over a set; the trace's hash.
+/// Sends 10 MB in each direction of a set at once. Returns the hash of the trace.
 fn ten_megabytes_both_ways(setting: Setting, wish: HopRequest) -> u64 {
     let mut set = Set::new(setting, wish);
     let down = set.begin(&format!("source-{}", 10 * MEGABYTE));
@@ -139,7 +141,7 @@ fn ten_megabytes_both_ways(setting: Setting, wish: HopRequest) -> u64 {
     set.world.trace
 }
 
-/// Unequal legs, the first of them the quickest.
+/// Returns the lines of `legs` unequal legs. Each leg is slower than the leg before it.
 fn lines(legs: u64) -> Vec<Line> {
     (0..legs).map(|leg| line(100 / (leg + 1), 5 + 7 * leg)).collect()
 }
@@ -177,12 +179,12 @@ fn ten_megabytes_both_ways_whoever_deals() {
     }
 }
 
-/// What the last relay is asked for in sets of a design.
+/// Returns the request that the last relay gets in sets of `design`.
 fn wish(design: Design) -> HopRequest {
     if design.has_congestion_control() { HopRequest::CongestionControl } else { HopRequest::Plain }
 }
 
-/// The designs that came before proposal 329.
+/// Returns the designs that are older than proposal 329 (today's Conflux).
 fn older() -> impl Iterator<Item = Design> {
     Design::ALL.into_iter().filter(|design| design.ancestor().is_some())
 }
@@ -246,7 +248,8 @@ fn legs_of_older_designs_that_come_to_different_shards_are_one_set() {
     }
 }
 
-/// Bytes that came by each leg of a set of this design while 10 MB were fetched.
+/// Downloads 10 MB over a set of `design`. Returns the number of bytes that the link of each leg
+/// has carried in both directions.
 fn carried_of_ten_megabytes(design: &str, lines: &[Line], dealing: Option<&str>) -> Vec<u64> {
     let client_dealing = dealing.and_then(|text| LegScheduler::read(text, 8));
     let design = design.parse().unwrap();
@@ -283,17 +286,17 @@ fn an_exit_deals_as_the_client_of_an_older_design_asks() {
         );
         let transferred = carried_of_ten_megabytes(design, &lines, Some("round-robin 1p"));
         let apart = transferred[0].abs_diff(transferred[1]);
-        // The client's SENDMEs of streams go by one of them.
+        // The client sends the SENDMEs of streams on only one of the legs.
         assert!(apart < transferred[0] / 20, "{design}: {transferred:?}");
     }
 }
 
-/// Seconds until 5 MB have come over so many legs of 20 Mbit/s.
+/// Downloads 5 MB over `legs` legs of 20 Mbit/s each. Returns the time in seconds.
 fn seconds_for_five_megabytes(legs: usize) -> f64 {
     seconds_for_five_megabytes_of(Design::Conflux, legs)
 }
 
-/// The same in a set of this design.
+/// Measures like [`seconds_for_five_megabytes`], with a set of `design`.
 fn seconds_for_five_megabytes_of(design: Design, legs: usize) -> f64 {
     let setting = Setting { design, ..setting(&vec![line(20, 20); legs]) };
     let mut set = Set::new(setting, wish(design));
@@ -333,7 +336,7 @@ fn legs_that_come_to_different_shards_are_one_set() {
     }
 }
 
-/// A leg's death by the loss of its guard's link.
+/// Breaks the client's link to the guard of `leg`, so that the leg fails.
 fn cut(set: &mut Set, leg: usize) {
     let link = set.world.links_of(0)[leg];
     set.world.cut(link);
@@ -399,14 +402,14 @@ fn a_stream_begins_by_the_leg_that_takes_its_data_so_that_silence_is_noticed() {
     set.build(0, 2, HopRequest::CongestionControl);
     set.link(0);
     set.world.run_for(Duration::from_secs(2));
-    // The slower leg carries something while it is alone.
+    // The slower leg carries data while it is the only leg.
     let stream = set.begin("source-2000");
     set.world.run_for(Duration::from_secs(2));
     assert_eq!(set.received(stream), 2_000);
     set.build(1, 2, HopRequest::CongestionControl);
     set.link(1);
     set.world.run_for(Duration::from_secs(2));
-    // What the client sends by the quicker leg gets lost.
+    // Everything that the client sends on the quicker leg gets lost from now on.
     let quicker = set.world.link_between([None, Some(1)]).unwrap();
     let side = set.world.pipes[&quicker].nodes.iter().position(|node| *node != 0).unwrap();
     set.world.pipes.get_mut(&quicker).unwrap().swallow_to(side);
@@ -416,7 +419,7 @@ fn a_stream_begins_by_the_leg_that_takes_its_data_so_that_silence_is_noticed() {
     assert!(!reached, "its bytes would get lost all the same");
 }
 
-/// The only set of a core.
+/// Returns the only element of `sets`, and checks that there is no other.
 fn only(sets: Vec<SetNumbers>) -> SetNumbers {
     assert_eq!(sets.len(), 1, "{sets:?}");
     sets.into_iter().next().unwrap()
@@ -443,7 +446,7 @@ fn what_is_told_of_each_leg_is_what_its_guard_sees_cell_by_cell() {
         };
         assert_eq!(leg.cells, [way(false), way(true)]);
         assert!(leg.is_linked && leg.cells[0] > 500, "{leg:?}");
-        // Beside them there is the handshake of the link.
+        // The link carried its handshake in addition to the leg's cells.
         let alongside = set.world.pipes[&link].bytes_sent - leg.total() * CELL as u64;
         assert!((1..8_000).contains(&alongside), "{alongside} bytes");
     }
@@ -466,7 +469,7 @@ fn an_exit_tells_windows_and_round_trip_times_of_legs_and_not_whose_they_are() {
     assert_eq!(report.transferred, [client.transferred[1], client.transferred[0]]);
     assert!(report.legs.iter().all(|leg| leg.circuit.is_none()), "{report:?}");
     let data: u64 = report.legs.iter().map(|leg| leg.cells[1]).sum();
-    // A cell with what a write left over is not full.
+    // The last cell of a write may be partly empty, so there are more cells than full ones.
     let full = 2 * MEGABYTE as u64 / 498;
     assert!((full..full + 100).contains(&data), "{report:?}");
     let rtts: Vec<u64> =
@@ -478,8 +481,8 @@ fn an_exit_tells_windows_and_round_trip_times_of_legs_and_not_whose_they_are() {
     assert!(exit.fullest_sets(0).is_empty());
 }
 
-/// A download of 5 MB by turns over unequal legs, in so many cells of the client's memory: whether
-/// its set ever rested, and how often memory was full.
+/// Downloads 5 MB over two unequal legs in turns. The client's memory holds at most `max_cells`
+/// cells. Returns whether the set ever paused its streams, and how often the memory was full.
 fn download_in(max_cells: usize) -> (bool, usize) {
     let schedule = Spec::over_windows("round-robin").unwrap();
     let dealing = Some(LegScheduler { schedule, every: "1p".parse().unwrap(), redraw: None });
@@ -500,7 +503,8 @@ fn download_in(max_cells: usize) -> (bool, usize) {
     (rested, full)
 }
 
-/// About 280 kB wait at most, which is less than half of what one set may have.
+/// Checks the effect of the client's memory limit alone. At most about 280 kB wait, which is less
+/// than half of the set's own limit.
 #[test]
 fn sets_rest_from_half_of_memory_on_and_the_fullest_goes_where_that_is_not_enough() {
     assert_eq!(download_in(100_000), (false, 0));
@@ -508,8 +512,9 @@ fn sets_rest_from_half_of_memory_on_and_the_fullest_goes_where_that_is_not_enoug
     assert_eq!(download_in(200).1, 1, "all are 103 kB");
 }
 
-/// The first leg's share of each of twelve uploads with three seconds of silence between them,
-/// dealt by weights that are far apart.
+/// Makes twelve uploads with three seconds of silence after each. The scheduler gives the two legs
+/// random weights that differ much. If `redraw` is given, it draws them again after a silence of
+/// that length. Returns the first leg's share of the cells of each upload.
 fn shares_of_uploads(redraw: Option<Silence>) -> Vec<f64> {
     let schedule = Spec::over_windows("weighted:0.3").unwrap();
     let dealing = Some(LegScheduler { schedule, every: "1p".parse().unwrap(), redraw });

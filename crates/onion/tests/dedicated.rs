@@ -1,5 +1,5 @@
-//! Links that are opened for one circuit each: how many there are, what one of them takes with it,
-//! when they close, and what happens where there are as many as may be.
+//! Tests of dedicated links, which a relay opens for one circuit each. They check the number of
+//! links, the effect of a broken link, the closing of links, and the limit.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -14,11 +14,11 @@ use anabranch_onion::wire::message::Begin;
 use world::{Setting, World};
 
 const BYTES: usize = 20_000;
-/// Links that the middle opens to one neighbour.
+/// Maximum number of dedicated links from the middle relay to one neighbour.
 const MOST: usize = 8;
 const MIDDLE: usize = 1;
 
-/// The middle opens a link for each circuit; the others do as everybody.
+/// Creates a world in which only the middle relay opens a link for each circuit.
 fn world() -> World {
     let mut world = World::new(Setting::default());
     world.relays[MIDDLE].core.dedicate_links(MOST);
@@ -82,7 +82,7 @@ fn a_link_closes_with_its_circuit_whoever_ends_that() {
     world.client.handle(world.now, Input::Destroy { circuit: circuits[0] });
     world.run_for(Duration::from_secs(3));
     assert_eq!(world.links_between([1, 2]), 3);
-    // Long after the circuit was made, and without a word on the link.
+    // The circuits are idle for ten minutes.
     world.run_for(Duration::from_secs(600));
     assert_eq!(world.links_between([1, 2]), 3, "a circuit may be silent");
     world.client.handle(world.now, Input::Destroy { circuit: circuits[1] });
@@ -100,7 +100,7 @@ fn beyond_the_bound_circuits_share_the_links_that_there_are() {
     let [first, last] = [circuits[0], *circuits.last().unwrap()];
     download(&mut world, last);
     download(&mut world, first);
-    // Those that are shared stay as long as anybody's circuit is on them.
+    // A shared link stays open while it has any circuit.
     circuits[..MOST].iter().for_each(|circuit| {
         world.client.handle(world.now, Input::Destroy { circuit: *circuit });
     });

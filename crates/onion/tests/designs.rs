@@ -1,6 +1,6 @@
-//! Every design of sets and streams carries files of all sizes whole: each byte is compared. Links
-//! with ordered cells lose records, which others overtake; those with lossy cells lose and delay
-//! datagrams.
+//! Tests that every design delivers files of all sizes without errors. They compare each byte.
+//! Links with ordinary cells lose records. A lost record is sent again, and arrives after later
+//! records. Links with lossy cells (cells in datagrams) lose and delay datagrams.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -19,18 +19,18 @@ use world::{Server, Setting, World};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// How a design joins its circuits.
+/// The place where a design joins its circuits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Joins {
-    /// It has one circuit.
+    /// The design has only one circuit.
     Never,
     AtExit,
     AtMiddle,
-    /// Lossy circuits, at the exit.
+    /// The design joins lossy circuits (whose cells travel in datagrams) at the exit.
     Lossy,
 }
 
-/// A design with its circuits.
+/// A configuration to test: a design, and the circuits that it uses.
 #[derive(Clone, Copy)]
 struct Arm {
     name: &'static str,
@@ -65,11 +65,12 @@ const ARMS: [Arm; 10] = [
     UDP_OR,
     Arm { control: LossyCongestion::CUBIC, ..UDP_OR },
     MUDP_OR,
-    // As published: one window for all circuits.
+    // This is the published form, with one congestion window for all circuits.
     Arm { dealing: Some("round-robin 1p"), control: LossyCongestion::CUBIC, ..MUDP_OR },
 ];
 
-/// Impairment of each link: packets lost per thousand, and jitter.
+/// Impairment of each link: the number of records or datagrams lost per thousand, and the jitter
+/// of datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Faults {
     lost: u32,
@@ -81,7 +82,8 @@ impl Arm {
         self.wish == HopRequest::Lossy
     }
 
-    /// Returns true if losses reduce the rate to some kB/s, as CUBIC's over several lossy links.
+    /// Returns true if losses reduce the rate to a few kB/s. This happens to CUBIC over several
+    /// links with losses.
     fn is_slowed(&self, faults: Faults) -> bool {
         self.is_lossy() && self.control == LossyCongestion::CUBIC && faults.lost > 0
     }
@@ -103,11 +105,11 @@ impl Arm {
         }
     }
 
-    /// Builds the circuits, and joins them.
+    /// Builds the circuits over links with `faults`, and joins them. Returns the first circuit.
     fn build(&self, faults: Faults) -> (World, CircuitKey) {
         let mut world = World::new(self.setting(faults));
         let exit = world.setting.relays - 1;
-        // Circuits with lossy cells ask each relay for them.
+        // Each relay of a lossy circuit must get the request for lossy cells.
         let inner = if self.is_lossy() { HopRequest::Lossy } else { HopRequest::Plain };
         let keys: Vec<CircuitKey> = (1..=self.legs as u64).map(CircuitKey).collect();
         for (leg, key) in keys.iter().enumerate() {
@@ -146,7 +148,7 @@ fn ended(world: &World, stream: StreamKey) -> Option<EndReason> {
     })
 }
 
-/// Downloads a file, and compares each of its bytes. Returns the time that the download took.
+/// Downloads a file of `bytes` bytes, and compares each byte. Returns the time of the download.
 fn download(world: &mut World, circuit: CircuitKey, bytes: usize) -> Duration {
     let begin = Begin { host: format!("source-{bytes}"), port: 80, flags: 0 };
     let began: Time = world.now;
@@ -163,7 +165,7 @@ fn download(world: &mut World, circuit: CircuitKey, bytes: usize) -> Duration {
 /// Downloads files of `sizes` in each design, over links with each of `faults`.
 fn matrix(sizes: &[usize], faults: &[Faults]) {
     for arm in ARMS {
-        // Cells in order do not see jitter: their links use TCP.
+        // Jitter affects only lossy cells, so other designs need no run with jitter.
         let seen = |faults: &&Faults| arm.is_lossy() || faults.jitter.is_zero();
         for &faults in faults.iter().filter(seen) {
             let (mut world, circuit) = arm.build(faults);
@@ -181,7 +183,7 @@ fn matrix(sizes: &[usize], faults: &[Faults]) {
     }
 }
 
-/// Returns all mixes of the losses and the jitters.
+/// Returns all combinations of the losses `lost` and the jitters `jitter`.
 fn faults(lost: &[u32], jitter: &[Duration]) -> Vec<Faults> {
     let mixed = lost.iter().flat_map(|&lost| jitter.iter().map(move |&jitter| (lost, jitter)));
     mixed.map(|(lost, jitter)| Faults { lost, jitter }).collect()
@@ -197,7 +199,8 @@ fn a_mebibyte_arrives_whole_in_each_design_over_lines_that_lose_and_reorder() {
     matrix(&[1 << 20], &faults(&[0, 50], &[Duration::ZERO, 30 * MS]));
 }
 
-/// Run it with `cargo test --release -p anabranch-onion --test designs -- --ignored --nocapture`.
+/// Checks large files. Start this test with
+/// `cargo test --release -p anabranch-onion --test designs -- --ignored --nocapture`.
 #[test]
 #[ignore = "takes long: 5 GB through three relays"]
 fn two_hundred_mebibytes_arrive_whole_in_each_design() {

@@ -1,9 +1,10 @@
-//! Our own authority's documents, and those of the public network, before the same judge: a
-//! stranger's parser, every signature, every digest.
+//! Tests that apply the same checks to our own authority's documents and to the public network's.
+//! A parser from another project reads the documents. The tests verify the signatures of the
+//! consensus, and look up its digests among the microdescriptors.
 //!
-//! The public network's documents are no part of this repository: `ANABRANCH_TOR_DOCUMENTS` names
-//! a folder with a client's caches as `consensus-microdesc-DATE.xz`, `cached-certs-DATE.xz` and
-//! `cached-microdescs-DATE.xz`, where the days agree.
+//! The public network's documents are not part of this repository. `ANABRANCH_TOR_DOCUMENTS` names
+//! a folder with the caches of a client: `consensus-microdesc-DATE.xz`, `cached-certs-DATE.xz` and
+//! `cached-microdescs-DATE.xz`. A consensus is checked with the other two files of its day.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -24,15 +25,15 @@ use anabranch_onion::wire::netdoc::{Unproven, parse_certs, parse_microdescs};
 
 const NOW: u64 = 1_800_000_000;
 
-/// What a client holds of a network.
+/// Directory documents that a client has of a network.
 struct Documents {
     consensus: String,
     certs: String,
     microdescs: String,
 }
 
-/// How many relays the consensus lists, and of how many of these the microdescriptors are there,
-/// or have no Ed25519 identity.
+/// Checks `documents`. Returns the number of relays in the consensus, and the number of these
+/// whose microdescriptor is there. Each microdescriptor without an Ed25519 identity counts, too.
 fn judge(name: &str, documents: &Documents) -> (usize, usize) {
     let (certs, bad) = parse_certs(&documents.certs).unwrap();
     assert!(!certs.is_empty() && bad == 0, "{name}: certificates");
@@ -45,7 +46,8 @@ fn judge(name: &str, documents: &Documents) -> (usize, usize) {
     let bent = documents.consensus.replacen("\nw Bandwidth=", "\nw Bandwidth=9", 1);
     assert!(Unproven::parse(&bent).unwrap().prove(&authorities, &certs, now).is_err(), "{name}");
     let (microdescs, bad) = parse_microdescs(&documents.microdescs).unwrap();
-    // Before 2018 some relays had no Ed25519 identity.
+    // The parser skips the microdescriptors of relays without an Ed25519 identity. Such relays
+    // existed before 2018.
     let items = documents.microdescs.split("onion-key\n-----").skip(1);
     let nameless = items.filter(|item| !item.contains("\nid ed25519 ")).count();
     assert_eq!(bad, nameless, "{name}: microdescriptors");
@@ -73,7 +75,7 @@ fn the_public_networks_documents_pass() {
         let name = path.file_name().unwrap().to_str().unwrap();
         let Some(date) = name.strip_prefix("consensus-microdesc-") else { continue };
         let consensus = unpacked(&path);
-        // Those of before 2016 say of no relay which protocols it speaks, and are refused.
+        // A consensus from before 2016 lists no protocols of relays, and is refused.
         let has_protocols = consensus.contains("\npr ");
         assert_eq!(Unproven::parse(&consensus).is_ok(), has_protocols, "{name}");
         let day = &date[..10];
@@ -83,7 +85,7 @@ fn the_public_networks_documents_pass() {
         }
         let certs = unpacked(&file_of("cached-certs"));
         let microdescs = without_notes(&unpacked(&file_of("cached-microdescs")));
-        // A client's cache need not hold all of them.
+        // The cache of a client may lack some microdescriptors.
         let (listed, there) = judge(name, &Documents { consensus, certs, microdescs });
         assert!(listed > 1_000 && there * 4 > listed * 3, "{name}: {there} of {listed}");
         judged += 1;
@@ -97,12 +99,13 @@ fn unpacked(path: &Path) -> String {
     String::from_utf8(done.stdout).unwrap()
 }
 
-/// Without what the client noted for itself.
+/// Returns `text` without the client's own notes, which are the lines that begin with `@`.
 fn without_notes(text: &str) -> String {
     text.lines().filter(|line| !line.starts_with('@')).flat_map(|line| [line, "\n"]).collect()
 }
 
-/// What an authority of ours says of so many relays, itself among them.
+/// Returns the documents that an authority of ours publishes about `count` relays, which include
+/// the authority's own relay.
 fn own_documents(count: u64) -> Documents {
     let mut rng = stream(1, 0, "authority");
     let identity = IdentityKey::generate(&mut rng).unwrap();

@@ -1,5 +1,6 @@
-//! TCP end to end over a lossy circuit: the client's and the exit's connections exchange segments
-//! in lossy cells, which three relays pass over lines that lose, delay and reorder.
+//! Tests of TCP from end to end over a lossy circuit (whose cells may get lost). The connections
+//! of client and exit exchange segments in lossy cells. Three relays forward these cells over
+//! lines that lose, delay and reorder them.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests; clippy only knows the tests themselves")]
 
@@ -19,28 +20,28 @@ use rand::Rng;
 
 const COMMAND: Command = Command(76);
 const HOPS: usize = 3;
-/// Bytes of a segment's length in a cell.
+/// Number of bytes of the field that holds a segment's length in a cell.
 const LENGTH: usize = 2;
-/// Bytes of a segment without options, and with timestamps.
+/// Number of bytes of a TCP header whose only option is timestamps.
 const HEADER: usize = 32;
-/// Bytes of a cell on a line, with circuit ID, command and counter.
+/// Number of bytes of a cell on a line, including circuit ID, command and counter.
 const CELL: usize = BODY + 9;
-/// Segments name no addresses inside a circuit.
+/// Address in all segments. Segments inside a circuit need no real addresses.
 const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 type Line = Link<(u32, Body)>;
 
-/// A circuit, and a connection between its ends.
+/// A lossy circuit, and the TCP connection between its ends.
 struct Circuit {
     now: Time,
     client: LossyClient,
     relays: Vec<LossyRelay>,
-    /// By the number of the hop that is farther from the client.
+    /// Lines for cells from the client. Line `n` ends at relay `n`.
     out: Vec<Line>,
     back: Vec<Line>,
     ends: [Option<Connection>; 2],
     config: Config,
-    /// Cells that a window refused.
+    /// Number of cells that were refused because their counter was a duplicate or too old.
     refused: u64,
 }
 
@@ -67,7 +68,7 @@ impl Circuit {
         }
     }
 
-    /// Sends what an end's connection has.
+    /// Sends all segments that the connection at `end` has ready.
     fn send(&mut self, end: usize) {
         while let Some(segment) = self.ends[end].as_mut().and_then(|tcp| tcp.poll(self.now)) {
             let mut bytes = Vec::new();
@@ -75,7 +76,7 @@ impl Circuit {
             let mut body = [0; BODY];
             body[ZEROS..][..LENGTH].copy_from_slice(&(bytes.len() as u16).to_be_bytes());
             body[ZEROS + LENGTH..][..bytes.len()].copy_from_slice(&bytes);
-            // A line that drops a cell has lost it.
+            // A line may drop the cell, which is then lost.
             if end == 0 {
                 let counter = self.client.originate(COMMAND, &mut body).unwrap();
                 let _ = self.out[0].push(self.now, (counter, body), CELL);
@@ -86,7 +87,8 @@ impl Circuit {
         }
     }
 
-    /// A cell's segment has arrived at an end.
+    /// Passes the segment in the cell `body` to the connection at `end`. If there is no connection
+    /// yet, the segment opens it.
     fn arrive(&mut self, end: usize, body: &Body) {
         let length = u16::from_be_bytes([body[ZEROS], body[ZEROS + 1]]);
         let segment = Segment::parse(&body[ZEROS + LENGTH..][..length.into()]).unwrap();
@@ -126,7 +128,7 @@ impl Circuit {
         }
     }
 
-    /// Lets time pass until the next event.
+    /// Sends the segments of both ends, advances the time to the next event, and delivers cells.
     fn step(&mut self) {
         (0..2).for_each(|end| self.send(end));
         let lines = self.out.iter().chain(&self.back).map(Link::next_timeout);
@@ -137,7 +139,8 @@ impl Circuit {
     }
 }
 
-/// Downloads `length` bytes from the exit, for one byte of a request. Returns the time that took.
+/// Downloads `length` bytes from the exit after a request of one byte. Returns the time that the
+/// download took.
 fn download(settings: &LinkSettings, congestion: Congestion, length: usize, seed: u64) -> Duration {
     let mut circuit = Circuit::new(settings, congestion, seed);
     let mut file = vec![0; length];

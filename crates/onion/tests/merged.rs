@@ -1,5 +1,5 @@
-//! Sets whose legs join at a middle (`docs/spec/middle-merge.md`): the exit, stock or ours, sees
-//! one circuit.
+//! Sets of circuits whose legs (the circuits of the set) join at a middle relay
+//! (`docs/spec/middle-merge.md`). The exit sees one circuit, whether it is a stock relay or ours.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -19,27 +19,27 @@ use world::{Server, Setting, World};
 
 const MEGABYTE: usize = 1_000_000;
 
-/// One way, of each link of a leg to its guard.
+/// Rate in bit/s and one-way delay of the links to a leg's guard.
 type Line = (u64, Duration);
 
 fn line(megabits: u64, millis: u64) -> Line {
     (megabits * 1_000_000, Duration::from_millis(millis))
 }
 
-/// Unequal legs, the first of them the quickest.
+/// Returns lines for `legs` unequal legs. The first leg is the fastest.
 fn lines(legs: u64) -> Vec<Line> {
     (0..legs).map(|leg| line(100 / (leg + 1), 5 + 7 * leg)).collect()
 }
 
-/// A world with a guard for each line, then the joining relay, then a further middle, then the
-/// exit.
+/// Returns settings with a guard for each of `lines`. The relays after the guards are the joining
+/// relay (where the legs join), another middle and the exit.
 fn setting(lines: &[Line]) -> Setting {
     let (relays, design) = (lines.len() + 3, Design::Merged);
     let lines = lines.iter().copied().enumerate().collect();
     Setting { relays, lines, design, ..Setting::default() }
 }
 
-/// How a set goes on from the joining relay.
+/// Relays of a set after the joining relay, and the request to the exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Continuation {
     Exit(HopRequest),
@@ -95,7 +95,7 @@ impl Set {
         self.legs.push(CircuitKey(key));
     }
 
-    /// Times that a leg was linked.
+    /// Returns the number of times that a leg was linked.
     fn linked(&self) -> usize {
         let linked = |output: &&Output| matches!(output, Output::Linked { .. });
         self.world.outputs.iter().filter(linked).count()
@@ -117,12 +117,12 @@ impl Set {
                 self.world.run_for(Duration::from_millis(5));
             }
         }
-        // A program that writes and ends before its destination is reached is another's test.
+        // Another test covers a program that ends before its destination is reached.
         self.world.run_for(Duration::from_secs(1));
         self.world.client.handle(self.world.now, Input::Ended { stream });
     }
 
-    /// What came for a stream, checked.
+    /// Checks the bytes that arrived for a stream, and returns their number.
     fn received(&self, stream: StreamKey) -> usize {
         let received = self.world.received.get(&stream).map_or(&[][..], Vec::as_slice);
         assert!(received.iter().enumerate().all(|(at, found)| *found == Server::byte(at)));
@@ -147,7 +147,8 @@ impl Set {
     }
 }
 
-/// So many bytes both ways at once over a set; the trace's hash.
+/// Transfers `bytes` bytes in each direction at once over a set, and checks them. Returns the hash
+/// of the run.
 fn both_ways(setting: Setting, beyond: Continuation, bytes: usize) -> u64 {
     let mut set = Set::new(setting, beyond);
     let down = set.begin(&format!("source-{bytes}"));
@@ -176,7 +177,8 @@ fn a_byte_to_ten_megabytes_go_both_ways_over_one_to_four_shards() {
     }
 }
 
-/// Nothing goes by the legs that could have the joining relay look at them.
+/// Checks that a cell from the exit is passed on at once. The legs carry no other cells that would
+/// make the joining relay send.
 #[test]
 fn a_cell_that_comes_from_beyond_a_silent_set_goes_on_at_once() {
     for shards in [1, 2] {
@@ -304,7 +306,7 @@ fn an_exit_that_cannot_be_reached_ends_the_set() {
     assert_eq!(set.received(stream), 1_000, "others go on");
 }
 
-/// Seconds that a transfer of so many bytes takes.
+/// Runs until `done` returns true. Returns the elapsed time in seconds.
 fn seconds(world: &mut World, mut done: impl FnMut(&World) -> bool) -> f64 {
     let began = world.now;
     while !done(world) {
@@ -314,7 +316,8 @@ fn seconds(world: &mut World, mut done: impl FnMut(&World) -> bool) -> f64 {
     world.now.since(began).as_secs_f64()
 }
 
-/// Seconds for a download by legs of 20 Mbit/s that join at a middle.
+/// Downloads `bytes` bytes over `legs` legs of 20 Mbit/s that join at a middle. Returns the time
+/// in seconds, and the number of bytes on the client's links.
 fn merged_seconds(legs: usize, bytes: usize, dealing: Option<&str>) -> (f64, u64) {
     let dealing = dealing.and_then(|text| LegScheduler::read(text, 8));
     let lines = vec![line(20, 20); legs];
@@ -329,7 +332,8 @@ fn merged_seconds(legs: usize, bytes: usize, dealing: Option<&str>) -> (f64, u64
     (elapsed, after - before)
 }
 
-/// The same by legs that join at the exit.
+/// Downloads over legs that join at the exit, otherwise as [`merged_seconds`] does. Returns the
+/// time in seconds.
 fn exit_seconds(legs: usize, bytes: usize, design: Design) -> f64 {
     let lines = (0..legs).map(|guard| (guard, line(20, 20))).collect();
     let relays = 2 * legs + 1;
@@ -351,7 +355,7 @@ fn exit_seconds(legs: usize, bytes: usize, design: Design) -> f64 {
     seconds(&mut world, |world| world.received.get(&stream).map_or(0, Vec::len) == bytes)
 }
 
-/// `docs/spec/middle-merge.md#measured`.
+/// Checks the speeds in `docs/spec/middle-merge.md#measured`.
 #[test]
 fn equal_legs_carry_nine_tenths_of_what_they_carry_joined_at_the_exit() {
     let bytes = 10 * MEGABYTE;
@@ -370,7 +374,8 @@ fn equal_legs_carry_nine_tenths_of_what_they_carry_joined_at_the_exit() {
     }
 }
 
-/// A turn costs a cell: what round robin by one cell and by 31 costs.
+/// Checks that each change of the leg costs a cell. Compares round robin with runs of one cell and
+/// of 31 cells.
 #[test]
 fn short_runs_cost_a_cell_each_turn() {
     let least = 5.0 * MEGABYTE as f64 / 498.0 * CELL as f64;
@@ -382,7 +387,9 @@ fn short_runs_cost_a_cell_each_turn() {
     assert!(each > 1.8 && runs < 1.15, "{each} {runs}");
 }
 
-/// Milliseconds of a relay's core for each MB: of the relay where two legs join, or of a middle.
+/// Measures the time in milliseconds that the core of a relay needs for each MB. The relay is the
+/// joining relay of two legs if `joining` is true, and otherwise a middle. The transfer is an
+/// upload if `up` is true.
 fn cost(joining: bool, up: bool) -> f64 {
     let mut set = if joining {
         Set::new(Setting { pieces: false, ..setting(&[line(100, 5); 2]) }, USUAL)
@@ -405,7 +412,8 @@ fn cost(joining: bool, up: bool) -> f64 {
     set.world.spent.as_secs_f64() * 1e3 / f64::from(megabytes)
 }
 
-/// Cells are sealed and opened once by either relay: what is more is their order.
+/// Compares the two kinds of relay. Both encrypt or decrypt each cell once. The joining relay
+/// needs more time only because it orders the cells.
 #[test]
 #[ignore = "a measurement: it takes the machine's time, and an optimised build"]
 fn the_joining_relay_costs_at_most_half_as_much_again_as_a_middle() {

@@ -19,7 +19,7 @@ const FIRST: LinkId = LinkId::new(0, 1);
 const DELAY: Duration = Duration::from_millis(5);
 const TEN_MINUTES: Duration = Duration::from_secs(600);
 
-/// A circuit of three hops that nobody uses, for ten minutes.
+/// Creates a circuit of three hops, and runs for ten minutes without any use of it.
 fn silent(setting: Setting) -> World {
     let mut world = World::new(setting);
     world.build_through_all(1, HopRequest::CongestionControl);
@@ -28,12 +28,12 @@ fn silent(setting: Setting) -> World {
     world
 }
 
-/// Cells of padding that each relay received and sent.
+/// Returns the numbers of padding cells that each relay received and sent.
 fn padded(world: &World) -> Vec<[u64; 2]> {
     world.relays.iter().map(|relay| relay.core.stats().padding).collect()
 }
 
-/// How long nothing moved on a link, time after time, from the first minute on.
+/// Returns the pauses between arrivals on a link, from the end of the first minute on.
 fn silences(world: &World, link: LinkId) -> Vec<Duration> {
     let later = world.moves[&link].windows(2).filter(|pair| pair[0] > Time::from_secs(60));
     // A cell may arrive in pieces.
@@ -51,7 +51,8 @@ fn a_silent_link_to_a_guard_is_padded_by_both_ends_and_no_other_link_is() {
     let [received, sent] = world.client.padding();
     assert!(received > 30 && sent > 30, "{received} and {sent} cells");
     assert_eq!(padded(&world), [[sent, received], [0, 0], [0, 0]]);
-    // Each end counts from what it last saw, so their clocks differ by the delay.
+    // Each end measures from the last cell that it sent or received. So the measured times differ
+    // by the delay.
     let longest = silences(&world, FIRST).into_iter().max().unwrap();
     assert!(longest <= Duration::from_millis(9500) + 2 * DELAY, "{longest:?}");
     let shortest = silences(&world, FIRST).into_iter().filter(|silence| *silence > 2 * DELAY).min();
@@ -100,7 +101,7 @@ fn the_consensus_may_forgo_padding_and_have_it_between_relays() {
     let none = PaddingParams { silence: (0, 0), ..usual };
     let mut world = silent(Setting { padding: none, ..Setting::default() });
     assert_eq!(world.client.padding(), [0, 0]);
-    // Another consensus comes, first to the client and then to the guard.
+    // A new consensus arrives, first at the client and then at the guard.
     world.client.set_padding(usual);
     world.run_for(TEN_MINUTES);
     let [received, sent] = world.client.padding();

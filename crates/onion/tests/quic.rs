@@ -1,5 +1,6 @@
-//! QUIC links beside others (`docs/spec/quic-links.md`): who may have one, which circuits go by
-//! it, and what happens where UDP is blocked, at once or later.
+//! QUIC links that are parallel to TLS links (`docs/spec/quic-links.md`). The tests check which
+//! neighbours open them, which circuits use them, and what happens if UDP is blocked from the
+//! start or later.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -25,7 +26,7 @@ fn setting() -> Setting {
     Setting { quic: true, ..Setting::default() }
 }
 
-/// A circuit by all relays downloads.
+/// Builds a circuit through all relays, and downloads over it.
 fn download(world: &mut World, key: u64) -> CircuitKey {
     let circuit = world.build_through_all(key, HopRequest::CongestionControl);
     let host = format!("source-{BYTES}");
@@ -38,7 +39,8 @@ fn download(world: &mut World, key: u64) -> CircuitKey {
     circuit
 }
 
-/// QUIC links that the relays have open, and circuits on them.
+/// Returns the numbers of open QUIC links at the relays, and of circuits on them. A link between
+/// two relays counts twice.
 fn quic(world: &World) -> [usize; 2] {
     let stats = world.relays.iter().map(|relay| relay.core.stats());
     stats.fold([0, 0], |[links, circuits], stats| {
@@ -46,18 +48,19 @@ fn quic(world: &World) -> [usize; 2] {
     })
 }
 
-/// Bytes that each pipe has carried.
+/// Returns the number of bytes that each link has carried.
 fn transferred(world: &World) -> Vec<(LinkId, u64)> {
     world.pipes.iter().map(|(id, pipe)| (*id, pipe.bytes_sent)).collect()
 }
 
-/// Circuits that moved to TLS, as all see them.
+/// Returns the number of circuits that moved to TLS, as the sum of the counts of all nodes.
 fn moved(world: &World) -> u64 {
     let relays = world.relays.iter().map(|relay| relay.core.stats().moved_circuits);
     relays.sum::<u64>() + world.client.moved_circuits()
 }
 
-/// Cells that wait, or whose copies are kept, at relays.
+/// Returns the number of cells that wait at relays, or that relays store until they are
+/// acknowledged.
 fn cells(world: &World) -> usize {
     world.relays.iter().map(|relay| relay.core.stats().cells).sum()
 }
@@ -67,7 +70,7 @@ fn begin(world: &mut World, circuit: CircuitKey, host: &str) -> StreamKey {
     world.client.begin(world.now, circuit, &begin).unwrap()
 }
 
-/// A world in which a circuit goes by QUIC links, and a stream of it.
+/// Returns a world with a circuit that uses QUIC links, and a stream on this circuit.
 fn by_quic(
     setting: Setting,
     identities: &[RelayIdentity],
@@ -100,7 +103,7 @@ fn circuits_that_are_made_later_go_by_quic_and_those_that_are_there_stay() {
         let grown = world.pipes[&link].bytes_sent - before;
         assert_eq!(grown > BYTES as u64, world.quic.contains(&link), "{link:?}: {grown}");
     }
-    // Without circuits either kind is closed after a while.
+    // Links of both kinds are closed after a while without circuits.
     for circuit in [first, second] {
         world.client.handle(world.now, Input::Destroy { circuit });
     }
@@ -131,14 +134,14 @@ fn where_udp_is_blocked_circuits_stay_on_tls_and_it_is_tried_ever_less_often() {
     assert_eq!((quic(&world), world.failed_quic), ([0, 0], 3));
     download(&mut world, 2);
     world.run_for(Duration::from_secs(300));
-    // At once, and after 60 and 180 seconds.
+    // Each of the three links was tried at once, after 60 s and after 180 s.
     assert_eq!(world.failed_quic, 9);
     world.run_for(Duration::from_secs(24 * 3600));
     assert!((60..100).contains(&world.failed_quic), "{}", world.failed_quic);
-    // Once it passes, it is used.
+    // When UDP is no longer blocked, it is used.
     world.setting.blocked = false;
     world.run_for(Duration::from_secs(3_700));
-    // One that nobody uses is closed, and opened again a minute later.
+    // An unused QUIC link is closed, and opened again a minute later.
     for _ in 0..10 {
         if quic(&world)[0] < 5 {
             world.run_for(Duration::from_secs(10));
@@ -149,7 +152,8 @@ fn where_udp_is_blocked_circuits_stay_on_tls_and_it_is_tried_ever_less_often() {
     nobody_is_at_fault(&world);
 }
 
-/// UDP passes for long enough to open a QUIC connection, and not for what is said by it first.
+/// Checks QUIC links that break after the connection is open, before the neighbour has identified
+/// itself.
 #[test]
 fn a_quic_link_that_breaks_before_who_it_is_is_known_is_tried_again() {
     let mut world = World::new(setting());
@@ -207,8 +211,8 @@ fn shards_share_a_neighbours_quic_link() {
     }
 }
 
-/// Downloads by several circuits while UDP is blocked: how many circuits moved, and how many
-/// downloads came whole.
+/// Downloads on several circuits while UDP is blocked. Returns the number of circuits that moved
+/// to TLS, and the number of complete downloads.
 fn moves_with_shards(
     shards: usize,
     steered: bool,
@@ -239,7 +243,8 @@ fn moves_with_shards(
     (moved(&world), whole.count())
 }
 
-/// A relay's shard has the QUIC links beside the TLS links that it has: circuits move there.
+/// Checks relays with several shards (cores). A QUIC link reaches the shard that has the TLS link
+/// to the same neighbour. So circuits can move there.
 #[test]
 fn circuits_move_at_relays_with_several_shards_too() {
     let identities = identities();
@@ -249,21 +254,23 @@ fn circuits_move_at_relays_with_several_shards_too() {
             assert!(moved > 0 && whole == 4, "{shards} shards, {run}: {moved}, {whole} whole");
         }
     }
-    // Where QUIC links come to any shard, circuits end with those that came to another.
+    // If QUIC links reach any shard, a circuit ends if its QUIC link reached another shard than
+    // the TLS link.
     let whole: usize =
         (0..4).map(|run| moves_with_shards(2, false, &identities, 120 + run).1).sum();
     assert!(whole < 16, "QUIC links came to the right shards by chance");
 }
 
-/// Two TLS links to one relay that come to different shards: the QUIC link stands beside that for
-/// which it was opened, and in the same shard.
+/// Checks two TLS links to one relay, which may reach different shards. The QUIC link belongs to
+/// the TLS link that caused it, and reaches the same shard.
 #[test]
 fn a_quic_link_beside_one_of_two_tls_links_to_a_relay_can_give_its_circuits_back() {
     let identities = identities();
     for run in 0..8 {
         let setting = Setting { shards: 2, steered: true, seed: 140 + run, ..setting() };
         let mut world = World::of(setting, &identities);
-        // Who is named by its RSA key alone is dialled beside who is named by both.
+        // The client opens one TLS link to the relay named by both keys, and another one to the
+        // relay named by its RSA key alone.
         for (key, named) in [(1, true), (2, false)] {
             let mut hops: Vec<_> =
                 (0..3).map(|relay| world.hop(relay, HopRequest::Plain)).collect();
@@ -289,8 +296,9 @@ fn a_quic_link_beside_one_of_two_tls_links_to_a_relay_can_give_its_circuits_back
     }
 }
 
-/// Blocks these links, first in one direction, and has their drivers notice, one end first. The
-/// other is told by it, or notices later.
+/// Blocks `links`, first in one direction and then in both. Then the driver at one end reports the
+/// loss, and soon after it the driver at the other end. A message from the first end may reach the
+/// other end earlier.
 fn block(world: &mut World, links: &[LinkId], rng: &mut seed::Stream) {
     let mut wait = |world: &mut World, most: u64| {
         world.run_for(Duration::from_millis(rng.random_range(0..most)));
@@ -300,7 +308,7 @@ fn block(world: &mut World, links: &[LinkId], rng: &mut seed::Stream) {
         wait(world, 60);
     }
     for &link in links {
-        // Its circuits may have moved meanwhile: then it is closed.
+        // The link may be closed already, because its circuits have moved.
         world.pipes.get_mut(&link).into_iter().for_each(|pipe| pipe.swallow());
         wait(world, 3_000);
     }
@@ -335,7 +343,7 @@ fn where_udp_is_blocked_later_circuits_move_to_tls_and_every_byte_arrives_once()
         assert!(moved(&world) > 0, "run {run}");
         nobody_is_at_fault(&world);
         assert_eq!(cells(&world), 0, "run {run}: copies are kept until it is said that they came");
-        // It lives on, and what it took ends with it.
+        // The circuit continues. When it is closed, its state is dropped.
         let more = begin(&mut world, circuit, "source-20000");
         world.run_for(Duration::from_secs(5));
         assert_eq!(world.received[&more].len(), 20_000, "run {run}");
@@ -373,7 +381,7 @@ fn an_upload_goes_on_by_tls_byte_for_byte() {
         }
         assert_eq!(sent, bytes, "run {run}");
         world.run_for(Duration::from_secs(10));
-        // It has looked at each of them.
+        // The server has checked each byte.
         let received: usize = world.relays[2].servers.values().map(|server| server.received).sum();
         assert_eq!(received, bytes, "run {run}");
         assert!(moved(&world) > 0);
@@ -382,7 +390,8 @@ fn an_upload_goes_on_by_tls_byte_for_byte() {
     }
 }
 
-/// Circuits are made and ended while links break: neither end keeps what the other has forgotten.
+/// Opens and closes circuits while links break. Checks that neither end keeps a circuit that the
+/// other end has dropped.
 #[test]
 fn circuits_that_come_and_go_while_links_break_leave_nothing_behind() {
     let identities = identities();
@@ -456,7 +465,7 @@ fn where_the_tls_link_breaks_too_or_cannot_take_them_circuits_end() {
     }
 }
 
-/// A neighbour that is told that circuits move, and says nothing of it.
+/// Checks a neighbour that does not answer the message that circuits move.
 #[test]
 fn a_neighbour_that_does_not_say_what_came_loses_the_circuits() {
     let (mut world, ..) = by_quic(setting(), &identities(), "source-100000");
@@ -474,14 +483,14 @@ fn a_neighbour_that_does_not_say_what_came_loses_the_circuits() {
     nobody_is_at_fault(&world);
 }
 
-/// A variable-length cell of the link.
+/// Returns a variable-length cell of the link.
 fn long(command: Command, body: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     put_variable(&mut bytes, Width::Four, command, body);
     bytes
 }
 
-/// A cell of another link's circuit.
+/// Returns a DETOUR cell. It carries a cell of a circuit that moved from the QUIC link `number`.
 fn wrapped(number: u32, circuit: u32, command: Command) -> Vec<u8> {
     let mut body = number.to_be_bytes().to_vec();
     put_fixed(&mut body, circuit, command, &[]);
@@ -508,7 +517,8 @@ fn what_cannot_be_said_of_links_that_move_ends_the_link() {
         put_counts(&mut body, [(lane, count)].into_iter());
         own(Command::ARRIVED, &body)
     };
-    // By TLS or QUIC, what is said, and what becomes of it.
+    // Each case has three parts: whether the message is sent on the TLS link (or on the QUIC
+    // link), the message, and the expected fault.
     let cases: Vec<(bool, Vec<u8>, Option<Fault>)> = vec![
         (true, long(Command::MOVE, &put_move(99, true, &[(lane, 1)])), None),
         (true, wrapped(99, lane, Command::RELAY), None),
@@ -520,7 +530,7 @@ fn what_cannot_be_said_of_links_that_move_ends_the_link() {
         (true, long(Command::MOVE_OVER, &[0, 0, 0, 1]), Some(misplaced(Command::MOVE_OVER))),
         (true, wrapped(1, lane, Command::RELAY), Some(misplaced(Command::DETOUR))),
         (true, long(Command::DETOUR, &[0, 0, 0]), Some(malformed(Command::DETOUR))),
-        // Unknown circuits are told to end.
+        // A circuit that the other end does not know is closed.
         (true, list(true, &[(unknown, 7)]), None),
         (
             true,
@@ -558,7 +568,8 @@ fn what_cannot_be_said_of_links_that_move_ends_the_link() {
 #[test]
 fn counts_of_cells_that_were_not_sent_end_the_link() {
     let identities = identities();
-    // The guard's circuits on the QUIC link have random numbers: all are tried by what was sent.
+    // The circuit IDs on the QUIC link are random. So the test uses the ID of the last circuit on
+    // the link.
     for by_tls in [false, true] {
         let (mut world, _, stream) = by_quic(setting(), &identities, "source-50000");
         world.run_for(Duration::from_secs(5));

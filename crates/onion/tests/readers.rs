@@ -1,5 +1,5 @@
-//! Readers of what peers say, on well-formed bytes that were bent: nothing panics, and what is
-//! still understood can be said again.
+//! Parsers of data from peers, with valid bytes that were changed at random. No parser panics.
+//! Data that is still accepted can be written and parsed again.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -13,7 +13,7 @@ use anabranch_onion::wire::link::{self, Info};
 use anabranch_onion::wire::message::{self, Answer, Begin};
 use rand::RngExt;
 
-/// Versions of a sample with a few bytes changed, cut out or put in.
+/// Returns copies of `sample` with a few bytes changed or inserted, or with the end removed.
 fn bent(sample: &[u8], purpose: &str) -> Vec<Vec<u8>> {
     let mut rng = seed::stream(1, sample.len() as u64, purpose);
     let mut one = || {
@@ -101,8 +101,8 @@ fn handshakes() {
     let keys = [CurveKeys::from([7; 32])];
     let (_, create) = ntor::Client::start(&mut rng, [1; 20], *keys[0].public());
     for bytes in bent(&create, "ntor").into_iter().take(200) {
-        // ntor alone does not authenticate the client's part, so a changed key of the client
-        // passes.
+        // ntor does not authenticate the client's part. So a changed key of the client is
+        // accepted.
         let named = bytes.starts_with(&create[..52]);
         assert!(named || ntor::accept(&mut rng, &[1; 20], &keys, &bytes).is_err());
         let _ = fast::accept(&mut rng, &bytes);

@@ -1,5 +1,6 @@
-//! Sets whose legs may die (`docs/spec/resilient-legs.md`), whether they join at the exit or at a
-//! middle (`docs/spec/middle-merge.md`): whatever breaks, no byte and no stream is lost.
+//! Sets of circuits whose legs (the circuits of the set) may die (`docs/spec/resilient-legs.md`).
+//! The legs join at the exit or at a middle (`docs/spec/middle-merge.md`). Whatever breaks, no
+//! byte and no stream is lost.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -23,25 +24,26 @@ use anabranch_onion::{
 use rand::RngExt;
 use world::{RelayNode, Server, Setting, World};
 
-/// Guards, and as many middles; the exit is behind them. Legs that join at a middle do so at the
-/// first.
+/// Number of guards, and of middles. The exit is the relay after them. Legs that join at a middle
+/// join at the first one.
 const GUARDS: usize = 4;
 const JOIN: usize = GUARDS;
 const EXIT: usize = 2 * GUARDS;
-/// The designs whose legs may die.
+/// Designs with legs that may die.
 const DESIGNS: [Design; 2] = [Design::Resilient, Design::Merged];
-/// How finely a run is looked at.
+/// Time between two checks of a run.
 const STEP: Duration = Duration::from_millis(1);
-/// The kernel gives a link up that nothing arrives by.
+/// Time after which the kernel closes a link that delivers nothing.
 const KERNEL: Duration = Duration::from_secs(4);
-/// A circuit that is not built by then is given up.
+/// Time after which the client gives up a circuit that is not built.
 const BUILD: Duration = Duration::from_secs(1);
-/// Between deaths of links, in the mean: with those that swallow for four seconds about half of
-/// the links are out of use.
+/// Mean time between deaths of links in a storm. Some links die silently and swallow data for four
+/// seconds. With this mean, about half of the links are out of use.
 const STORM: Duration = Duration::from_millis(150);
-/// As long between them costs no stream.
+/// Mean time between deaths of links in the other runs, where few links are out of use at once.
 const HALF_SECOND: Duration = Duration::from_millis(500);
-/// Round trip of a leg on quiet lines: 20 ms to the guard and 5 ms each further, both ways.
+/// Round-trip time of a leg to the exit on quiet lines. The delay is 20 ms to the guard and 5 ms
+/// on each further link.
 const RTT: Duration = Duration::from_millis(60);
 
 /// A link of a leg.
@@ -54,45 +56,45 @@ enum LegLink {
 
 const PLACES: [LegLink; 3] = [LegLink::Guard, LegLink::Middle, LegLink::Exit];
 
-/// The links that a leg has.
+/// Returns the links that a leg of this design has.
 fn places(design: Design) -> &'static [LegLink] {
     if design.is_merged() { &PLACES[..2] } else { &PLACES }
 }
 
-/// How it dies.
+/// The way in which a link dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Death {
-    /// Both ends of the link know, and tell by DESTROY.
+    /// Both ends of the link notice, and send DESTROY.
     Reset,
-    /// Nobody knows.
+    /// Neither end notices.
     Silent,
 }
 
-/// A leg of a client that sees to its legs, or does not.
+/// A leg of the client, with its state.
 struct Leg {
     guard: usize,
     begun: Time,
     built: bool,
-    /// It was told to be silent: another was begun for it.
+    /// Whether the client has reported the leg as silent. Then another leg was begun for it.
     silent: bool,
 }
 
-/// A client with one set, whose legs it builds anew.
+/// A client with one set. It replaces legs that die.
 struct Tunnel {
     world: World,
     wanted: usize,
     legs: BTreeMap<CircuitKey, Leg>,
     first: CircuitKey,
     last: u64,
-    /// The next leg's guard and middle.
+    /// Index of the next leg's guard and middle.
     turn: usize,
-    /// Outputs that were looked at.
+    /// Number of outputs that were already processed.
     seen: usize,
-    /// Links that swallow, and when the kernel gives them up.
+    /// Links that swallow data, with the time at which the kernel closes each.
     holes: Vec<(Time, LinkId)>,
     rebuilds: bool,
     was_linked: bool,
-    /// When each circuit closed, and why.
+    /// Time and cause of each circuit's end.
     closed: Vec<(Time, CircuitKey, Cause)>,
 }
 
@@ -122,13 +124,13 @@ impl Tunnel {
         tunnel
     }
 
-    /// Legs that both ends have, as the client tells.
+    /// Returns the number of legs that both ends have linked, as the client reports.
     fn linked(&self) -> usize {
         let sets = self.world.client.fullest_sets(9);
         sets.iter().flat_map(|set| &set.legs).filter(|leg| leg.is_linked).count()
     }
 
-    /// The shards of the exit.
+    /// Returns the shards (cores) of the exit.
     fn exit(&self) -> impl Iterator<Item = &RelayNode> {
         self.world.relays[EXIT * self.world.setting.shards..].iter()
     }
@@ -137,18 +139,18 @@ impl Tunnel {
         self.world.setting.design.is_merged()
     }
 
-    /// The relay at which legs end.
+    /// Returns the relay where the legs end.
     fn joins_at(&self) -> usize {
         if self.is_merged() { JOIN } else { EXIT }
     }
 
-    /// The shards of that relay.
+    /// Returns the shards (cores) of the relay where the legs end.
     fn join(&self) -> impl Iterator<Item = &RelayNode> {
         let shards = self.world.setting.shards;
         self.world.relays[self.joins_at() * shards..].iter().take(shards)
     }
 
-    /// The longest round-trip time of its legs, as the end that sends measures it.
+    /// Returns the longest round-trip time of the legs, as measured by the end that sends.
     fn round_trip(&self, up: bool) -> Duration {
         let at_relay = self.join().flat_map(|shard| shard.core.fullest_sets(1));
         let sets: Vec<SetNumbers> =
@@ -156,7 +158,7 @@ impl Tunnel {
         sets.iter().flat_map(|set| &set.legs).filter_map(|leg| leg.rtt).max().unwrap()
     }
 
-    /// Legs that the relay has at which they end.
+    /// Returns the number of legs at the relay where they end.
     fn legs_of_relay(&self) -> usize {
         self.join().map(|shard| shard.core.stats().legs).sum()
     }
@@ -176,7 +178,7 @@ impl Tunnel {
         self.world.client.handle(begun, Input::Build { circuit: key, hops });
     }
 
-    /// Does what a client's owner does: builds legs that lack, and links them.
+    /// Does the work of a client's owner: builds missing legs, and links them.
     fn look(&mut self) {
         let new: Vec<Output> = self.world.outputs[self.seen..].to_vec();
         self.seen = self.world.outputs.len();
@@ -207,7 +209,7 @@ impl Tunnel {
         late.into_iter().for_each(|key| self.destroy(key));
         let counts = |leg: &&Leg| !leg.silent;
         let may_begin = self.rebuilds && (self.last == 0 || self.has_set());
-        // The first leg founds the set: others wait for it.
+        // The first leg creates the set, and the others wait for it.
         let wanted = if self.last == 0 || !self.was_linked { 1 } else { self.wanted };
         let lacking = wanted.saturating_sub(self.legs.values().filter(counts).count());
         (0..lacking).filter(|_| may_begin).for_each(|_| self.begin_leg());
@@ -233,7 +235,7 @@ impl Tunnel {
         !self.was_linked || !self.world.client.fullest_sets(1).is_empty()
     }
 
-    /// Runs for a while, a step at a time.
+    /// Runs for `span`, one step at a time.
     fn run(&mut self, span: Duration) {
         let until = self.world.now + span;
         while self.world.now < until {
@@ -243,13 +245,13 @@ impl Tunnel {
                 self.holes.extract_if(.., |(at, _)| *at <= before).map(|(_, link)| link).collect();
             over.into_iter().for_each(|link| self.world.cut(link));
             self.world.run_for(STEP);
-            // Where nothing happens any more, time goes on.
+            // The time advances even if no event is left.
             self.world.now = self.world.now.max(before + STEP);
         }
         self.look();
     }
 
-    /// The link of the leg that a circuit is.
+    /// Returns the link of the leg `circuit` at this place.
     fn link_of(&self, circuit: CircuitKey, place: LegLink) -> Option<LinkId> {
         let guard = self.legs.get(&circuit)?.guard;
         let middle = if self.is_merged() { JOIN } else { GUARDS + guard };
@@ -274,14 +276,14 @@ impl Tunnel {
         self.world.client.begin(self.world.now, self.first, &begin).unwrap()
     }
 
-    /// What came for a stream, checked.
+    /// Checks the bytes that arrived for a stream, and returns their number.
     fn received(&self, stream: StreamKey) -> usize {
         let received = self.world.received.get(&stream).map_or(&[][..], Vec::as_slice);
         assert!(received.iter().enumerate().all(|(at, found)| *found == Server::byte(at)));
         received.len()
     }
 
-    /// How a stream ended, if it has.
+    /// Returns the reason for a stream's end, or `None` if it is open.
     fn end_of(&self, of: StreamKey) -> Option<EndReason> {
         self.world.outputs.iter().find_map(|output| match output {
             Output::Stream(StreamOutput::Ended { stream, reason, .. }) if *stream == of => {
@@ -291,7 +293,7 @@ impl Tunnel {
         })
     }
 
-    /// Bytes that all servers took.
+    /// Returns the number of bytes that all servers received.
     fn taken(&self) -> usize {
         let servers = self.exit().flat_map(|shard| shard.servers.values());
         servers.map(|server| server.received).sum()
@@ -307,7 +309,7 @@ impl Tunnel {
     }
 }
 
-/// Something that goes one way, until it is whole.
+/// A transfer in one direction.
 enum Transfer {
     Down(StreamKey, usize),
     Up(StreamKey, usize),
@@ -322,7 +324,7 @@ impl Transfer {
         Transfer::Up(tunnel.begin("sink"), 0)
     }
 
-    /// Writes what an upload can; how many bytes have gone through.
+    /// Writes as much of an upload as possible. Returns the number of bytes that have arrived.
     fn progress(&mut self, tunnel: &mut Tunnel) -> usize {
         match self {
             Transfer::Down(stream, _) => tunnel.world.received.get(stream).map_or(0, Vec::len),
@@ -335,7 +337,8 @@ impl Transfer {
     }
 }
 
-/// Runs until a transfer has carried so much since; the longest time without progress.
+/// Runs until the transfer has carried `more` further bytes. Returns the longest time without
+/// progress.
 fn longest_stall(tunnel: &mut Tunnel, transfer: &mut Transfer, more: usize) -> Duration {
     let begun = transfer.progress(tunnel);
     let (mut last, mut longest) = ((tunnel.world.now, begun), Duration::ZERO);
@@ -351,18 +354,19 @@ fn longest_stall(tunnel: &mut Tunnel, transfer: &mut Transfer, more: usize) -> D
     longest
 }
 
-/// What the death of a leg under way cost.
+/// Effect of the death of a leg during a transfer.
 struct Stall {
-    /// The longest time without a byte.
+    /// Longest time without a byte.
     longest: Duration,
-    /// When the leg was given up, after its death.
+    /// Time from the death of the leg until it was given up.
     closed: Duration,
-    /// The legs' round-trip time when it died, as the end that sends has it: lines that are full
-    /// have longer ones than quiet lines.
+    /// Longest round-trip time of the legs at the death, as measured by the end that sends. It is
+    /// longer on full lines than on quiet lines.
     rtt: Duration,
 }
 
-/// A transfer of 6 MB by two legs, one of which dies after 2 MB.
+/// Transfers data over two legs. The link `case.place` of the leg `case.died` dies after 2 MB. A
+/// download has 6 MB.
 fn dies_under_way(case: Case, death: Death) -> Stall {
     let Case { design, up, place, died } = case;
     let mut tunnel = Tunnel::new(setting(design), 2);
@@ -388,7 +392,7 @@ fn dies_under_way(case: Case, death: Death) -> Stall {
     Stall { longest, closed: closed.since(at), rtt }
 }
 
-/// What dies in a transfer.
+/// The design, the direction of the transfer, and the link that dies.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     design: Design,
@@ -397,8 +401,8 @@ struct Case {
     died: CircuitKey,
 }
 
-/// Each link of each of two legs of each design, both ways. By one of the legs goes what the
-/// client says in a download, such as XOFF.
+/// Returns a case for each link of each of two legs, with each design and in both directions. In a
+/// download, one leg also carries the client's messages, such as XOFF.
 fn all_cases() -> impl Iterator<Item = Case> {
     let legs = [CircuitKey(1), CircuitKey(2)];
     let ways = DESIGNS.into_iter().flat_map(|design| [(design, false), (design, true)]);
@@ -407,7 +411,7 @@ fn all_cases() -> impl Iterator<Item = Case> {
     links.flat_map(move |(design, up, place)| legs.map(|died| Case { design, up, place, died }))
 }
 
-/// `docs/spec/resilient-legs.md#death`: at most two round trips pass without a byte.
+/// Checks `docs/spec/resilient-legs.md#death`: at most two round trips pass without a byte.
 #[test]
 fn a_leg_that_dies_by_a_reset_or_destroy_stalls_its_set_for_two_round_trips_at_most() {
     for case in all_cases() {
@@ -417,8 +421,8 @@ fn a_leg_that_dies_by_a_reset_or_destroy_stalls_its_set_for_two_round_trips_at_m
     }
 }
 
-/// `docs/spec/resilient-legs.md#silence`: it is noticed after a second, three round trips if those
-/// are longer; two round trips more may pass.
+/// Checks `docs/spec/resilient-legs.md#silence`: silence is noticed after a second, or after three
+/// round trips if they are longer. At most two more round trips pass without a byte.
 #[test]
 fn a_leg_that_falls_silent_is_noticed_within_a_second() {
     for case in all_cases() {
@@ -426,13 +430,14 @@ fn a_leg_that_falls_silent_is_noticed_within_a_second() {
         println!("{case:?}: {longest:?}, closed after {closed:?}; round trip {rtt:?}");
         let second = Duration::from_secs(1);
         assert!(longest <= second + 2 * rtt, "{case:?}: {longest:?}, {rtt:?}");
-        // The end that notices tells the other.
+        // The end that notices the silence notifies the other end.
         assert!(closed <= second + RTT + STEP, "{case:?}: {closed:?}");
     }
 }
 
-/// Nothing that waits is refused while a slow leg's silence is not noticed and a quick one goes on
-/// for a second: streams rest, and the message that says so goes by the leg that lives.
+/// Checks that no message is refused while a slow leg is silent. This is not noticed for a second,
+/// and a fast leg continues. The streams pause, and the message that requests the pause uses the
+/// leg that works.
 #[test]
 fn what_waits_for_a_silent_leg_is_bounded_by_rest() {
     for (design, up) in DESIGNS.into_iter().flat_map(|design| [(design, false), (design, true)]) {
@@ -450,7 +455,7 @@ fn what_waits_for_a_silent_leg_is_bounded_by_rest() {
     }
 }
 
-/// All legs die at once: how long the transfer stood.
+/// Lets all legs die at once. Returns the longest time without progress.
 fn all_die(design: Design, up: bool, death: Death) -> Duration {
     let mut tunnel = Tunnel::new(setting(design), 2);
     let mut transfer =
@@ -503,7 +508,7 @@ fn a_set_that_gets_no_leg_any_more_ends_with_an_error_after_ten_seconds_at_both_
         assert!(tunnel.world.now.since(at) >= Duration::from_secs(10), "{death:?}");
         assert_eq!(tunnel.end_of(stream), Some(EndReason::DESTROY), "an error, never a short file");
         assert!(before > 0 && tunnel.received(stream) < 5_000_000);
-        // A leg that comes too late finds no set.
+        // A leg that is built too late finds no set.
         tunnel.begin_leg();
         tunnel.world.run_for(Duration::from_secs(1));
         let late = CircuitKey(tunnel.last);
@@ -542,12 +547,12 @@ fn goes_with_its_last_leg(design: Design) {
     assert_eq!(tunnel.world.relays[EXIT].core.stats().circuits, 0);
 }
 
-/// An upload that is under way.
+/// An upload in progress.
 struct Upload {
     stream: StreamKey,
     written: usize,
     bytes: usize,
-    /// What servers had taken when it began.
+    /// Number of bytes that the servers had received when the upload began.
     before: usize,
 }
 
@@ -557,7 +562,8 @@ impl Upload {
         Upload { stream: tunnel.begin("sink"), written: 0, bytes, before }
     }
 
-    /// Writes what can be written; true once all of it has arrived, when the stream ends.
+    /// Writes as much as possible. Returns true once all bytes have arrived, and then ends the
+    /// stream.
     fn goes_on(&mut self, tunnel: &mut Tunnel) -> bool {
         let (now, stream) = (tunnel.world.now, self.stream);
         let piece: Vec<u8> = (self.written..self.bytes).map(Server::byte).collect();
@@ -571,7 +577,7 @@ impl Upload {
 }
 
 impl Tunnel {
-    /// Kills a link of one of the legs at random, in one of two ways.
+    /// Kills a random link of a random leg, in one of the two ways.
     fn kill_one(&mut self, dice: &mut Stream) {
         let legs: Vec<CircuitKey> = self.legs.keys().copied().collect();
         let places = places(self.world.setting.design);
@@ -582,7 +588,7 @@ impl Tunnel {
         }
     }
 
-    /// A set that nobody used may have gone with its last leg: then there is another.
+    /// Creates another set if the old one has ended. An unused set ends with its last leg.
     fn have_set(&mut self) {
         if self.has_set() {
             return;
@@ -598,9 +604,9 @@ impl Tunnel {
         }
     }
 
-    /// Streams that have ended since.
+    /// Returns the streams that have ended since the last call.
     fn ended(&mut self) -> Vec<(StreamKey, EndReason)> {
-        // A look may close a circuit, which is an output again.
+        // Processing an output may close a circuit, which causes another output.
         while self.seen < self.world.outputs.len() {
             self.look();
         }
@@ -613,16 +619,16 @@ impl Tunnel {
     }
 }
 
-/// What became of streams while links were killed.
+/// Results of the streams while links were killed.
 #[derive(Debug, PartialEq, Eq)]
 struct StreamOutcomes {
-    /// Down and up: all bytes came, and the stream ended as it should.
+    /// Numbers of downloads and uploads that were complete and ended without an error.
     whole: [usize; 2],
     trace: u64,
 }
 
-/// Kills so many links of legs at random, `pause` apart in the mean, while streams go both ways.
-/// A stream that ends otherwise than it should fails the test.
+/// Kills `kills` random links of legs, with the mean time `pause` between them, while streams run
+/// in both directions. The test fails if a stream ends with an error.
 fn killed_at_random(
     design: Design,
     kills: usize,
@@ -662,7 +668,7 @@ fn killed_at_random(
             whole[1] += 1;
         }
     }
-    // An exit keeps a set without legs for twenty seconds.
+    // An exit keeps a set without legs for 20 seconds.
     tunnel.run(Duration::from_secs(25));
     let mut servers = tunnel.exit().flat_map(|shard| shard.servers.values());
     assert!(servers.all(|server| server.received == 0 || server.ended.is_some()));
@@ -670,7 +676,7 @@ fn killed_at_random(
     StreamOutcomes { whole, trace: tunnel.world.trace }
 }
 
-/// `docs/spec/resilient-legs.md#death`: with three legs, one dies each half second.
+/// Checks `docs/spec/resilient-legs.md#death`: one of three legs dies every half second.
 #[test]
 fn a_thousand_random_deaths_cost_no_stream() {
     let fates = killed_at_random(Design::Resilient, 1_000, HALF_SECOND, 1, 1);
@@ -678,7 +684,7 @@ fn a_thousand_random_deaths_cost_no_stream() {
     assert!(fates.whole.iter().all(|streams| *streams > 200), "{fates:?}");
 }
 
-/// `docs/spec/middle-merge.md#death`: the exit knows nothing of it.
+/// Checks `docs/spec/middle-merge.md#death`: the exit does not notice the deaths of legs.
 #[test]
 fn a_thousand_random_deaths_of_merged_legs_cost_no_stream() {
     let fates = killed_at_random(Design::Merged, 1_000, HALF_SECOND, 1, 1);
@@ -686,7 +692,7 @@ fn a_thousand_random_deaths_of_merged_legs_cost_no_stream() {
     assert!(fates.whole.iter().all(|streams| *streams > 150), "{fates:?}");
 }
 
-/// Half of all links swallow what they are given at any moment.
+/// Checks streams while about half of all links swallow data at any time.
 #[test]
 fn a_storm_of_deaths_costs_no_stream_either() {
     let storms = DESIGNS.into_iter().flat_map(|design| [(design, 1), (design, 10)]);
@@ -726,8 +732,8 @@ fn relay_breaks(design: Design, fault: CircuitFault, reply: &[(RelayCommand, u16
     assert_eq!((tunnel.received(stream), tunnel.end_of(stream)), (bytes, Some(EndReason::DONE)));
 }
 
-/// `docs/spec/resilient-legs.md#violations` and `docs/spec/middle-merge.md#hostile-ends`, at a
-/// client.
+/// Checks how a client treats the violations in `docs/spec/resilient-legs.md#violations` and
+/// `docs/spec/middle-merge.md#hostile-ends`.
 #[test]
 fn a_relay_that_breaks_the_rules_loses_the_leg_by_which_it_does() {
     use ConfluxFault as Fault;
@@ -775,8 +781,9 @@ fn a_relay_that_breaks_the_rules_loses_the_leg_by_which_it_does() {
     relay_breaks(Design::Merged, CircuitFault::Message, &[(Say::BEGIN, 3, vec![0; 20])]);
 }
 
-/// A joining relay does something about the circuit beyond that no honest one does: the set ends,
-/// its stream with an error, and the fault is counted once.
+/// Calls `act`, which lets the joining relay (where the legs join) violate the protocol of the
+/// circuit beyond it. Checks that the set ends, that its stream ends with an error, and that a
+/// `fault` is counted once.
 fn breaks_beyond(fault: Option<CircuitFault>, act: impl FnOnce(&mut World)) {
     let mut tunnel = Tunnel::new(setting(Design::Merged), 2);
     let mut transfer = Transfer::down(&mut tunnel, 1_500_000);
@@ -797,7 +804,8 @@ fn breaks_beyond(fault: Option<CircuitFault>, act: impl FnOnce(&mut World)) {
     assert_eq!(tunnel.world.client.fullest_sets(1), []);
 }
 
-/// `docs/spec/middle-merge.md#hostile-ends`: a second EXTENDED2, TRUNCATED, cells of nobody's.
+/// Checks `docs/spec/middle-merge.md#hostile-ends`: a second EXTENDED2, a TRUNCATED, and cells
+/// without an owner.
 #[test]
 fn a_joining_relay_that_breaks_what_lies_beyond_ends_the_set() {
     let send = |world: &mut World, command| {

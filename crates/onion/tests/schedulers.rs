@@ -1,5 +1,6 @@
-//! Speed of schedulers over unequal legs: downloads over sets of two and three circuits, in
-//! emulated time, compared with the better leg alone. The lines carry other traffic or none.
+//! Speed of schedulers over unequal legs (the circuits of a set). The tests download over sets of
+//! two and three circuits, in emulated time. They compare the times with those of the best leg
+//! alone. The lines carry other traffic or none.
 //!
 //! `make bench AREA=legs` prints the tables.
 
@@ -21,16 +22,17 @@ use world::{Setting, World};
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
-/// Objects of a page, and bulk.
+/// Sizes of downloads: three objects of web pages, and a bulk download.
 const SIZES: [usize; 4] = [50 * KIB, 320 * KIB, MIB, 200 * MIB];
-/// Bytes of a DATA message in a cell of 514 bytes.
+/// Part of a cell of 514 bytes that the data of a DATA message fill.
 const PAYLOAD: f64 = 498.0 / 514.0;
 
-/// A scheduler, and the length of its runs.
+/// Name of a scheduler, and the length of its runs (cells in a row on one leg).
 type Dealer = (&'static str, &'static str);
 
-/// All are played by SWITCH, which costs a cell whenever the leg changes: what was published with
-/// a number in each cell deals a cell at a time, and beside it in runs of 16.
+/// Schedulers to compare. All of them announce a change of the leg with a SWITCH message, which
+/// costs a cell. Some designs were published with a number in each cell instead. These are tested
+/// with runs of one cell, and with runs of 16 cells.
 const DEALERS: [Dealer; 9] = [
     LOWRTT,
     ("round-robin", "1p"),
@@ -45,8 +47,8 @@ const DEALERS: [Dealer; 9] = [
 const LOWRTT: Dealer = ("lowrtt", "1p");
 const ETA: Dealer = ("eta", "1p");
 
-/// Mbit/s and milliseconds one way of each leg's first link; two more links follow, of 100 Mbit/s
-/// and 5 ms.
+/// Rate in Mbit/s and one-way delay in milliseconds of each leg's first link. Two more links
+/// follow, with 100 Mbit/s and 5 ms.
 type Lines = &'static [(u64, u64)];
 
 const TOPOLOGIES: [(&str, Lines); 4] = [
@@ -56,40 +58,40 @@ const TOPOLOGIES: [(&str, Lines); 4] = [
     ("3 x 20 Mbit/s", &[(20, 20), (20, 20), (20, 20)]),
 ];
 
-/// Seconds until the first byte and until the last.
+/// Times in seconds until the first byte and until the last byte.
 #[derive(Clone, Copy, Debug)]
 struct TransferTimes {
     first: f64,
     last: f64,
 }
 
-/// Who else uses the first links: by each of them as many circuits of one leg as its number says.
+/// Other circuits that use the first links. They have one leg each.
 #[derive(Clone, Copy)]
 struct CrossTraffic {
     name: &'static str,
-    /// Bytes that each fetches.
+    /// Number of bytes that each circuit downloads at a time.
     object: usize,
-    /// And for how long it rests then.
+    /// Pause of each circuit after a download.
     rest: Duration,
-    /// How many there are by each leg.
+    /// Number of circuits on each leg.
     by_leg: [u64; 3],
 }
 
 const NOBODY: CrossTraffic =
     CrossTraffic { name: "nobody", object: 0, rest: Duration::ZERO, by_leg: [0; 3] };
-/// Readers of pages: .4 Mbit/s each at most.
+/// Readers of pages. Each uses at most 0.4 Mbit/s.
 const LIGHT: CrossTraffic = CrossTraffic {
     name: "light",
     object: 50 * KIB,
     rest: Duration::from_secs(1),
     by_leg: [2, 2, 2],
 };
-/// Downloads without an end, more by the first leg, which is never the worse one, than by the
-/// rest.
+/// Endless downloads. The first leg has more of them than the others, and it is never worse than
+/// the others.
 const HEAVY: CrossTraffic =
     CrossTraffic { name: "heavy", object: 1 << 40, rest: Duration::ZERO, by_leg: [3, 1, 1] };
 
-/// One of them.
+/// A circuit of the cross traffic.
 struct OtherCircuit {
     circuit: CircuitKey,
     stream: Option<StreamKey>,
@@ -97,7 +99,7 @@ struct OtherCircuit {
     begins: Time,
 }
 
-/// A set of linked legs, and who else is there.
+/// A set of linked legs, with the cross traffic.
 struct Rig {
     world: World,
     legs: Vec<CircuitKey>,
@@ -106,7 +108,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// The legs of `lines` whose places are in `used`, as `dealer` has it.
+    /// Links the legs of `lines` whose indices are in `used`. The scheduler is `dealer`.
     fn new(lines: Lines, used: &[usize], dealer: Option<Dealer>, seed: u64) -> Rig {
         let speeds = |(rate, delay): &(u64, u64)| (rate * 1_000_000, Duration::from_millis(*delay));
         let lines: BTreeMap<usize, _> = lines.iter().map(speeds).enumerate().collect();
@@ -128,7 +130,7 @@ impl Rig {
         rig
     }
 
-    /// A circuit by a leg's relays.
+    /// Builds a circuit through the relays of a leg.
     fn circuit(&mut self, key: u64, leg: usize, legs: usize) -> CircuitKey {
         let hops = [
             (leg, HopRequest::Plain),
@@ -147,8 +149,8 @@ impl Rig {
         self.world.client.link(self.world.now, key, with).unwrap();
     }
 
-    /// Has others use the lines of all legs, who begin one after another within a second, at
-    /// times of this seed.
+    /// Adds the cross traffic `who` on the lines of all legs. The circuits begin one after another
+    /// within a second, at times that depend on `seed`.
     fn join(&mut self, who: CrossTraffic, legs: usize, seed: u64) {
         self.who = who;
         for leg in 0..legs {
@@ -162,7 +164,7 @@ impl Rig {
         self.pass(Duration::from_secs(3));
     }
 
-    /// Has time pass, in which the others fetch what they want.
+    /// Runs for `span`. The cross traffic continues meanwhile.
     fn pass(&mut self, span: Duration) {
         let until = self.world.now + span;
         while self.world.now < until {
@@ -209,12 +211,12 @@ impl OtherCircuit {
     }
 }
 
-/// How a download is asked for.
+/// A download to measure.
 #[derive(Clone, Copy)]
 struct Ask {
     lines: Lines,
     bytes: usize,
-    /// By a set that has carried 2 MiB and then rested for a second, instead of a new one.
+    /// Whether the set has carried 2 MiB and then rested for a second. If not, the set is new.
     in_use: bool,
 }
 
@@ -235,13 +237,14 @@ impl Ask {
         self.by(&all, Some(dealer))
     }
 
-    /// By the leg that alone is best for it.
+    /// Returns the times of the leg that is the fastest for this download when it is used alone.
     fn best_alone(self) -> TransferTimes {
         let alone = (0..self.lines.len()).map(|leg| self.by(&[leg], None));
         alone.min_by(|one, other| one.last.total_cmp(&other.last)).unwrap()
     }
 
-    /// The median of five seeds, while others use the lines.
+    /// Returns the medians of the times with five seeds, with the cross traffic `who` on the
+    /// lines.
     fn among(self, legs: &[usize], dealer: Option<Dealer>, who: CrossTraffic) -> TransferTimes {
         let runs = (1..=5).map(|seed| {
             let mut rig = Rig::new(self.lines, legs, dealer, seed);
@@ -258,7 +261,7 @@ impl Ask {
         TransferTimes { first: median(|times| times.first), last: median(|times| times.last) }
     }
 
-    /// By all lines together, if nothing but their rates counted.
+    /// Returns the time in seconds that all lines together need, if only their rates counted.
     fn by_sum(self) -> f64 {
         let rate: u64 = self.lines.iter().map(|(rate, _)| rate * 1_000_000).sum();
         8.0 * self.bytes as f64 / PAYLOAD / rate as f64
@@ -278,14 +281,14 @@ fn eta_is_never_slower_than_the_better_leg_for_small_objects_and_uses_both_for_l
         let (eta, lowrtt) = (large.by_all(ETA).last, large.by_all(LOWRTT).last);
         let part = large.by_sum() / eta;
         println!("{name}: 5 MiB by eta {part:.2} of the sum; lowrtt takes {:.2}", lowrtt / eta);
-        // By 2.3 % slower with equal legs; quicker with all others.
+        // With equal legs, eta is 2.3 % slower than lowrtt. With all other legs it is faster.
         assert!(eta <= 1.03 * lowrtt, "{name}: {eta} s, lowrtt {lowrtt} s");
         assert!(eta <= 0.9 * large.best_alone().last, "{name}: {eta} s");
     }
 }
 
-/// Prints, for each size, how long all legs took to the last byte (and to the first, if that was
-/// later) in times of the best leg alone.
+/// Prints, for each size, the time of all legs to the last byte, divided by the time of the best
+/// leg alone. Adds the same ratio for the first byte if the first byte was later.
 #[test]
 #[ignore = "takes minutes: make bench AREA=legs"]
 fn table() {
@@ -307,7 +310,8 @@ fn table() {
     }
 }
 
-/// The same while others use the lines; by a set in use, medians of five seeds.
+/// Prints the same as [`table`] with cross traffic on the lines. The sets are in use, and the
+/// numbers are medians of five seeds.
 #[test]
 #[ignore = "takes minutes: make bench AREA=legs"]
 fn table_among_others() {

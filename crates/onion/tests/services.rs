@@ -1,5 +1,5 @@
-//! Introduction points and rendezvous points: services and clients meet, whichever shards they
-//! came to, and nobody else hears of it.
+//! Introduction points and rendezvous points. Services and clients meet, whichever shards (cores
+//! of the relay) their links reach. Nobody else receives their messages.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -30,17 +30,17 @@ const COOKIE: [u8; 20] = [9; 20];
 const SERVICE: u8 = 3;
 const MESSAGE: Violation = Violation::Circuit(CircuitFault::Message);
 
-/// What came by a circuit.
+/// Output that arrived on a circuit.
 #[derive(Debug, PartialEq, Eq)]
 enum CircuitOutput {
-    /// A message of the relay's.
+    /// A message from the relay itself.
     Message(RelayCommand, Vec<u8>),
-    /// A cell of somebody beyond it, without the relay's layer.
+    /// A cell from beyond the relay, after the removal of the relay's layer.
     Cell(Box<Body>),
     Destroyed,
 }
 
-/// A link to a shard, and circuits on it whose cells the test writes.
+/// A link to a shard, with circuits whose cells the test writes.
 struct Party {
     node: usize,
     link: LinkId,
@@ -52,12 +52,13 @@ struct Party {
 }
 
 impl Party {
-    /// Who comes straight to a shard: a service, or a client that hides nothing.
+    /// Connects to a shard directly, as a service does, or a client that does not hide its
+    /// address.
     fn direct(world: &mut World, node: usize) -> Party {
         Party::new(world, node, Role::Client, 66)
     }
 
-    /// Who comes through another relay.
+    /// Connects to a shard as another relay, which forwards for somebody else.
     fn by_relay(world: &mut World, node: usize) -> Party {
         let mut rng = seed::stream(77, node as u64, "a relay before");
         let keys = RelayKeys::generate(&mut rng, world::UNIX).unwrap();
@@ -86,7 +87,8 @@ impl Party {
         world.relays[self.node].core.handle_link(world.now, input);
     }
 
-    /// Says what the channel has to say, has all go on, and reads what came.
+    /// Sends the output of the channel, and runs the simulation for 100 ms. Returns the outputs
+    /// that arrived, with their circuits.
     fn receive(&mut self, world: &mut World) -> Vec<(u32, CircuitOutput)> {
         let bytes = std::mem::take(&mut self.channel.outbox);
         self.send(world, &bytes);
@@ -129,7 +131,7 @@ impl Party {
         ))
     }
 
-    /// A circuit of one hop.
+    /// Creates a circuit of one hop, and returns its ID.
     fn circuit(&mut self, world: &mut World) -> u32 {
         self.last += 1;
         let (client, create) = fast::Client::start(&mut self.rng);
@@ -153,7 +155,7 @@ impl Party {
         self.send(world, &bytes);
     }
 
-    /// A message to the relay.
+    /// Sends a message to the relay.
     fn send_message(&mut self, world: &mut World, id: u32, command: RelayCommand, data: &[u8]) {
         let mut body = [0; BODY];
         let message = Message { command, stream: 0, data };
@@ -163,13 +165,13 @@ impl Party {
         self.cell(world, id, Command::RELAY, &body);
     }
 
-    /// A cell for somebody beyond the relay.
+    /// Sends a cell to a node beyond the relay.
     fn pass(&mut self, world: &mut World, id: u32, command: Command, mut body: Body) {
         self.circuits.get_mut(&id).unwrap().0.outbound(command, &mut body);
         self.cell(world, id, command, &body);
     }
 
-    /// Says it, and hears what comes of it.
+    /// Sends a message to the relay. Returns the outputs that arrive.
     fn ask(
         &mut self,
         world: &mut World,
@@ -181,7 +183,7 @@ impl Party {
         self.receive(world)
     }
 
-    /// An introduction point of the service's.
+    /// Makes a new circuit an introduction point of the service, and returns its ID.
     fn establish(&mut self, world: &mut World, limit: Option<[u64; 2]>) -> u32 {
         let id = self.circuit(world);
         let data = establish_intro(SERVICE, &self.circuits[&id].1, limit);
@@ -193,7 +195,7 @@ impl Party {
         id
     }
 
-    /// The status of an introduction on a circuit of its own.
+    /// Introduces a client on a new circuit. Returns the status in the relay's answer.
     fn introduce(&mut self, world: &mut World, data: &[u8]) -> u8 {
         let id = self.circuit(world);
         match &self.ask(world, id, RelayCommand::INTRODUCE1, data)[..] {
@@ -204,7 +206,7 @@ impl Party {
         }
     }
 
-    /// A circuit that waits by this cookie.
+    /// Creates a circuit that waits at the rendezvous point with this cookie. Returns its ID.
     fn wait(&mut self, world: &mut World, cookie: &[u8]) -> u32 {
         let id = self.circuit(world);
         let received = self.ask(world, id, RelayCommand::ESTABLISH_RENDEZVOUS, cookie);
@@ -216,7 +218,8 @@ impl Party {
     }
 }
 
-/// A relay of these shards, a service that came to the first and a client that came to the last.
+/// Creates a relay with `shards` shards. A service is connected to the first shard, and a client
+/// to the last one.
 fn world(shards: usize) -> (World, Party, Party) {
     let mut world = World::new(Setting { relays: 1, shards, ..Setting::default() });
     let service = Party::direct(&mut world, 0);
@@ -232,12 +235,12 @@ fn circuits(world: &World) -> usize {
     world.relays.iter().map(|relay| relay.core.stats().circuits).sum()
 }
 
-/// RELAY cells that all shards passed on.
+/// Returns the number of RELAY cells that all shards together passed on.
 fn relayed(world: &World) -> u64 {
     world.relays.iter().map(|relay| relay.core.stats().relayed).sum()
 }
 
-/// Nothing is left but so many circuits: no lane of others, no cell.
+/// Checks that `count` circuits are left, that each is on one link only, and that no cell waits.
 fn only(world: &World, count: usize) {
     let stats = world.relays.iter().map(|relay| relay.core.stats());
     let sum = stats.fold((0, 0, 0), |sum, stats| {
@@ -259,7 +262,7 @@ fn a_client_is_introduced_once_by_each_circuit() {
             [(point, CircuitOutput::Message(RelayCommand::INTRODUCE2, data.clone()))]
         );
         only(&world, 2);
-        // The circuit may go on elsewhere, but introduces nobody any more.
+        // A second INTRODUCE1 on the same circuit is a violation.
         let id = client.last;
         let received = client.ask(&mut world, id, RelayCommand::INTRODUCE1, &data);
         assert_eq!(received, [(id, CircuitOutput::Destroyed)]);
@@ -325,7 +328,8 @@ fn a_flood_of_introductions_for_a_service_that_does_not_read_is_bounded() {
         let data = introduce1(SERVICE, &[5; 400]);
         let mut statuses = Vec::new();
         for _ in 0..400 {
-            // The service's link takes what is fetched for it, and here nobody fetches.
+            // The test does not fetch the cells for the service's link, as if the service did not
+            // read.
             let id = client.circuit(&mut world);
             client.send_message(&mut world, id, RelayCommand::INTRODUCE1, &data);
         }
@@ -351,14 +355,14 @@ fn establish_intro_is_for_one_circuit_and_the_newest_counts() {
     for shards in [1, 2] {
         let (mut world, mut service, mut client) = world(shards);
         let first = service.establish(&mut world, None);
-        // Another one cannot use what it heard.
+        // Another client cannot use the service's message on its own circuit.
         let input = establish_intro(SERVICE, &service.circuits[&first].1, None);
         let mut thief = Party::by_relay(&mut world, 0);
         let id = thief.circuit(&mut world);
         let received = thief.ask(&mut world, id, RelayCommand::ESTABLISH_INTRO, &input);
         assert_eq!(received, [(id, CircuitOutput::Destroyed)]);
         assert_eq!(violations(&mut world), [MESSAGE]);
-        // The service comes anew, to another shard if there is one.
+        // The service connects again, to another shard if there is one.
         let mut again = Party::direct(&mut world, shards - 1);
         let second = again.establish(&mut world, None);
         let data = introduce1(SERVICE, b"sealed");
@@ -378,7 +382,8 @@ fn establish_intro_is_for_one_circuit_and_the_newest_counts() {
     }
 }
 
-/// A client and a service that have met.
+/// Returns a world in which a client and a service have met, and both ends with the IDs of their
+/// circuits.
 fn joined(shards: usize) -> (World, [(Party, u32); 2]) {
     let (mut world, mut service, mut client) = world(shards);
     let waits = client.wait(&mut world, &COOKIE);
@@ -399,7 +404,7 @@ fn joined_circuits_carry_cells_both_ways_in_order() {
             let bodies: Vec<Body> = (0..600u16).map(|n| [n as u8 ^ 0x5a; BODY]).collect();
             let (sender, id) = &mut ends[from];
             for (n, body) in bodies.iter().enumerate() {
-                // The first cells of a circuit come as RELAY_EARLY.
+                // The first cells of a circuit are RELAY_EARLY cells.
                 let command = if n < 5 { Command::RELAY_EARLY } else { Command::RELAY };
                 sender.pass(&mut world, *id, command, *body);
             }
@@ -426,7 +431,7 @@ fn what_ends_one_of_two_joined_circuits_ends_both() {
             let (party, id) = &mut ends[stays];
             assert_eq!(party.receive(&mut world), [(*id, CircuitOutput::Destroyed)]);
             only(&world, 0);
-            // And the cookie leads nowhere any more.
+            // The cookie is not valid any more.
             let again = party.circuit(&mut world);
             let received = party.ask(&mut world, again, RelayCommand::RENDEZVOUS1, &COOKIE);
             assert_eq!(received, [(again, CircuitOutput::Destroyed)]);
@@ -441,13 +446,14 @@ fn a_cookie_leads_to_who_waits_by_it_and_once() {
         let (mut world, mut service, mut client) = world(shards);
         let waits = client.wait(&mut world, &COOKIE);
         let mut thief = Party::by_relay(&mut world, 0);
-        // Guessed cookies lead nowhere; nobody is to blame, as clients give up.
+        // A wrong cookie closes its circuit. This is no violation, because the client that chose
+        // the cookie may have given up.
         for guess in 0..50u8 {
             let id = thief.circuit(&mut world);
             let received = thief.ask(&mut world, id, RelayCommand::RENDEZVOUS1, &[guess | 128; 60]);
             assert_eq!(received, [(id, CircuitOutput::Destroyed)]);
         }
-        // A cookie that is taken cannot be taken again.
+        // A cookie that is in use cannot be used by a second client.
         let id = thief.circuit(&mut world);
         let received = thief.ask(&mut world, id, RelayCommand::ESTABLISH_RENDEZVOUS, &COOKIE);
         assert_eq!(
@@ -458,7 +464,7 @@ fn a_cookie_leads_to_who_waits_by_it_and_once() {
         assert_eq!(service.ask(&mut world, comes, RelayCommand::RENDEZVOUS1, &COOKIE), []);
         let expected = CircuitOutput::Message(RelayCommand::RENDEZVOUS2, Vec::new());
         assert_eq!(client.receive(&mut world), [(waits, expected)]);
-        // Who comes later with the same cookie meets nobody.
+        // A circuit that arrives later with the same cookie is closed.
         let id = thief.circuit(&mut world);
         let received = thief.ask(&mut world, id, RelayCommand::RENDEZVOUS1, &COOKIE);
         assert_eq!(received, [(id, CircuitOutput::Destroyed)]);

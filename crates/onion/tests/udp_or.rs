@@ -1,5 +1,5 @@
-//! UDP-OR: streams that are TCP connections between client and exit, over lossy circuits of three
-//! relays whose QUIC links lose, delay and reorder cells (`docs/spec/lossy-circuits.md`).
+//! UDP-OR: streams that are TCP connections between client and exit. They use lossy circuits of
+//! three relays, whose QUIC links lose, delay and reorder cells (`docs/spec/lossy-circuits.md`).
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -22,7 +22,8 @@ fn setting() -> Setting {
     Setting { quic: true, lossy: true, ..Setting::default() }
 }
 
-/// A lossy circuit over all relays.
+/// Builds a lossy circuit (a circuit whose cells may get lost) over all relays. Returns whether it
+/// was built.
 fn build(world: &mut World, key: u64) -> bool {
     let hops = (0..world.setting.relays).map(|relay| world.hop(relay, HopRequest::Lossy)).collect();
     world.build(key, hops)
@@ -52,7 +53,8 @@ fn is_connected(world: &World, stream: StreamKey) -> bool {
     world.outputs.contains(&Output::Connected { stream })
 }
 
-/// Why the circuit was closed, and the number of hops that it had.
+/// Returns the number of hops that the circuit had when it was closed, and the cause. Returns
+/// `None` if it is open.
 fn closed(world: &World, key: u64) -> Option<(usize, Cause)> {
     world.outputs.iter().find_map(|output| match output {
         Output::CircuitClosed { circuit, hops, cause } if circuit.0 == key => Some((*hops, *cause)),
@@ -60,7 +62,7 @@ fn closed(world: &World, key: u64) -> Option<(usize, Cause)> {
     })
 }
 
-/// Runs until the stream has ended, at most for `limit`; returns the time that took.
+/// Runs until the stream has ended, but at most for `limit`. Returns the elapsed time.
 fn run_to_end(world: &mut World, stream: StreamKey, limit: Duration) -> Duration {
     let begun = world.now;
     while ended(world, stream).is_none() && world.now.since(begun) < limit {
@@ -83,7 +85,7 @@ fn nobody_is_at_fault(world: &World) {
     assert!(faults.is_empty(), "{faults:?}");
 }
 
-/// The link of a relay towards the next, which carries lossy cells.
+/// Returns the QUIC link between the nodes `ends`, which carries lossy cells.
 fn quic_between(world: &World, ends: [usize; 2]) -> LinkId {
     let joins = |link: &&LinkId| world.pipes.get(link).is_some_and(|pipe| pipe.nodes == ends);
     *world.quic.iter().find(joins).expect("a QUIC link")
@@ -92,7 +94,8 @@ fn quic_between(world: &World, ends: [usize; 2]) -> LinkId {
 #[test]
 fn files_of_all_sizes_arrive_whole_over_links_that_lose_and_reorder() {
     let lines = [(0, Duration::ZERO), (10, 4 * MS), (50, 10 * MS)];
-    // With CUBIC, of three links that lose 1 or 5 % each, TCP gets some 100 or 20 kB/s.
+    // With CUBIC, TCP reaches about 100 kB/s over three links that lose 1 % each, and about 20
+    // kB/s if they lose 5 % each.
     let control = [
         (LossyCongestion::BBR, [5 << 20; 3]),
         (LossyCongestion::CUBIC, [5 << 20, 1 << 20, 320 << 10]),
@@ -106,7 +109,7 @@ fn files_of_all_sizes_arrive_whole_over_links_that_lose_and_reorder() {
                 println!(
                     "{lossy_congestion:?}, {bytes} bytes, {dropped} of 1000 lost: {elapsed:?}"
                 );
-                // Jitter beyond the delay, and losses, do not stop BBR.
+                // Losses, and jitter above the delay, do not slow BBR down much.
                 let is_bbr = lossy_congestion == LossyCongestion::BBR;
                 assert!(!is_bbr || elapsed < Duration::from_secs(10), "{bytes} bytes: {elapsed:?}");
             }
@@ -121,7 +124,7 @@ fn files_of_all_sizes_arrive_whole_over_links_that_lose_and_reorder() {
 
 #[test]
 fn random_losses_cost_bbr_little() {
-    // Three links of 100 Mbit/s, whose round trip takes 30 ms.
+    // The circuit has three links of 100 Mbit/s, and a round trip takes 30 ms.
     for (dropped, least) in [(0, 30.0), (10, 20.0), (50, 8.0)] {
         let setting = Setting { dropped, pieces: false, ..setting() };
         let (mut world, circuit) = lossy(setting);
@@ -135,7 +138,7 @@ fn random_losses_cost_bbr_little() {
 #[test]
 fn the_first_byte_arrives_after_one_round_trip() {
     let (mut world, circuit) = lossy(setting());
-    // Three links of 5 ms each way.
+    // The circuit has three links with a one-way delay of 5 ms each.
     let elapsed = download(&mut world, circuit, 400);
     assert!((30 * MS..34 * MS).contains(&elapsed), "{elapsed:?}");
 }
@@ -165,11 +168,12 @@ fn the_first_bytes_of_a_program_leave_with_the_request_for_the_stream() {
     let begin = Begin { host: "sink".into(), port: 80, flags: 0 };
     let bytes: Vec<u8> = (0..4_096).map(Server::byte).collect();
     let stream = world.client.begin_with(world.now, circuit, &begin, &bytes[..400]).unwrap();
-    // Three links of 5 ms: the exit has the bytes before the client can know that it is connected.
+    // The circuit has three links of 5 ms. The exit has the bytes before the client can know of
+    // the connection.
     world.run_for(16 * MS);
     let server = world.relays[2].servers.values().next().unwrap();
     assert_eq!((server.received, is_connected(&world, stream)), (400, false));
-    // What does not fit into one cell follows after a round trip.
+    // Bytes that do not fit into one cell follow after a round trip.
     let stream = world.client.begin_with(world.now, circuit, &begin, &bytes).unwrap();
     world.run_for(32 * MS);
     assert!(is_connected(&world, stream));
@@ -192,7 +196,7 @@ fn streams_of_one_circuit_do_not_wait_for_each_other() {
         assert_eq!(ended(&world, *stream), Some(EndReason::DONE), "stream {n}");
         assert_eq!(world.received[stream].len(), 1_000 * n + 1);
     }
-    // What a program does not read waits within the window, and the rest at the exit.
+    // If a program does not read, data fill its window. The rest waits at the exit.
     assert_eq!(ended(&world, stalled), None);
     let (front, back) = world.client.read(stalled);
     assert!((500_000..600_000).contains(&(front.len() + back.len())));
@@ -354,7 +358,7 @@ fn cells_of_a_closed_circuit_are_dropped_and_counted() {
     let (mut world, circuit) = lossy(setting());
     begin(&mut world, circuit, "source-3000000");
     world.run_for(150 * MS);
-    // In the middle of a burst.
+    // Waits until the client is in the middle of a burst.
     let mut before = world.client.lossy().received;
     world.run_for(MS);
     while world.client.lossy().received < before + 5 {
@@ -399,7 +403,7 @@ fn relays_of_several_shards_pass_lossy_cells() {
 
 #[test]
 fn beyond_the_limit_of_memory_the_circuit_whose_streams_keep_the_most_is_closed() {
-    // 514 kB; a stream may keep 524 kB in each direction.
+    // The limit of 1,000 cells is 514 kB. A stream may store 524 kB in each direction.
     let setting = Setting { max_cells: 1_000, rate: 5_000_000, pieces: false, ..setting() };
     let (mut world, full) = lossy(setting);
     assert!(build(&mut world, 2));
@@ -415,7 +419,7 @@ fn beyond_the_limit_of_memory_the_circuit_whose_streams_keep_the_most_is_closed(
         assert_eq!(ended(&world, stream), Some(EndReason::DESTROY));
     }
     assert!(is_connected(&world, quiet) && ended(&world, quiet).is_none());
-    // What the closed streams kept is no longer counted.
+    // The bytes that the closed streams stored are no longer counted.
     download(&mut world, small, 400_000);
     nobody_is_at_fault(&world);
 }
@@ -432,7 +436,8 @@ fn a_run_is_a_function_of_its_seed() {
     assert_ne!(run(3), run(4));
 }
 
-/// A set of lossy circuits to one exit, each over two relays of its own.
+/// Creates a set of `legs` lossy circuits to one exit. Each circuit has two other relays of its
+/// own.
 fn lossy_set(legs: usize, setting: Setting) -> (World, Vec<CircuitKey>) {
     let relays = 2 * legs + 1;
     let mut world = World::new(Setting { relays, ..setting });
@@ -451,7 +456,8 @@ fn lossy_set(legs: usize, setting: Setting) -> (World, Vec<CircuitKey>) {
     (world, keys)
 }
 
-/// Lossy cells that each leg's middle has passed on.
+/// Returns the number of lossy cells that the middle of each leg (circuit of the set) has passed
+/// on.
 fn passed(world: &World, legs: usize) -> Vec<u64> {
     (0..legs).map(|leg| world.relays[2 * leg + 1].core.stats().lossy.sent).collect()
 }
@@ -499,7 +505,8 @@ fn legs_that_come_to_different_shards_of_the_exit_are_one_set() {
         assert!(with_links > 1, "their links are in several: {at:?}");
         assert!(world.crossed() > 500_000, "{}", world.crossed());
         nobody_is_at_fault(&world);
-        // A leg whose link is in another shard breaks, and the client closes the others.
+        // One leg is closed during a download, and after the download the client closes the
+        // others.
         let stream = begin(&mut world, keys[0], "source-2000000");
         world.run_for(100 * MS);
         world.client.handle(world.now, Input::Destroy { circuit: keys[legs - 1] });
@@ -522,7 +529,7 @@ fn a_leg_in_another_shard_ends_with_its_quic_link() {
     let (mut world, keys) = lossy_set(2, setting);
     let stream = begin(&mut world, keys[0], "source-3000000");
     world.run_for(200 * MS);
-    // Nodes of the middle of the second leg are 7 and 8, of the exit 9 and 10.
+    // The middle of the second leg is the nodes 7 and 8, and the exit is the nodes 9 and 10.
     let leads = |link: &&LinkId| {
         let [from, to] = world.pipes[link].nodes;
         from.min(to) / 2 == 3 || from.min(to) == 8 && from.max(to) > 8
@@ -592,12 +599,12 @@ fn the_loss_of_a_first_cell_costs_no_more_than_a_few_round_trips() {
     let (mut world, circuit) = lossy(Setting { dropped: 20, pieces: false, ..setting() });
     let mut elapsed: Vec<Duration> = (0..100).map(|_| download(&mut world, circuit, 400)).collect();
     elapsed.sort_unstable();
-    // A round trip takes 30 ms, and a timeout at least 230. Without an expected round-trip time it
-    // would be 1 s.
+    // A round trip takes 30 ms, and a timeout at least 230 ms. Without an expected round-trip
+    // time, the timeout would be 1 s.
     assert!(elapsed[80] < 100 * MS && elapsed[99] < 900 * MS, "{elapsed:?}");
 }
 
-/// Lines whose rates differ, by the relay at the client's end of each leg.
+/// Returns settings for two legs with unequal rates and delays.
 fn unequal() -> Setting {
     let lines = [(0, (20_000_000, 8 * MS)), (2, (40_000_000, 20 * MS))].into();
     Setting { lines, pieces: false, ..setting() }
@@ -619,7 +626,8 @@ fn with_a_window_for_each_leg_each_has_its_own_rate() {
         let elapsed = download(&mut world, keys[0], 5 << 20);
         let megabits = f64::from(5u32 << 20) * 8.0 / 1e6 / elapsed.as_secs_f64();
         println!("eta, {dropped} of 1000 lost: {megabits:.1} Mbit/s, {:?}", passed(&world, 2));
-        // The quicker leg has 20 Mbit/s. Headers of cells take 3 of them, so streams have 17.
+        // The leg with the shorter delay has 20 Mbit/s. Headers of cells take 3 Mbit/s of them, so
+        // streams get 17 Mbit/s.
         assert!(megabits > 18.0, "{dropped}: {megabits} Mbit/s");
         let passed = passed(&world, 2);
         let (least, most) = (passed[0].min(passed[1]), passed[0].max(passed[1]));

@@ -1,5 +1,5 @@
-//! Links whose cells overtake each other (`docs/spec/unordered-links.md`): each circuit stays in
-//! order, and a neighbour without them gets plain cells.
+//! Links that deliver cells out of order (`docs/spec/unordered-links.md`). Each circuit stays in
+//! order, and a neighbour that does not support such links receives plain cells.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -16,7 +16,7 @@ use world::{Setting, World};
 
 const BYTES: usize = 200_000;
 
-/// Of a thousand records, 50 come a round trip later than the others.
+/// Returns settings in which 50 of 1,000 cells arrive one round trip late.
 fn lossy() -> Setting {
     Setting { unordered: true, lost: 50, delay: Duration::from_millis(20), ..Setting::default() }
 }
@@ -26,7 +26,8 @@ fn begin(world: &mut World, circuit: CircuitKey, host: &str) -> StreamKey {
     world.client.begin(world.now, circuit, &begin).unwrap()
 }
 
-/// Ten circuits each download; what came before its turn at the relays.
+/// Downloads on ten circuits at once, and checks the bytes. Returns the number of cells that
+/// arrived at relays before earlier cells of their circuits.
 fn downloads(world: &mut World, wish: HopRequest) -> u64 {
     let circuits: Vec<CircuitKey> =
         (1..=10).map(|key| world.build_through_all(key, wish)).collect();
@@ -75,7 +76,8 @@ fn a_neighbour_without_them_gets_plain_cells_and_the_circuit_stays_whole() {
         for pipe in world.pipes.values() {
             assert_eq!(pipe.is_unordered(), !pipe.nodes.contains(&stock), "{:?}", pipe.nodes);
         }
-        // Beside the middle only the client's link is left, by which little comes to a relay.
+        // If the middle is the stock relay, only the client's link delivers cells out of order.
+        // Few cells arrive at a relay on that link.
         assert!(early > 0 || stock == 2, "relay {stock}");
     }
     let mut world = World::new(Setting { unordered: false, ..lossy() });
@@ -90,7 +92,7 @@ fn circuits_come_and_go_while_their_cells_overtake_each_other() {
         let circuit = CircuitKey(key);
         let hops = (0..3).map(|relay| world.hop(relay, HopRequest::CongestionControl)).collect();
         world.client.handle(world.now, Input::Build { circuit, hops });
-        // Some are closed before they are built, some with data under way.
+        // Some circuits are closed before they are built, and others during a download.
         world.run_for(Duration::from_millis(40 * (key % 12)));
         if key % 2 == 0 && world.outputs.contains(&Output::Built { cgo: false, circuit }) {
             begin(&mut world, circuit, "source-100000");
@@ -106,7 +108,7 @@ fn circuits_come_and_go_while_their_cells_overtake_each_other() {
     downloads_after(&mut world);
 }
 
-/// Links on which circuits came and went carry others.
+/// Checks that a circuit still carries data on links where other circuits were opened and closed.
 fn downloads_after(world: &mut World) {
     let stream = begin(world, CircuitKey(1), &format!("source-{BYTES}"));
     world.run_for(Duration::from_secs(30));

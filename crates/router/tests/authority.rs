@@ -1,5 +1,5 @@
-//! A directory authority on real sockets: what it takes and what it refuses, what it keeps, and
-//! what stops it.
+//! A directory authority on real sockets: the descriptors that it accepts and refuses, the files
+//! that it keeps, and the errors that prevent its start.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -26,10 +26,10 @@ use anabranch_router::onion::dirclient::{DirClient, unix};
 use anabranch_router::onion::embedded;
 
 const CONSENSUS: &str = "/tor/status-vote/current/consensus-microdesc";
-/// Rounds are ten seconds apart, and a busy machine may miss one.
+/// Maximum time to wait. Rounds are ten seconds apart, and a busy machine may miss one.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An authority that runs, and what it tells.
+/// A running authority, with its events.
 struct World {
     dirclient: Option<DirClient>,
     running: Option<Running>,
@@ -46,7 +46,7 @@ impl World {
         let (sender, events) = channel();
         let notify = Box::new(move |one: AuthorityEvent| drop(sender.send(one)));
         let (dirclient, running) = authority::start(settings, notify)?;
-        // Its relay would.
+        // In the program, the authority's own relay publishes this.
         dirclient.publish(description());
         let at = running.at[0];
         Ok(World { dirclient: Some(dirclient), running: Some(running), events, at })
@@ -56,7 +56,7 @@ impl World {
         ask(self.at, &post("/tor/", "authority", body.as_bytes()))
     }
 
-    /// Waits for something that it tells.
+    /// Waits for an event that `wanted` accepts.
     fn wait(&self, wanted: impl Fn(&AuthorityEvent) -> bool) -> AuthorityEvent {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -68,7 +68,7 @@ impl World {
         }
     }
 
-    /// Ends it, and gives all that it told since the last look.
+    /// Stops the authority. Returns the events that were not read yet.
     fn stop(mut self) -> Vec<AuthorityEvent> {
         drop(self.dirclient.take());
         self.running.take().unwrap().join();
@@ -91,7 +91,8 @@ fn settings(data: &Path, port: u16) -> Settings {
     Settings::new(&description, keys, listen, data.to_owned(), core)
 }
 
-/// Puts an identity key there that is made once: it takes seconds.
+/// Writes an identity key to the folder `data`. The key is made only once, because this takes
+/// seconds.
 fn keys_in(data: &Path) {
     static KEY: OnceLock<String> = OnceLock::new();
     let pem = KEY.get_or_init(|| {
@@ -194,7 +195,8 @@ fn visitors_who_say_too_much_or_nothing_disturb_nobody() {
 fn a_restart_serves_the_same_consensus_and_knows_the_same_relays() {
     let data = folder();
     let world = World::start(data.path());
-    // Held until there is one: no answer that a tor would complain of.
+    // The authority answers only when there is a consensus. So a tor receives no answer that it
+    // would report as an error.
     let first = ask(world.at, &get(CONSENSUS));
     assert_eq!(first.status, 200);
     let certs = ask(world.at, &get("/tor/keys/all")).body;
@@ -282,7 +284,7 @@ fn descriptors_of_another_time_are_kept_for_when_the_clock_is_right() {
     let world = World::start(data.path());
     assert_eq!(ask(world.at, &get(CONSENSUS)).status, 200);
     world.stop();
-    // As a clock finds them that was set two days forward, or back.
+    // A clock that was set two days forward or back would find such files.
     let files = [(1, unix() - 172_800), (2, unix() + 172_800)].map(|(seed, then)| {
         let path = data.path().join("relays").join(hex(&relay(seed).rsa_identity()));
         fs::write(&path, describe(&relay(seed), then)).unwrap();
@@ -318,8 +320,9 @@ fn the_line_of_a_network_is_read_and_nothing_is_changed() {
 fn who_asks_does_not_wait_for_those_who_publish() {
     let data = folder();
     let (gate, passage) = channel::<()>();
-    // A reader of our lines that stops at the first relay but ours, as a terminal does that
-    // somebody has halted; a disk that stalls is waited for by the same thread.
+    // The reader of the authority's events stops at the first relay other than the authority's
+    // own. A halted terminal has the same effect, and so has a disk that stalls, because the same
+    // thread waits for it.
     let (mut relays, strange) = (0, Arc::new(AtomicBool::new(false)));
     let halted = Arc::clone(&strange);
     let notify = Box::new(move |event: AuthorityEvent| {
@@ -357,7 +360,8 @@ fn of_strangers_that_made_way_nothing_is_left() {
     settings.core.rules.per_address = 2;
     let world = World::try_start(settings).unwrap();
     assert_eq!(ask(world.at, &get(CONSENSUS)).status, 200);
-    // Eight of an address are kept. None of them answers: a port that nobody listens at.
+    // At most eight relays of an address are kept. No relay answers, because no program listens at
+    // this port.
     let publish = |seed| world.publish(&describe(&relay(seed), unix())).status;
     let first: Vec<u16> = (10..17).map(publish).collect();
     assert_eq!(first, [200; 7], "and ours makes eight");

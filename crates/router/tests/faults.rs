@@ -1,6 +1,6 @@
-//! A relay on real sockets, whose neighbours break TLS once a link is open: the link ends, the
-//! relay counts and reports it, and other links continue. A relay that is asked to stop ends after
-//! its last circuit.
+//! A relay on real sockets whose neighbours violate TLS once a link is open. The link ends, the
+//! relay counts and reports the violation, and other links continue. A relay that is asked to stop
+//! ends after its last circuit.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -25,10 +25,10 @@ use anabranch_router::onion::relay::{self, Numbers, Settings, Watch};
 use anabranch_router::onion::tap::Tap;
 
 const PATIENCE: Duration = Duration::from_secs(30);
-/// One more than may come with no data between them.
+/// Number of key updates without data between them. The relay accepts one less.
 const UPDATES: usize = 33;
 
-/// What the relay tells.
+/// A report from the relay.
 enum RelayNews {
     Listens(SocketAddr),
     Violation(Violation),
@@ -55,7 +55,7 @@ impl Watch for EventSender {
     fn note(&mut self, _: &str) {}
 }
 
-/// What the relay has told so far.
+/// The relay's reports so far.
 struct RelayLog {
     events: Receiver<RelayNews>,
     violations: Vec<Violation>,
@@ -63,7 +63,8 @@ struct RelayLog {
 }
 
 impl RelayLog {
-    /// Listens until numbers that are told from now on are as they should be.
+    /// Waits until the relay reports numbers that `is_so` accepts. Numbers that were reported
+    /// before the call do not count.
     fn until(&mut self, what: &str, is_so: impl Fn(&Numbers) -> bool) {
         let end = Instant::now() + PATIENCE;
         let earlier: Vec<RelayNews> = self.events.try_iter().collect();
@@ -88,7 +89,7 @@ impl RelayLog {
     }
 }
 
-/// A client's link whose records the test writes.
+/// A client's link, with records that the test writes.
 struct Peer {
     socket: TcpStream,
     link: Tls,
@@ -97,7 +98,7 @@ struct Peer {
 }
 
 impl Peer {
-    /// One whose handshakes, TLS's and the channel's, are done as they should be.
+    /// Opens a link, and completes the handshakes of TLS and of the channel.
     fn open(to: SocketAddr, unordered: bool) -> Peer {
         let mut socket = TcpStream::connect(to).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
@@ -118,12 +119,13 @@ impl Peer {
             assert!(Instant::now() < end, "the channel is not open");
             peer.turn();
         }
-        // Its last cell, NETINFO.
+        // Sends the last cell of the handshake, NETINFO.
         peer.turn();
         peer
     }
 
-    /// Sends what there is to send, takes what came; the commands of its cells.
+    /// Sends pending data, and receives data. Returns the circuit IDs and commands of the received
+    /// cells.
     fn turn(&mut self) -> Vec<(u32, Command)> {
         let bytes = std::mem::take(&mut self.channel.outbox);
         self.link.write(&bytes).unwrap();
@@ -143,7 +145,7 @@ impl Peer {
         received
     }
 
-    /// Whether the relay makes a circuit for it.
+    /// Returns whether the relay creates the circuit `id`.
     fn has_a_circuit(&mut self, id: u32) -> bool {
         let mut rng = anabranch_os::entropy::generator().unwrap();
         let (_, create) = fast::Client::start(&mut rng);
@@ -157,14 +159,14 @@ impl Peer {
         false
     }
 
-    /// What is to be sent now.
+    /// Returns the encrypted bytes that are ready to be sent.
     fn sealed(&mut self) -> Vec<u8> {
         let mut wire = Vec::new();
         self.link.transmit(Time::ZERO, &mut wire);
         wire
     }
 
-    /// Sends bytes; the relay is to close the connection then.
+    /// Sends bytes. Returns whether the relay closes the connection then.
     fn is_closed_for(&mut self, wire: &[u8]) -> bool {
         self.socket.write_all(wire).unwrap();
         let end = Instant::now() + PATIENCE;
@@ -181,7 +183,7 @@ impl Peer {
     }
 }
 
-/// Sends what a link has, and gives it what has come.
+/// Sends the pending bytes of a link, and passes received bytes to it.
 fn exchange(link: &mut Tls, socket: &mut TcpStream) {
     let (mut wire, mut buffer) = (Vec::new(), [0; 16_384]);
     link.transmit(Time::ZERO, &mut wire);
@@ -193,7 +195,7 @@ fn exchange(link: &mut Tls, socket: &mut TcpStream) {
     }
 }
 
-/// A record of which a byte was changed on the way.
+/// Returns a record with one changed byte.
 fn a_changed_record(peer: &mut Peer) -> Vec<u8> {
     put_fixed(&mut peer.channel.outbox, 0, Command::PADDING, &[]);
     let cell = std::mem::take(&mut peer.channel.outbox);
@@ -206,7 +208,7 @@ fn a_changed_record(peer: &mut Peer) -> Vec<u8> {
 #[test]
 fn a_neighbour_that_breaks_tls_loses_its_link_and_is_counted_and_told_of_once() {
     let folder = tempfile::tempdir().unwrap();
-    // One whose links may be unordered.
+    // The links of this relay may be unordered.
     let settings = lone_relay::settings(&folder.path().join("relay"));
     let settings = Settings { taps: vec![Tap::none()], ..settings };
     let ((mut stop, stopped), (reporter, inbox)) = (UnixStream::pair().unwrap(), channel());
@@ -221,7 +223,8 @@ fn a_neighbour_that_breaks_tls_loses_its_link_and_is_counted_and_told_of_once() 
     let mut other = Peer::open(at, false);
     assert!(other.has_a_circuit(0x8000_0001));
 
-    // What is no fault of a neighbour's: a stranger, ends with and without a goodbye, an alert.
+    // These events are no violations: a stranger's request, an end with or without a close
+    // message, and an alert.
     let mut stranger = TcpStream::connect(at).unwrap();
     stranger.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
     let mut polite = Peer::open(at, false);
@@ -245,7 +248,7 @@ fn a_neighbour_that_breaks_tls_loses_its_link_and_is_counted_and_told_of_once() 
     assert!(other.has_a_circuit(0x8000_0002));
 
     let mut peer = Peer::open(at, true);
-    // Its records have one size once its NETINFO has come: a second later at the latest.
+    // The relay's records have a fixed size after its NETINFO, at most a second later.
     for _ in 0..2 {
         log.until("it is unordered", |numbers| numbers.stats.unordered_links == 1);
     }
@@ -262,7 +265,7 @@ fn a_neighbour_that_breaks_tls_loses_its_link_and_is_counted_and_told_of_once() 
     log.until("it is counted", |numbers| numbers.stats.violations == 3);
     assert!(other.has_a_circuit(0x8000_0004));
 
-    // One more of a kind is counted, and told only a minute later.
+    // A further violation of the same kind is counted, but reported only a minute later.
     let mut peer = Peer::open(at, false);
     let wire = a_changed_record(&mut peer);
     assert!(peer.is_closed_for(&wire));
@@ -311,7 +314,7 @@ fn time_to_end(threads: usize, circuits: u32) -> Duration {
 fn a_relay_ends_at_once_when_no_thread_has_a_circuit() {
     for threads in [1, 4] {
         for circuits in [0, 4] {
-            // Other programs use the machine, too: the quickest of a few ends counts.
+            // Other programs use the machine too, so the fastest of up to five ends counts.
             let mut ends = (0..5).map(|_| time_to_end(threads, circuits));
             let quickest = ends.find(|time| *time < Duration::from_millis(500));
             assert!(quickest.is_some(), "{threads} threads, at first {circuits} circuits");

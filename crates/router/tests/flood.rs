@@ -22,7 +22,7 @@ use socket2::{Domain, Socket, Type};
 const PATIENCE: Duration = Duration::from_secs(30);
 const FLOOD: usize = 400;
 
-/// Tells where the relay listens, and how many connections it has refused.
+/// Sender of the relay's address, and of the number of refused connections.
 struct EventSender(Sender<(Option<SocketAddr>, u64)>);
 
 impl Watch for EventSender {
@@ -39,7 +39,7 @@ impl Watch for EventSender {
     fn note(&mut self, _: &str) {}
 }
 
-/// A connection from this loopback address.
+/// Opens a connection from the loopback address 127.0.0.`from`.
 fn connect(from: u8, to: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from(([127, 0, 0, from], 0)).into()).unwrap();
@@ -47,7 +47,7 @@ fn connect(from: u8, to: SocketAddr) -> TcpStream {
     socket.into()
 }
 
-/// Whether the other side has closed a connection by which nothing came.
+/// Returns whether the other end has closed a connection on which no data arrived.
 fn is_closed(socket: &mut TcpStream) -> bool {
     socket.set_nonblocking(true).unwrap();
     match socket.read(&mut [0]) {
@@ -56,7 +56,7 @@ fn is_closed(socket: &mut TcpStream) -> bool {
     }
 }
 
-/// Whether a TLS link can be opened.
+/// Returns whether a TLS link can be opened.
 fn opens(mut socket: TcpStream) -> bool {
     socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     let mut link = Context::new(unix()).unwrap().connect().unwrap();
@@ -96,7 +96,7 @@ fn one_address_takes_no_more_places_than_it_may_and_others_come_in_meanwhile() {
     assert_eq!(closed, FLOOD - HALF_OPEN);
     assert!((3..20).all(|from| opens(connect(from, at))), "others are served");
     assert!(!opens(connect(2, at)), "and that one is not");
-    // Whoever gives its places back has places again.
+    // An address that closes its connections can open new ones.
     flood.clear();
     let end = Instant::now() + PATIENCE;
     while !opens(connect(2, at)) {

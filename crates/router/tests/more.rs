@@ -1,4 +1,4 @@
-//! Nodes of MORE on loopback, and programs that fetch through them by SOCKS.
+//! Nodes of MORE on loopback, and programs that fetch through them with SOCKS.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -17,7 +17,7 @@ use anabranch_router::more::{self, Config, MoreEvent, NodeCounters, Settings};
 const NODES: usize = 7;
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A running network. Node 0 is a client's; the last one is the exit.
+/// A running network. Node 0 is the client's node, and the last node is the exit.
 struct Net {
     proxy: SocketAddr,
     nodes: Vec<(UnixStream, JoinHandle<NodeCounters>)>,
@@ -96,7 +96,8 @@ fn bytes(length: usize) -> Vec<u8> {
     (0..length as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 29) as u8).collect()
 }
 
-/// A server that answers 8 bytes, a length, with as many bytes, once per connection.
+/// Starts a server that reads a number from 8 bytes, and answers with this number of bytes. It
+/// does this once per connection.
 fn server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -137,7 +138,7 @@ fn programs_fetch_through_every_node() {
     });
     let counters = net.stop();
     let relayed: Vec<u64> = counters.iter().map(|node| node.relayed).collect();
-    // The client and the exit are on no path of this client but at its ends.
+    // On this client's paths, the client and the exit are only at the ends.
     assert!(relayed[1..NODES - 1].iter().all(|count| *count > 500), "{relayed:?}");
     assert!(counters[0].reply_blocks > 1_500, "{:?}", counters[0]);
 }
@@ -157,7 +158,8 @@ fn refusals_have_their_reply_codes() {
         listener.local_addr().unwrap()
     };
     let net = Net::start(more::PAYLOAD, "accept 127.0.0.1:*");
-    // RFC 1928, section 6: connection refused; not allowed by the ruleset.
+    // The codes of RFC 1928, section 6, are 5 for a refused connection, and 2 for a connection
+    // that the ruleset forbids.
     assert_eq!(net.connect(closed, &[]).0, 5);
     assert_eq!(net.connect("127.0.0.2:80".parse().unwrap(), &[]).0, 2);
     net.stop();

@@ -1,4 +1,4 @@
-//! TLS links against a stranger's implementation, `openssl`, on loopback: both roles and versions.
+//! TLS links with `openssl` as the other end, on loopback, in both roles and with both versions.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests; clippy only knows the tests themselves")]
 
@@ -15,7 +15,7 @@ const NOW: u64 = 1_800_000_000;
 const PATIENCE: Duration = Duration::from_secs(20);
 const LABEL: &str = "EXPORTER FOR TOR TLS CLIENT BINDING AUTH0003";
 
-/// A child that ends with the test.
+/// A child process that is killed at the end of the test.
 struct Ends(Child);
 
 impl Drop for Ends {
@@ -33,7 +33,8 @@ fn there() -> bool {
     found
 }
 
-/// Carries bytes between the link and the socket until `done`, or for [`PATIENCE`] at most.
+/// Passes bytes between the link and the socket until `done` returns true, but at most for
+/// [`PATIENCE`].
 fn carry(link: &mut Tls, socket: &mut TcpStream, mut done: impl FnMut(&mut Tls) -> bool) {
     socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     let end = Instant::now() + PATIENCE;
@@ -58,7 +59,7 @@ fn arrives(link: &mut Tls, socket: &mut TcpStream, wanted: &[u8]) {
     });
 }
 
-/// A key and a self-signed certificate of the kind that C tor makes: RSA with 2,048 bits.
+/// Creates a key and a self-signed certificate of the kind that C tor makes: RSA with 2,048 bits.
 fn rsa_certificate(folder: &Path) {
     let made = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=www.example.net"])
@@ -84,7 +85,7 @@ fn connected(port: u16) -> TcpStream {
     }
 }
 
-/// The line of `openssl` that holds exported keying material.
+/// Returns the exported keying material from the output of `openssl`.
 fn keying_material(output: &str) -> Option<String> {
     let line = output.lines().find_map(|line| line.trim().strip_prefix("Keying material: "))?;
     Some(line.to_lowercase())
@@ -114,7 +115,7 @@ fn our_client_and_openssls_server_agree() {
         let _server = Ends(server.unwrap());
         let mut socket = connected(port);
         let mut link = Context::new(NOW).unwrap().connect().unwrap();
-        // `-rev` gives every line back, last letter first.
+        // With `-rev`, the server returns every line with its letters in reverse order.
         link.write(b"stranger\n").unwrap();
         arrives(&mut link, &mut socket, b"regnarts\n");
         assert_eq!(link.state(), State::Open, "{version}");
@@ -143,7 +144,7 @@ fn openssls_client_and_our_server_agree_on_bytes_and_keys() {
         let mut link = context.accept().unwrap();
         client.0.stdin.as_mut().unwrap().write_all(b"hello\n").unwrap();
         arrives(&mut link, &mut socket, b"hello\n");
-        // `openssl` exports with no context, which in TLS 1.2 differs from an empty one.
+        // `openssl` exports without a context. In TLS 1.2, this differs from an empty context.
         let key: Option<[u8; 32]> =
             (version == "-tls1_3").then(|| link.export(LABEL.as_bytes(), b"").unwrap());
         link.write(b"bye\n").unwrap();

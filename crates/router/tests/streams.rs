@@ -1,4 +1,4 @@
-//! Our transport as a library: what comes of streams that are dialled, dropped and cut.
+//! Our transport as a library: streams that are dialled, dropped and cut.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -20,7 +20,7 @@ fn server(profile: &str) -> Listener {
     listen(settings, |_| ()).unwrap()
 }
 
-/// Bytes of which no two pieces are alike.
+/// Returns `length` bytes that count upwards, so that no two pieces are equal.
 fn counted(length: usize) -> Vec<u8> {
     (0u64..).flat_map(u64::to_le_bytes).take(length).collect()
 }
@@ -64,7 +64,8 @@ fn what_was_written_goes_though_its_stream_is_dropped() {
     let mut received = Vec::new();
     thread::scope(|scope| {
         let bytes = &bytes;
-        // It is dropped at once, with all on its way that the sockets and the link hold.
+        // The stream is dropped at once. The sockets and the link still hold data that are not
+        // delivered.
         scope.spawn(move || near.write_all(bytes).unwrap());
         patient(&far).read_to_end(&mut received).unwrap();
     });

@@ -251,8 +251,8 @@ impl RelayIdentity {
     /// Returns the keys of the relay with the index `relay`. They are generated only once for each
     /// `seed`, because RSA keys take most of the time of a short test.
     pub fn new(seed: u64, relay: usize) -> RelayIdentity {
-        type Kept = BTreeMap<(u64, usize), Arc<OnceLock<RelayIdentity>>>;
-        static KEPT: Mutex<Kept> = Mutex::new(BTreeMap::new());
+        type IdentityCache = BTreeMap<(u64, usize), Arc<OnceLock<RelayIdentity>>>;
+        static KEPT: Mutex<IdentityCache> = Mutex::new(BTreeMap::new());
         let kept = Arc::clone(KEPT.lock().unwrap().entry((seed, relay)).or_default());
         kept.get_or_init(|| RelayIdentity::made(seed, relay)).clone()
     }

@@ -516,8 +516,8 @@ impl ClientArgs {
 
     fn bridges(&self) -> Result<Option<Bridges>, Failure> {
         if !self.bridge.is_empty() && !self.entry.is_empty() {
-            let message = "--entry cannot be used with --bridge, because bridges are then the first \
-                        relays of circuits: remove one of the two";
+            let message = "--entry cannot be used with --bridge, because bridges are then the \
+                           first relays of circuits: remove one of the two";
             return Err(Failure::misuse(message));
         }
         Bridges::read(&self.bridge, &self.pt)

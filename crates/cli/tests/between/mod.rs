@@ -38,7 +38,7 @@ pub struct ObservedPackets {
 
 /// A running network between splitter and far end.
 pub struct Between {
-    /// Address to which the splitter sends, as the far end's address.
+    /// Address that the splitter uses as the far end's address.
     pub at: SocketAddr,
     conditions: Arc<Mutex<Conditions>>,
     seen: Arc<Mutex<BTreeMap<usize, ObservedPackets>>>,

@@ -132,8 +132,8 @@ impl InOrder {
         self.listen(now, path, batch.bytes.len());
         let held =
             || HeldDatagrams { bytes: batch.bytes.into(), stride: batch.stride, ecn: batch.ecn };
-        let place = self.place(now, path, batch.bytes.len());
-        match place {
+        let decision = self.decide(now, path, batch.bytes.len());
+        match decision {
             Decision::Pass => {}
             Decision::Lead => self.lead(now, path),
             Decision::Hold => {
@@ -153,7 +153,7 @@ impl InOrder {
                 self.probes.iter_mut().for_each(|probe| probe.due = now);
             }
         }
-        let passes = matches!(place, Decision::Pass | Decision::Lead);
+        let passes = matches!(decision, Decision::Pass | Decision::Lead);
         if passes {
             self.count_down(path, batch.count());
         }
@@ -230,7 +230,7 @@ impl InOrder {
         }
     }
 
-    fn place(&self, now: Time, path: PathId, bytes: usize) -> Decision {
+    fn decide(&self, now: Time, path: PathId, bytes: usize) -> Decision {
         let Some(front) = &self.front else { return Decision::Lead };
         let is_probe = bytes <= PROBE && self.probes.len() < MOST_PROBES;
         let in_front = self.visits[front.path.index()].since;

@@ -334,8 +334,8 @@ fn thousand(summary: &Summary) -> Claim {
         .map(of)
         .collect();
     Claim {
-        statement: "with 2,000,000 clients and 2000 entries, 2,000,000 / C(2000, m) clients share a \
-               set of m entries",
+        statement: "with 2,000,000 clients and 2000 entries, 2,000,000 / C(2000, m) clients share \
+                    a set of m entries",
         paper: "1000; 1.0005; .0015",
         ours: format!(
             "{:.0} with one entry relay, {:.4} with two and {:.4} with three on average, if all \
@@ -362,8 +362,8 @@ fn shared(summary: &Summary) -> Claim {
         rows.iter().map(|(name, row)| (*name, row.own.over_sets)).collect();
     let found: Vec<f64> = clients.iter().chain(&sets).map(|(_, band)| band.mean).collect();
     Claim {
-        statement: "with 83,000 clients that have one entry each, mean number of clients that share an \
-               entry",
+        statement: "with 83,000 clients that have one entry each, mean number of clients that \
+                    share an entry",
         paper: "112",
         ours: format!(
             "mean over clients {}; mean over entries {}",

@@ -200,8 +200,8 @@ fn turns_beat_own(records: &[Measured], [turns, own]: [&Arm; 2], clients: usize)
     let of = |arm| by_run(records, (arm, clients), bulk_speed);
     let ours = paired(&of(turns), &of(own));
     Claim {
-        statement: "under load, round robin is faster than the congestion-based rule, most of all for \
-               bulk downloads",
+        statement: "under load, round robin is faster than the congestion-based rule, most of all \
+                    for bulk downloads",
         figure: "3",
         design: format!("{} × {}", turns.design, turns.legs),
         ours,

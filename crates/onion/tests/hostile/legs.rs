@@ -1,19 +1,20 @@
-//! Clients that link circuits to sets, and violate the protocol of sets.
+//! Clients that link circuits to sets (circuits that carry the same streams), and violate the
+//! protocol of sets. A leg is one circuit of a set.
 
 use super::*;
 
-/// Circuits of one neighbour, each with its layer.
+/// Circuits of one neighbour, each with its encryption layer.
 pub(crate) struct Legs {
     neighbour: Neighbour,
     layers: Vec<Tor1Client>,
     /// Data of the last EXTENDED2, if the legs join at the relay.
     extended: Vec<u8>,
-    /// Layer of the hop after the relay at which the legs join.
+    /// Encryption layer of the hop after the relay at which the legs join.
     pub(crate) beyond: Option<Tor1Client>,
 }
 
 impl Legs {
-    /// Creates circuits with congestion control, which legs of proposal 329 have.
+    /// Creates `count` circuits with congestion control, which legs of proposal 329 must have.
     pub(crate) fn new(world: &mut World, count: usize) -> Legs {
         Legs::asking(&vec![HopRequest::CongestionControl; count], world)
     }
@@ -92,7 +93,7 @@ impl Legs {
         self.neighbour.cell(world, ID + leg as u32, Command::RELAY_EARLY, &body);
     }
 
-    /// Sends a cell that is not for the relay, which forwards it if that is allowed.
+    /// Sends a cell that is meant for a later hop. The relay forwards the cell if that is allowed.
     pub(crate) fn pass(&mut self, world: &mut World, leg: usize, command: Command) {
         self.pass_cell(world, leg, command, [0x5a; BODY]);
     }
@@ -176,7 +177,7 @@ pub(crate) fn breaks_legs(
     breaks_legs_asking(&[HopRequest::CongestionControl; 10], closes, expected, act);
 }
 
-/// Checks the same with a circuit for each of `wishes`.
+/// Checks like [`breaks_legs`], but with a circuit for each of the requests `wishes`.
 pub(crate) fn breaks_legs_asking(
     wishes: &[HopRequest],
     closes: &[usize],
@@ -235,7 +236,7 @@ fn what_may_not_be_said_of_sets_closes_the_leg_that_says_it() {
             legs.send_message(world, 1, SWITCH, &put_switch(first));
         });
     }
-    // By its first SWITCH it leads, so the set goes with it.
+    // After the first SWITCH, leg 1 has the highest received number. So the set closes with it.
     breaks_legs(&[0, 1], &[Fault::SwitchTwice], |world, legs| {
         (0..2).for_each(|leg| legs.link(world, leg, 7, 0));
         (0..2).for_each(|_| legs.send_message(world, 1, SWITCH, &put_switch(9)));
@@ -252,12 +253,12 @@ fn what_may_not_be_said_of_sets_closes_the_leg_that_says_it() {
 
 #[test]
 fn numbers_that_were_before_and_numbers_that_we_never_sent_end_what_they_must() {
-    // Leg 1 repeats number 1: it closes, and leg 0, which leads, lives on.
+    // Leg 1 repeats number 1, and closes. No number is missing, so leg 0 continues.
     breaks_legs(&[1], &[ConfluxFault::Repeated], |world, legs| {
         (0..2).for_each(|leg| legs.link(world, leg, 7, 0));
         (0..2).for_each(|leg| legs.say_on(world, leg, RelayCommand::DATA, 5, &[0; 20]));
     });
-    // Who says to have received what we never sent is not of this set: all of it goes.
+    // If a leg claims to have received messages that we never sent, the whole set closes.
     breaks_legs(&[0, 1, 2], &[ConfluxFault::DataLoss], |world, legs| {
         (0..2).for_each(|leg| legs.link(world, leg, 7, 0));
         legs.link(world, 2, 7, 1 << 63);
@@ -328,8 +329,8 @@ fn legs_that_never_acknowledge_are_closed_after_a_minute() {
     assert_eq!((gone, violations), (vec![0, 1], vec![]));
 }
 
-/// Checks the same with two circuits without congestion control, which are linked to a set of an
-/// older design.
+/// Checks like [`breaks_legs`], but with circuits without congestion control. Two of the circuits
+/// are linked to a set of an older design before `act`.
 fn breaks_older_legs(
     closes: &[usize],
     expected: &[ConfluxFault],
@@ -344,7 +345,7 @@ fn breaks_older_legs(
     });
 }
 
-/// Returns the data of a message with this number.
+/// Returns `data` with the message number `number` in front.
 pub(crate) fn numbered(number: u32, data: &[u8]) -> Vec<u8> {
     [&number.to_be_bytes()[..], data].concat()
 }
@@ -415,7 +416,7 @@ fn numbers_that_were_before_are_far_ahead_or_cut_close_the_leg_that_brings_them(
         let data = numbered(1, &[0; 20]);
         (0..2).for_each(|leg| legs.say_on(world, leg, RelayCommand::DATA, 5, &data));
     });
-    // Half of all numbers are ahead of the one that is next; the others are taken to be before it.
+    // Half of all numbers count as ahead of the next one. The other half count as received before.
     for far in [(1 << 24) + 2, (1 << 31) - 1] {
         breaks_older_legs(&[1], &[Fault::TooFar], |world, legs| {
             legs.say_on(world, 1, RelayCommand::DATA, 5, &numbered(far, &[0; 20]));

@@ -1,5 +1,5 @@
-//! Neighbours that violate the protocol: the circuit or link concerned is closed, the violation is
-//! counted, and others are not affected.
+//! Neighbours that violate the protocol. The relay closes the circuit or link of the violation,
+//! and reports the violation. Other circuits and links are not affected.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -84,7 +84,7 @@ impl Neighbour {
         Neighbour::speaking(&[4, 5], world)
     }
 
-    /// Opens a link as [`Neighbour::new`] does, with these versions of the link protocol.
+    /// Opens a link like [`Neighbour::new`], but with `versions` of the link protocol.
     fn speaking(versions: &'static [u16], world: &mut World) -> Neighbour {
         let unordered = versions.contains(&UNORDERED);
         let link = world.raw_link_that_is([true, unordered], 0, peer());
@@ -131,7 +131,7 @@ impl Neighbour {
         self.send(world, &bytes);
     }
 
-    /// Creates a circuit of one hop.
+    /// Creates a circuit of one hop with the circuit ID `id`.
     fn create(&mut self, world: &mut World, id: u32) {
         let (client, create) = fast::Client::start(&mut self.rng);
         self.cell(world, id, Command::CREATE_FAST, &create);
@@ -141,7 +141,7 @@ impl Neighbour {
         self.layer = Some(Tor1Client::new(&keys));
     }
 
-    /// Sends a message to the relay in a cell of this command.
+    /// Sends `message` to the relay in a cell with `command`.
     fn send_message(&mut self, world: &mut World, command: Command, message: Message<'_>) {
         let mut body = [0; BODY];
         message::write(Format::V0, &mut body, message, &mut self.rng);
@@ -163,7 +163,7 @@ impl Neighbour {
     }
 }
 
-/// Opens a directory stream on a circuit with an ID of two bytes. Returns the number of bytes that
+/// Opens a directory stream on a circuit whose ID has two bytes. Returns the number of bytes that
 /// arrive.
 fn bytes_by_a_narrow_link(world: &mut World, neighbour: &mut Neighbour) -> usize {
     neighbour.create(world, ID);
@@ -198,7 +198,7 @@ fn a_neighbour_of_link_protocol_3_is_served_by_narrow_circuit_ids() {
     assert_eq!(world.received[&stream].len(), 1_000_000, "wide links are as they were");
 }
 
-/// Returns a cell with a number, of a circuit or of the link itself.
+/// Returns a cell with the number `number`. A cell with `circuit` 0 belongs to the link itself.
 fn numbered(circuit: u32, command: Command, number: u32, body: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     put_numbered(&mut bytes, circuit, command, number, body);
@@ -306,14 +306,14 @@ fn a_sendme_that_is_not_owed() {
     });
 }
 
-/// Reads more than 100 cells of a directory, and answers with a SENDME whose tag `tag` derives
-/// from the right one. Returns the outcome.
+/// Reads at least 100 cells of a directory stream. Answers with a SENDME whose tag `tag` derives
+/// from the right tag. Returns the outcome.
 fn sendme_with(tag: impl Fn([u8; 20]) -> [u8; 20]) -> (bool, bool, Vec<Violation>) {
     let data = |right| [&[1, 0, 20][..], &tag(right)].concat();
     sendme_of(Setting::default(), data)
 }
 
-/// Does the same with a SENDME whose data `data` derives from the right tag.
+/// Acts like [`sendme_with`], but `data` derives all data of the SENDME from the right tag.
 fn sendme_of(setting: Setting, data: impl Fn([u8; 20]) -> Vec<u8>) -> (bool, bool, Vec<Violation>) {
     let mut world = World::new(setting);
     let mut neighbour = Neighbour::new(&mut world);
@@ -393,7 +393,7 @@ fn what_lies_beyond_a_relay_ends_the_circuit_with_it() {
     let mut world = World::new(Setting::default());
     let mut neighbour = Neighbour::new(&mut world);
     neighbour.create(&mut world, ID);
-    // The next relay refuses what proves nothing, by DESTROY.
+    // The next relay refuses an invalid handshake with DESTROY.
     let target = world.relays[1].target.clone();
     let kind = anabranch_onion::handshake::Kind::NTOR;
     let wish = anabranch_onion::wire::extend::Extend { target, kind, handshake: vec![0; 84] };
@@ -528,7 +528,7 @@ fn a_link_that_begins_with_something_else() {
 #[test]
 fn a_neighbour_who_makes_us_answer_and_does_not_read_is_left() {
     breaks_its_link_only(LinkFault::Deaf, |world, neighbour| {
-        // TAP is refused, each time with a DESTROY.
+        // The relay answers each CREATE (a request for the handshake TAP) with DESTROY.
         for circuit in 1..=300 {
             neighbour.cell(world, 1 << 31 | circuit, Command::CREATE, &[]);
         }
@@ -601,7 +601,8 @@ fn links_that_come_and_go_leave_no_timers() {
         let link = Neighbour::new(&mut world).link;
         world.relays[0].core.handle_link(world.now, LinkInput::Closed { link });
     }
-    // Those of their handshakes have passed by then; that of an open link would stay for minutes.
+    // The timers of the handshakes expire in this time. The timer of an open link lasts for
+    // minutes.
     world.run_for(HANDSHAKE);
     assert_eq!(world.relays[0].core.next_timeout(), None);
 }
@@ -679,7 +680,7 @@ fn create_asking(
     agreed_layer(client, read_created2(body).unwrap(), wish)
 }
 
-/// Returns the layer that a handshake has negotiated.
+/// Completes a handshake with `reply`. Returns the encryption layer that it has negotiated.
 fn agreed_layer(client: ntor_v3::Client, reply: &[u8], wish: HopRequest) -> Tor1Client {
     let (mut keys, message) = client.finish(reply).unwrap();
     let agreed = extension::read_answer(&message, wish, 31).unwrap();

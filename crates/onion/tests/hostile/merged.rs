@@ -1,4 +1,4 @@
-//! Clients that violate the protocol of sets whose legs join at a middle
+//! Clients that violate the protocol of sets whose legs (circuits) join at a middle relay
 //! (`docs/spec/middle-merge.md`).
 
 use super::legs::{Legs, breaks_legs_asking};
@@ -58,7 +58,7 @@ fn breaks(
     assert_eq!(world.received[&stream].len(), 1_000_000);
 }
 
-/// `docs/spec/middle-merge.md#hostile-ends`.
+/// Checks messages that a client must not send (`docs/spec/middle-merge.md#hostile-ends`).
 #[test]
 fn what_may_not_be_said_of_merged_legs_closes_the_leg_that_says_it() {
     use ConfluxFault as Fault;
@@ -128,7 +128,7 @@ fn a_set_goes_on_once_and_only_where_a_circuit_may() {
     breaks(false, &[1], &[fault], |world, legs| {
         legs.say_early(world, 1, RelayCommand::EXTEND2, &[0; 60]);
     });
-    // Back to the relay itself.
+    // This EXTEND2 names the relay itself as the next relay.
     breaks(false, &[1], &[fault], |world, legs| {
         let (target, kind) = (world.relays[0].target.clone(), Kind::NTOR_V3);
         let data = Extend { target, kind, handshake: vec![0; 100] }.write();
@@ -143,11 +143,12 @@ fn cells_that_pass_where_nothing_lies_beyond_close_their_leg() {
     });
 }
 
-/// `docs/spec/middle-merge.md#relay_early`: eight RELAY_EARLY cells per set, on any legs.
+/// Checks the limit of eight RELAY_EARLY cells, which all legs of a set share
+/// (`docs/spec/middle-merge.md#relay_early`).
 #[test]
 fn the_ninth_relay_early_cell_that_passes_ends_the_set() {
     breaks(true, &[0, 1], &[CircuitFault::RelayEarly], |world, legs| {
-        // One of leg 0's eight was EXTEND2.
+        // EXTEND2 was also a RELAY_EARLY cell on leg 0. It counts for the circuit, not the set.
         (0..5).for_each(|_| legs.pass(world, 0, Command::RELAY_EARLY));
         let switch = LegSwitch { singly: false, number: 6 }.write();
         legs.send_message(world, 1, RelayCommand::RESILIENT_SWITCH, &switch);
@@ -155,7 +156,8 @@ fn the_ninth_relay_early_cell_that_passes_ends_the_set() {
     });
 }
 
-/// At most one MiB waits for another leg, which continues.
+/// Checks that at most about one MiB of cells waits for missing cells of the other leg. The other
+/// leg continues.
 #[test]
 fn a_flood_of_cells_with_far_numbers_closes_the_leg_at_the_bound() {
     breaks(true, &[1], &[ConfluxFault::Full.into()], |world, legs| {
@@ -169,7 +171,8 @@ fn a_flood_of_cells_with_far_numbers_closes_the_leg_at_the_bound() {
     });
 }
 
-/// LINK messages that cannot be parsed, or that the circuit does not support.
+/// Checks LINK messages that cannot be parsed, that the circuit does not support, or that are
+/// late.
 #[test]
 fn what_does_not_begin_a_set_of_merged_legs_closes_its_circuit() {
     use ConfluxFault as Fault;
@@ -184,7 +187,7 @@ fn what_does_not_begin_a_set_of_merged_legs_closes_its_circuit() {
     breaks_legs_asking(&[HopRequest::Plain], &[0], &[Fault::Role], |world, legs| {
         legs.merge(world, 0, 7, 1);
     });
-    // Who comes back to a set that is gone is late, and nobody is to blame.
+    // This leg resumes a set that does not exist. The set may have ended, so this is no violation.
     breaks(false, &[2], &[], |world, legs| {
         legs.send_message(world, 2, RelayCommand::ANCESTOR_LINK, &link([3, 1]));
     });
@@ -201,8 +204,8 @@ fn downloading(world: &mut World) -> Legs {
     legs
 }
 
-/// The relay stores at most the cells that an exit's window allows, and only until the set is
-/// closed.
+/// Checks that the relay stores at most the cells that an exit's window allows. It frees them when
+/// the set closes.
 #[test]
 fn who_acknowledges_nothing_of_a_download_loses_its_set_after_twenty_seconds() {
     let (mut world, stream) = honest_world();
@@ -218,7 +221,8 @@ fn who_acknowledges_nothing_of_a_download_loses_its_set_after_twenty_seconds() {
     assert_eq!(world.received[&stream].len(), 1_000_000);
 }
 
-/// The exit cooperates with the hostile client, and ignores its window.
+/// Checks the limit of a circuit's queue. The exit cooperates with the hostile client, and ignores
+/// its window.
 #[test]
 fn a_flood_from_beyond_that_nobody_takes_ends_the_set_at_the_bound_of_a_queue() {
     let (mut world, stream) = honest_world();
@@ -241,7 +245,7 @@ fn a_flood_from_beyond_that_nobody_takes_ends_the_set_at_the_bound_of_a_queue() 
     assert_eq!(world.received[&stream].len(), 1_000_000);
 }
 
-/// Each circuit is a leg of at most one set, and the rest of a set is dropped after its timeout.
+/// Checks that a set without legs ends after its timeout. Each circuit is the only leg of its set.
 #[test]
 fn sets_of_strangers_are_one_for_each_circuit_and_end_after_twenty_seconds() {
     let (mut world, stream) = honest_world();
@@ -263,7 +267,8 @@ fn sets_of_strangers_are_one_for_each_circuit_and_end_after_twenty_seconds() {
 
 #[test]
 fn strangers_and_other_designs_join_no_set() {
-    // Another nonce is another set; this one's serial is taken; and designs do not mix.
+    // A leg with another nonce belongs to another set. Each leg of a set needs its own serial
+    // number. All legs of a set have the same design.
     breaks(true, &[], &[], |world, legs| legs.merge(world, 2, 8, 1));
     breaks(true, &[2], &[ConfluxFault::Twice.into()], |world, legs| legs.merge(world, 2, 7, 1));
     breaks(true, &[2], &[ConfluxFault::Design.into()], |world, legs| {

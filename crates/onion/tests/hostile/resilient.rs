@@ -1,10 +1,10 @@
-//! Clients that violate the protocol of sets with resilient legs (`docs/spec/resilient-legs.md`).
+//! Clients that violate the protocol of sets with resilient legs (circuits that may fail without
+//! loss of data, `docs/spec/resilient-legs.md`).
 
 use super::legs::{Legs, breaks_legs, breaks_legs_asking, numbered};
 use super::*;
 
-/// Checks as [`breaks_legs`] does, after linking two resilient legs with the serial numbers 1 and
-/// 2.
+/// Links two resilient legs with the serial numbers 1 and 2, and checks like [`breaks_legs`].
 fn breaks_our_legs(
     closes: &[usize],
     expected: &[ConfluxFault],
@@ -19,7 +19,7 @@ fn breaks_our_legs(
     });
 }
 
-/// `docs/spec/resilient-legs.md#violations`.
+/// Checks messages that a client must not send (`docs/spec/resilient-legs.md#violations`).
 #[test]
 fn what_may_not_be_said_of_legs_that_may_die_closes_the_leg_that_says_it() {
     use ConfluxFault as Fault;
@@ -87,12 +87,12 @@ fn what_is_said_of_legs_that_may_die_is_of_no_other_circuit() {
             legs.send_message(world, 0, command, &[0, 0, 0, 0, 1]);
         });
     }
-    // Who comes back to a set that is gone is late, and nobody is to blame.
+    // This leg resumes a set that does not exist. The set may have ended, so this is no violation.
     breaks_legs(&[0], &[], |world, legs| legs.link_ours(world, 0, 5, true));
 }
 
-/// The violation closes leg 1, and the set continues on leg 0. Messages with numbers that were
-/// received before are dropped.
+/// Checks that the violation closes leg 1, and that the set continues on leg 0. Messages with
+/// numbers that were received before are dropped.
 #[test]
 fn numbers_of_legs_that_may_die_that_are_far_ahead_or_cut_close_one_leg() {
     use ConfluxFault as Fault;
@@ -140,7 +140,7 @@ fn what_went_by_a_leg_that_is_said_to_be_gone_comes_by_the_other() {
     let (_, gone, violations) = legs.outcome(&mut world);
     assert_eq!((gone, violations), (vec![], vec![]));
     assert_eq!(world.relays[0].core.stats().reordered, 0, "it is kept no longer");
-    // A probe is answered at once, however little came.
+    // The relay answers a probe at once, even if few messages have arrived.
     legs.send_message(&mut world, other, RelayCommand::RESILIENT_PROBE, &[]);
     let (commands, ..) = legs.outcome(&mut world);
     assert_eq!(commands, [(other, RelayCommand::RESILIENT_RECEIVED)]);

@@ -79,7 +79,8 @@ fn block(part: &Part<'_>, run: &Run, lasts: f64) -> String {
     let at = |time: f64| ((time - part.course.begins) / lasts * WIDTH).clamp(0.0, WIDTH);
     let width = (at(run.last) - at(run.first)).max(1.5);
     let from = span(run.first - part.course.begins);
-    let title = html! { title { (part.units.many(run.packets)) " in " (span(run.last - run.first)) ", from " (from) } };
+    let (packets, length) = (part.units.many(run.packets), span(run.last - run.first));
+    let title = html! { title { (packets) " in " (length) ", from " (from) } };
     format!(
         r#"<rect class="{}" x="{}" y="8" width="{}" height="92">{}</rect>"#,
         figures::colour(run.path),

@@ -236,7 +236,7 @@ pub fn start(
     let troubles = authority_files.restore(&mut core, unix())?;
     troubles.into_iter().for_each(|text| on_event(AuthorityEvent::Trouble(text)));
     let ledger = Ledger::new(core, authority_files, key_store.certificates(), on_event, unix());
-    let (dirclient, news, orders) = DirClient::counters().map_err(AuthorityError::System)?;
+    let (dirclient, news, orders) = DirClient::channels().map_err(AuthorityError::System)?;
     let (sender, messages) = channel();
     let (probes, wanted) = channel();
     let (signal, received) = desk_signal().map_err(AuthorityError::System)?;
@@ -257,7 +257,7 @@ pub fn start(
 /// receiver.
 fn desk_signal() -> io::Result<(dirclient::NewsSender, DirClient)> {
     // The directory port's thread receives no commands through this channel.
-    let (received, signal, _) = DirClient::counters()?;
+    let (received, signal, _) = DirClient::channels()?;
     Ok((signal, received))
 }
 

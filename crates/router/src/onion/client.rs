@@ -200,14 +200,14 @@ pub fn run_rereading(
     watch: &mut dyn FnMut(ClientEvent),
 ) -> io::Result<()> {
     files::raise_limit();
-    let mut desk = ClientLoop::new(settings, rng, stop, reload)?;
-    let listening = desk.station.addresses()?;
+    let mut client_loop = ClientLoop::new(settings, rng, stop, reload)?;
+    let listening = client_loop.station.addresses()?;
     let open = listening.iter().filter(|at| !at.ip().is_loopback()).map(open_to_others);
     open.map(ClientEvent::Trouble).for_each(&mut *watch);
     watch(ClientEvent::Listening(listening));
     notify(&[NotifyState::Ready]);
-    while desk.turn(watch)? {}
-    desk.end(watch)
+    while client_loop.turn(watch)? {}
+    client_loop.end(watch)
 }
 
 /// Returns the reason why no path of three relays exists in `network`, regardless of the exits'
@@ -849,7 +849,7 @@ mod tests {
     use crate::onion::dirclient;
 
     /// Returns a client whose only authority does not exist.
-    fn desk(data: &std::path::Path, stop: &UnixStream) -> ClientLoop<'static> {
+    fn client_loop(data: &std::path::Path, stop: &UnixStream) -> ClientLoop<'static> {
         let line =
             format!("a orport=1 no-v2 v3ident={} 127.0.0.1:1 {}", "0".repeat(40), "1".repeat(40));
         let dirclient = dirclient::Settings {
@@ -890,9 +890,9 @@ mod tests {
         let (folder, (stop, _)) = (tempfile::tempdir().unwrap(), UnixStream::pair().unwrap());
         let mut events = Vec::new();
         let mut watch = |event| events.push(event);
-        let mut desk = desk(&folder.path().join("state"), &stop);
-        desk.lose_trace(&io::ErrorKind::StorageFull.into(), &mut watch);
-        let error = desk.end(&mut watch).unwrap_err().to_string();
+        let mut client_loop = client_loop(&folder.path().join("state"), &stop);
+        client_loop.lose_trace(&io::ErrorKind::StorageFull.into(), &mut watch);
+        let error = client_loop.end(&mut watch).unwrap_err().to_string();
         assert_eq!(error, "the trace is incomplete: writing it stopped early");
         let is_told = |event: &ClientEvent| matches!(event, ClientEvent::Trouble(text) if text.starts_with("writing the trace stopped"));
         assert!(events.iter().any(is_told));
@@ -901,21 +901,21 @@ mod tests {
     #[test]
     fn the_time_that_is_told_is_that_of_a_clock_that_was_set_meanwhile() {
         let (folder, (stop, _)) = (tempfile::tempdir().unwrap(), UnixStream::pair().unwrap());
-        let mut desk = desk(&folder.path().join("state"), &stop);
-        desk.station.clock = Clock::start_at(SystemTime::now() - Duration::from_secs(7200));
-        let unix_now = desk.station.unix(desk.station.clock.now());
+        let mut client_loop = client_loop(&folder.path().join("state"), &stop);
+        client_loop.station.clock = Clock::start_at(SystemTime::now() - Duration::from_secs(7200));
+        let unix_now = client_loop.station.unix(client_loop.station.clock.now());
         assert!(unix_now.abs_diff(unix()) <= 1, "{unix_now}");
     }
 
     #[test]
     fn events_of_links_name_their_relay_or_bridge() {
         let (folder, (stop, _)) = (tempfile::tempdir().unwrap(), UnixStream::pair().unwrap());
-        let desk = desk(&folder.path().join("state"), &stop);
+        let client_loop = client_loop(&folder.path().join("state"), &stop);
         let (link, violation) = (LinkId::new(0, 1), LinkFault::HandshakeTimeout.into());
         let address = Some("192.0.2.7:443".parse().unwrap());
         let by = |rsa, address| {
             let neighbour = Neighbour { rsa, address };
-            match desk.named(Event::Violation { link, neighbour, violation }) {
+            match client_loop.named(Event::Violation { link, neighbour, violation }) {
                 ClientEvent::Violation(name, _) => name,
                 other => panic!("{other:?}"),
             }
@@ -926,29 +926,29 @@ mod tests {
         assert_eq!(by(Some([0x11; 20]), address), "a");
         let identity = Some(Identity { rsa: [0x11; 20], ed25519: [0; 32] });
         let open = Event::LinkOpen { link, identity, skew: None, dialled: true };
-        assert!(matches!(desk.named(open), ClientEvent::LinkOpen(name) if name == "a"));
+        assert!(matches!(client_loop.named(open), ClientEvent::LinkOpen(name) if name == "a"));
     }
 
     #[test]
     fn a_program_waits_fifteen_seconds_for_the_first_consensus_and_hears_that_there_is_none() {
         let (folder, (stop, _)) = (tempfile::tempdir().unwrap(), UnixStream::pair().unwrap());
-        let mut desk = desk(&folder.path().join("state"), &stop);
-        let mut program = TcpStream::connect(desk.station.addresses().unwrap()[0]).unwrap();
+        let mut client_loop = client_loop(&folder.path().join("state"), &stop);
+        let mut program = TcpStream::connect(client_loop.station.addresses().unwrap()[0]).unwrap();
         program.write_all(b"\x05\x01\x00\x05\x01\x00\x01\x7f\x00\x00\x01\x00\x50").unwrap();
-        while desk.programs.waiting() == 0 {
-            desk.turn(&mut |_| {}).unwrap();
+        while client_loop.programs.waiting() == 0 {
+            client_loop.turn(&mut |_| {}).unwrap();
         }
-        let asked = desk.station.clock.now();
-        desk.programs.give_up(asked + Duration::from_secs(14), &mut desk.circmgr);
-        assert_eq!(desk.programs.waiting(), 1);
+        let asked = client_loop.station.clock.now();
+        client_loop.programs.give_up(asked + Duration::from_secs(14), &mut client_loop.circmgr);
+        assert_eq!(client_loop.programs.waiting(), 1);
         let (mut messages, late) = (Vec::new(), asked + Duration::from_secs(15));
         let mut watch = |event| {
             if let ClientEvent::Refused(refused) = event {
                 messages.push(refused.to_string());
             }
         };
-        desk.tick(late, &mut watch);
-        desk.execute(late, &mut watch);
+        client_loop.tick(late, &mut watch);
+        client_loop.execute(late, &mut watch);
         let wanted =
             "a stream to port 80 was refused: no consensus (list of relays) arrived in time";
         assert_eq!(messages, [wanted]);
@@ -960,16 +960,16 @@ mod tests {
     #[test]
     fn a_relay_that_takes_a_connection_and_says_nothing_is_given_up() {
         let (folder, (stop, _)) = (tempfile::tempdir().unwrap(), UnixStream::pair().unwrap());
-        let mut desk = desk(&folder.path().join("state"), &stop);
+        let mut client_loop = client_loop(&folder.path().join("state"), &stop);
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let addresses = vec![silent.local_addr().unwrap()];
         let target = Target { addresses, ..Target::default() };
-        desk.station.carriers.tcp.dial(&desk.station.poller, target).unwrap();
+        client_loop.station.carriers.tcp.dial(&client_loop.station.poller, target).unwrap();
         let begun = Time::from_secs(10);
-        desk.station.resume(begun);
-        desk.station.resume(begun + Duration::from_secs(59));
-        assert_eq!(desk.station.link_count(), 1);
-        desk.station.resume(begun + Duration::from_secs(61));
-        assert_eq!(desk.station.link_count(), 0);
+        client_loop.station.resume(begun);
+        client_loop.station.resume(begun + Duration::from_secs(59));
+        assert_eq!(client_loop.station.link_count(), 1);
+        client_loop.station.resume(begun + Duration::from_secs(61));
+        assert_eq!(client_loop.station.link_count(), 0);
     }
 }

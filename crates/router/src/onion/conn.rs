@@ -67,7 +67,7 @@ pub(super) struct Conn {
     pub(super) closing: bool,
     /// True if the poller watches the socket for room to write.
     pub(super) watched: bool,
-    /// True if the poller does not watch for input, because the rate limit allows no more for now.
+    /// True if the poller does not watch for input, until the rate limit allows more.
     pub(super) paused: bool,
     /// State of the packet tap for this connection; `None` if no tap watches it. The tap delivers
     /// TCP segments before earlier segments have arrived.

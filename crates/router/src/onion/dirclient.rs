@@ -132,11 +132,11 @@ impl DirClient {
         files.try_for_each(|name| check_readable(&settings.data.join(name)))?;
         let path = settings.data.clone();
         let (mut dirclient, news_sender, ordered) =
-            DirClient::counters().map_err(|error| StoreError::File(path.clone(), error))?;
+            DirClient::channels().map_err(|error| StoreError::File(path.clone(), error))?;
         dirclient.authorities.clone_from(&settings.authorities);
-        let clerk = DirThread::new(settings, rng, news_sender);
+        let dir_thread = DirThread::new(settings, rng, news_sender);
         let thread = thread::Builder::new().name("directory".into());
-        let started = thread.spawn(move || clerk.run(&ordered));
+        let started = thread.spawn(move || dir_thread.run(&ordered));
         started.map_err(|error| StoreError::File(path, error))?;
         Ok(dirclient)
     }
@@ -146,7 +146,7 @@ impl DirClient {
     ///
     /// # Errors
     /// A system call fails.
-    pub(super) fn counters() -> io::Result<(DirClient, NewsSender, Receiver<DirCommand>)> {
+    pub(super) fn channels() -> io::Result<(DirClient, NewsSender, Receiver<DirCommand>)> {
         let (waker, signal) = UnixStream::pair()?;
         waker.set_nonblocking(true)?;
         signal.set_nonblocking(true)?;
@@ -707,11 +707,11 @@ mod tests {
                 bridges: Vec::new(),
                 unpublished: false,
             };
-            let (_office, news_sender, _orders) = DirClient::counters().unwrap();
-            let mut clerk =
+            let (_office, news_sender, _orders) = DirClient::channels().unwrap();
+            let mut dir_thread =
                 DirThread::new(settings, anabranch_os::entropy::generator().unwrap(), news_sender);
-            clerk.take(vec![Event::Consensus("a consensus\n".into(), Vec::new())]);
-            assert_eq!(clerk.cache.is_empty(), !cache);
+            dir_thread.take(vec![Event::Consensus("a consensus\n".into(), Vec::new())]);
+            assert_eq!(dir_thread.cache.is_empty(), !cache);
         }
     }
 
@@ -731,12 +731,12 @@ mod tests {
                 bridges: Vec::new(),
                 unpublished: false,
             };
-            let (mut office, news_sender, _orders) = DirClient::counters().unwrap();
+            let (mut dir_client, news_sender, _orders) = DirClient::channels().unwrap();
             let rng = anabranch_os::entropy::generator().unwrap();
-            let mut clerk = DirThread::new(settings, rng, news_sender);
-            clerk.restore();
-            clerk.restore_copies();
-            let troubles: Vec<String> = office
+            let mut dir_thread = DirThread::new(settings, rng, news_sender);
+            dir_thread.restore();
+            dir_thread.restore_copies();
+            let troubles: Vec<String> = dir_client
                 .take()
                 .into_iter()
                 .filter_map(|news| match news {
@@ -783,16 +783,16 @@ mod tests {
         };
         let bridges = vec![bridge("192.0.2.1:443"), bridge("[2001:db8::2]:443")];
         let settings = with_bridges(folder.path(), bridges);
-        let (mut office, news_sender, _orders) = DirClient::counters().unwrap();
+        let (mut dir_client, news_sender, _orders) = DirClient::channels().unwrap();
         let rng = anabranch_os::entropy::generator().unwrap();
-        let mut clerk = DirThread::new(settings, rng, news_sender);
+        let mut dir_thread = DirThread::new(settings, rng, news_sender);
         for (place, named) in [(0, "192.0.2.1:443"), (1, "[2001:db8::2]:443")] {
-            clerk.take(vec![Event::Failed(
+            dir_thread.take(vec![Event::Failed(
                 JobDocument::Bridge(place),
                 Source::Bridge(place),
                 Failure::Silent,
             )]);
-            let News::Trouble(report) = office.take().remove(0) else { panic!("no message") };
+            let News::Trouble(report) = dir_client.take().remove(0) else { panic!("no message") };
             let start = format!("could not fetch descriptor of bridge {named}: ");
             assert!(report.starts_with(&start), "{report}");
         }
@@ -804,17 +804,17 @@ mod tests {
         let addresses = vec!["192.0.2.1:443".parse().unwrap()];
         let bridges = vec![BridgeIdentity { addresses, rsa: None, ed25519: None }];
         let settings = with_bridges(folder.path(), bridges);
-        let (mut office, news_sender, _orders) = DirClient::counters().unwrap();
-        let mut clerk =
+        let (mut dir_client, news_sender, _orders) = DirClient::channels().unwrap();
+        let mut dir_thread =
             DirThread::new(settings, anabranch_os::entropy::generator().unwrap(), news_sender);
-        let job = clerk.directory.poll(clerk.moment(), &mut clerk.rng).unwrap();
-        clerk.carry(job);
-        let asked = office.take();
+        let job = dir_thread.directory.poll(dir_thread.moment(), &mut dir_thread.rng).unwrap();
+        dir_thread.carry(job);
+        let asked = dir_client.take();
         let [News::DirRequest(asked)] = &asked[..] else { panic!("{asked:?}") };
-        clerk.trust(Vec::new(), false);
+        dir_thread.trust(Vec::new(), false);
         let outcome = Err(Failure::Unreachable);
-        clerk.reported(Report { number: asked.number, from: None, outcome });
-        assert!(office.take().iter().any(|news| matches!(news, News::Fetched(_))));
-        assert!(clerk.directory.next_timeout(clerk.moment()) > clerk.clock.now());
+        dir_thread.reported(Report { number: asked.number, from: None, outcome });
+        assert!(dir_client.take().iter().any(|news| matches!(news, News::Fetched(_))));
+        assert!(dir_thread.directory.next_timeout(dir_thread.moment()) > dir_thread.clock.now());
     }
 }

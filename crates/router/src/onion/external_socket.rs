@@ -43,7 +43,7 @@ pub(crate) struct ExternalSocket {
     /// True if the destination or local program at the other end of the socket has closed its
     /// sending side.
     silent: bool,
-    /// True if the socket accepts no more bytes for now.
+    /// True if the socket is not connected yet, or its send buffer is full.
     blocked: bool,
     /// Events for which the poller watches the socket; `None` before the first
     /// [`ExternalSocket::watch`].

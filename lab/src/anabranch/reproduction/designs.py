@@ -17,7 +17,7 @@ from anabranch.reproduction.found import (
     below,
     compared,
 )
-from anabranch.reproduction.spread import by_round, paired_ratio
+from anabranch.reproduction.spread import by_round, paired_ratio, ratio_by_key
 
 HOSTILE = 0.2
 """Share of hostile entries and exits, as in the paper's footnote 14."""
@@ -174,5 +174,4 @@ def _by_rounds(
         by_round([row for row in rows if (row["design"], row["legs"]) == (name, legs)], value, mean)
         for name in designs
     )
-    shared = sorted(one.keys() & other.keys())
-    return paired_ratio([one[each] for each in shared], [other[each] for each in shared])
+    return ratio_by_key(one, other)

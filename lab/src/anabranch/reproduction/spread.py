@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import mean, median
 from typing import Any
 
@@ -24,6 +24,12 @@ def mean_interval(rounds: Sequence[float]) -> Interval:
     student = round(float(stats.t.ppf((1 + LEVEL) / 2, len(rounds) - 1)), 3)
     half = float(stats.sem(rounds)) * student
     return Interval(value, value - half, value + half)
+
+
+def ratio_by_key(values: Mapping[int, float], others: Mapping[int, float]) -> Interval:
+    """Returns `paired_ratio` of the values whose key, such as the round, is in both."""
+    shared = sorted(values.keys() & others.keys())
+    return paired_ratio([values[key] for key in shared], [others[key] for key in shared])
 
 
 def paired_ratio(values: Sequence[float], others: Sequence[float]) -> Interval:

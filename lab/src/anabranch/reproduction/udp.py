@@ -23,7 +23,7 @@ from anabranch.reproduction.found import (
     below,
     compared,
 )
-from anabranch.reproduction.spread import by_round, mean_interval, paired_ratio
+from anabranch.reproduction.spread import by_round, mean_interval, ratio_by_key
 
 Key: TypeAlias = tuple[str, int]
 """Design and number of circuits, as in the table."""
@@ -75,7 +75,9 @@ def against_fastest(data: Data, column: str, *, is_later: bool) -> Found:
         key=lambda key: mean(map(math.log, times[key].values())),
     )
     ratios = {
-        name_of(*key): _paired(times[key], times[fastest]) for key in times if key in designs.UDP
+        name_of(*key): ratio_by_key(times[key], times[fastest])
+        for key in times
+        if key in designs.UDP
     }
     if not ratios:
         return _missing()
@@ -124,7 +126,7 @@ def more_slowest(data: Data, column: str) -> Found:
         (key for key in times if key != MORE),
         key=lambda key: mean(map(math.log, times[key].values())),
     )
-    ratios = {name_of(*MORE): _paired(times[MORE], times[slowest])}
+    ratios = {name_of(*MORE): ratio_by_key(times[MORE], times[slowest])}
     of = f"ratio to the time of {name_of(*slowest)}, the slowest other design: "
     return compared(of, ratios, lambda ratio: above(ratio, 1))
 
@@ -211,11 +213,6 @@ def _times(data: Data, column: str) -> dict[Key, dict[int, float]]:
         key: by_round(rows_of(data, key), lambda row: float(row[column]), mean)
         for key in measured(data)
     }
-
-
-def _paired(times: dict[int, float], others: dict[int, float]) -> Interval:
-    shared = sorted(times.keys() & others.keys())
-    return paired_ratio([times[each] for each in shared], [others[each] for each in shared])
 
 
 def _ratio(data: Data, key: Key, value: Value) -> Interval:

@@ -161,7 +161,8 @@ def _against_tor(data: Data, load: str, column: str, quote: str, *, is_inverse: 
         data: has `wide.parquet`.
         load: `web` or `bulk`.
         column: column of the times.
-        quote: row of the page, with placeholders; empty for none.
+        quote: row of the page, in which `{}` stands for the design's name, the ratio and the
+            verdict; empty for none.
         is_inverse: whether to divide Tor's time by the UDP design's, and not the other way round.
     """
     tor = _times(data, TOR, ALL, load, column)
@@ -240,7 +241,8 @@ def _found(quote: str, ratios: dict[str, Interval], judge: Callable[[Interval], 
     """Returns one verdict on several ratios; the text has each ratio with its interval.
 
     Args:
-        quote: row of the page, with placeholders for name, number and verdict; empty for none.
+        quote: row of the page, in which `{}` stands for the name, the ratio and the verdict; empty
+            for none.
         ratios: ratios by name.
         judge: returns the verdict on a ratio.
     """

@@ -53,7 +53,11 @@ fn in_short(subject: &Subject<'_>) -> Markup {
             ))
             details {
                 summary { "When a claim holds" }
-                ul { @for claim in subject.claims { li { (claim.statement) ": " (claim.rule) "." } } }
+                ul {
+                    @for claim in subject.claims {
+                        li { (claim.statement) ": " (claim.rule) "." }
+                    }
+                }
             }
         }
     }

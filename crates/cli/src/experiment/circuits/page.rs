@@ -87,7 +87,9 @@ fn times(
                         @let title = format!("{} × {}", words::title(cell.design), cell.legs);
                         @let remark = format!("{:.0} ms", mean.mean * 1e3);
                         @let shapes = shapes(mean, papers(cell), cell.legs as i16 - 1, lasts);
-                        (lane(cell.legs as i16 - 1, &title, &remark, &drawing("time", 100.0, &format!("{title}: {description}, {remark}"), &grid, &shapes)))
+                        @let label = format!("{title}: {description}, {remark}");
+                        @let bars = drawing("time", 100.0, &label, &grid, &shapes);
+                        (lane(cell.legs as i16 - 1, &title, &remark, &bars))
                     }
                 }
                 (axis(&ticks))

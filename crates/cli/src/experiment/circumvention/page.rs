@@ -19,7 +19,11 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
         &html! {
             header {
                 h1 { "Evading a censor" }
-                p.muted { (words::description(subject)) ", by " code { (command("anabranch split --handshake vpn", subject.header)) } " (CoMPS, section 3.3)" }
+                @let command = command("anabranch split --handshake vpn", subject.header);
+                p.muted {
+                    (words::description(subject)) ", by " code { (command) }
+                    " (CoMPS, section 3.3)"
+                }
             }
             main {
                 (in_short(subject))

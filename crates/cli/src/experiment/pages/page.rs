@@ -130,7 +130,8 @@ fn paths(subject: &Subject<'_>) -> Markup {
             p { "Shares of the bytes that arrived at the client in split loads: " (words::path_shares(subject)) "." }
             div.lane {
                 div.lane-head { @for (path, name) in (0..).zip(lane_names(subject)) { (figures::named(path, &name)) } }
-                (drawing("bar", 100.0, "share of each path in the bytes of the downlink", &[], &shapes))
+                @let label = "share of each path in the bytes of the downlink";
+                (drawing("bar", 100.0, label, &[], &shapes))
             }
             p { (words::sharing(subject.records)) }
         }

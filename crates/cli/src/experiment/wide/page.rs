@@ -52,7 +52,11 @@ fn claims(subject: &Subject<'_>) -> Markup {
             ))
             details {
                 summary { "The ratios" }
-                ul { @for (statement, rule) in rules(subject.claims) { li { (statement) ": " (rule) "." } } }
+                ul {
+                    @for (statement, rule) in rules(subject.claims) {
+                        li { (statement) ": " (rule) "." }
+                    }
+                }
             }
         }
     }

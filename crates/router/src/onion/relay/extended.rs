@@ -100,7 +100,7 @@ impl ExtendedHandle {
         signal.set_nonblocking(true)?;
         let (stop, end) = UnixStream::pair()?;
         let (sender, brought) = channel();
-        let desk = HandshakeThread {
+        let handshakes = HandshakeThread {
             port,
             end,
             spare: SpareDescriptor::new(),
@@ -110,7 +110,8 @@ impl ExtendedHandle {
             sender,
             signal,
         };
-        let thread = thread::Builder::new().name("extended".into()).spawn(move || desk.run())?;
+        let thread =
+            thread::Builder::new().name("extended".into()).spawn(move || handshakes.run())?;
         Ok(ExtendedHandle { brought, waker, stop: Some(stop), thread: Some(thread) })
     }
 
