@@ -140,8 +140,8 @@ fn what_is_no_far_end_is_told_in_one_line_and_other_paths_go_on() {
     near.passes(300);
 }
 
-/// Starts a server that waits for the client's first bytes and answers with the bytes `says`. Then it sends
-/// `again` repeatedly. If `again` is empty, it closes the connection.
+/// Starts a server that waits for the client's first bytes and answers with the bytes `says`. Then
+/// it sends `again` repeatedly. If `again` is empty, it closes the connection.
 fn hostile(says: &'static [u8], again: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
