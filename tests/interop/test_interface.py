@@ -695,7 +695,7 @@ def test_the_check_tells_what_would_be_and_changes_nothing(network: Network) -> 
     with unchanged(client):
         said = client.must(words)
         as_nobody = client.must([tool("setpriv"), *_NOBODY, *words])
-    for text in ("interface 'any0' in the new namespace", "kept on one of p0, p1, p2",
+    for text in ("interface 'any0' in the new namespace", "on one of the interfaces p0, p1, p2",
                  "nftables tables: inet anabranch_0", "forwarding = 1", "MTU 1500"):  # fmt: skip
         assert text in said
     assert as_nobody.splitlines()[0] == said.splitlines()[0]

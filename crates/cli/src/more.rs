@@ -189,8 +189,9 @@ fn numbers(counters: &NodeCounters) -> String {
     let dropped: Vec<String> = dropped.map(|(name, count)| format!("{name} {count}")).collect();
     let dropped = if dropped.is_empty() { "none".to_owned() } else { dropped.join(", ") };
     format!(
-        "packets: {received} received, {relayed} relayed, {delivered} delivered, {sent} sent; \
-         {reply_blocks} reply blocks; dropped: {dropped}"
+        "packets: {received} received, {relayed} passed on, {delivered} delivered here, {sent} \
+         sent for our own streams; reply blocks (prepared routes back to us) made: {reply_blocks}; \
+         dropped: {dropped}"
     )
 }
 
@@ -231,6 +232,6 @@ mod tests {
     #[test]
     fn a_node_names_what_it_dropped() {
         let none = numbers(&NodeCounters::default());
-        assert!(none.ends_with("0 reply blocks; dropped: none"), "{none}");
+        assert!(none.ends_with("made: 0; dropped: none"), "{none}");
     }
 }

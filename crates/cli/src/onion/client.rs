@@ -200,8 +200,9 @@ pub(crate) struct ClientArgs {
     /// --multipath or --bridge.
     #[arg(long, value_enum, value_name = "DESIGN", hide_possible_values = true)]
     design: Option<StreamDesign>,
-    /// Set the congestion control for data that you send with --design udp-or or mudp-or [default:
-    /// bbr]. For data that you receive, the setting of the exit (the last relay) applies.
+    /// Set the congestion control for data that you send with --design udp-or or --design mudp-or,
+    /// which run TCP between you and the exit (the last relay) [default: bbr]. For data that you
+    /// receive, the setting of the exit applies.
     #[arg(long, value_parser = SegmentControl::parser(), value_name = "NAME")]
     udp_or_congestion: Option<SegmentControl>,
     /// Use this scheduler to choose the circuit for each part of a stream that is split over

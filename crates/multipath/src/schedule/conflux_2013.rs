@@ -10,7 +10,7 @@ pub(super) const FAMILY: Family = Family {
     syntax: "conflux-2013",
     example: "conflux-2013",
     about: "paths whose packets are acknowledged faster carry more, in inverse proportion to the \
-            latest time from a packet to its acknowledgement (Conflux as published in 2013)",
+            most recent time from a packet to its acknowledgement (Conflux as published in 2013)",
     plain: "circuits whose data are acknowledged faster carry more",
     every: Some("1p"),
     needs_windows: true,

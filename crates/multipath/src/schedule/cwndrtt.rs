@@ -13,8 +13,8 @@ pub(super) const FAMILY: Family = Family {
     syntax: "cwndrtt",
     example: "cwndrtt",
     about: "the fastest path (lowest round-trip time). While its congestion window is full, \
-            another path that can send at least one packet within one round-trip time of the \
-            fastest path (CWNDRTT in C tor)",
+            another path is chosen, if its window lets it send at least one packet in the time of \
+            one round trip of the fastest path (CWNDRTT in C tor)",
     plain: "the circuit that answers fastest is chosen, or another one while its congestion \
             window is full",
     every: Some("1p"),

@@ -66,11 +66,12 @@ pub(super) fn how_often(subject: &Subject<'_>) -> String {
     let files = hid("pictures", "http-image") + &hid("covers", "http-site");
     format!(
         "Downloads through Tor: {downloads} rounds (a full measurement has 8). In each round every \
-         kind of connection carries four downloads of 1 MB and one of each other length. Downloads \
-         without Tor: {bare} rounds (a full measurement has 8), with four downloads of 1 MB over \
-         each of our profiles (forms of camouflage). Streams: {streams} rounds (a full measurement \
-         has 6), {} s for each stream. All connections of a round use the same order of lengths \
-         and rates. The order of the connections depends on the seed.{files}",
+         kind of connection carries four downloads of 1 MB and one of every other length in the \
+         tables. Downloads without Tor: {bare} rounds (a full measurement has 8), with four \
+         downloads of 1 MB over each of our profiles (protocols that the camouflage imitates). \
+         Streams (data sent at a fixed rate): {streams} rounds (a full measurement has 6), {} s \
+         for each stream. In a round, all connections use the same order of download lengths and \
+         of stream rates. The order of the connections depends on the seed.{files}",
         subject.header["seconds"]
     )
 }

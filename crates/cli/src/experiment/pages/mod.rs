@@ -59,8 +59,8 @@ pub(crate) struct PagesArgs {
     /// learns to recognise [default: 40].
     #[arg(long, value_name = "N")]
     monitored: Option<usize>,
-    /// Load N other pages as unmonitored pages, which an attack does not know. Each is loaded once
-    /// split and once over one path (undefended) [default: 300].
+    /// Load N unmonitored pages: pages that the attacker does not try to recognise. Each is loaded
+    /// once split and once over one path (undefended) [default: 300].
     #[arg(long, value_name = "N")]
     unmonitored: Option<usize>,
     /// Load each monitored page (a page that an attack learns) N times split and N times over one

@@ -131,13 +131,15 @@ fn others(subject: &Subject<'_>) -> String {
 /// Explains the measurement of a single link without relays.
 pub(super) fn alone(subject: &Subject<'_>) -> String {
     format!(
-        "A single unordered link (its TLS records can be read out of order) over the last line \
+        "This table compares three rules of delivery on one unordered link (its TLS records can be \
+         read out of order). The link runs over the line between middle relay and exit, and \
          carries {CELL_RATE} cells per second for {} s. The cells belong to {CELL_CIRCUITS} \
          circuits in turn, and each is sent in its own write. Three moments are recorded for each \
-         cell. 'In order' is when the kernel has delivered all data up to the end of the cell. 'By \
-         circuit' is when all earlier cells of its circuit have arrived, which is when uTor \
-         delivers it. 'Unordered' is when its record was decrypted. The last column is the mean \
-         delay by circuit, divided by the mean delay in order.",
+         cell. 'In order' is when the kernel has delivered all data up to the end of the cell, as \
+         with TLS over TCP. 'By circuit' is when all earlier cells of the same circuit have \
+         arrived, as with a uTor link (--link utls). 'Unordered' is when the cell's own record was \
+         decrypted. The last column is the mean delay by circuit, divided by the mean delay in \
+         order: below 1, uTor is faster.",
         subject.header["seconds"]
     )
 }

@@ -190,9 +190,9 @@ impl Book {
                  too many new clients at once, or too many sessions (raise --max-sessions)"
             ),
             Event::Loop { client } => format!(
-                "routing loop: the splitter receives its own datagrams from {client}, because a \
-                 route sends them into the tunnel that is split: exclude them from the tunnel with \
-                 --fwmark"
+                "routing loop: the splitter's own datagrams come back to it (from {client}), \
+                 because a route sends them into the tunnel that is split: start the splitter with \
+                 --fwmark and the tunnel's FwMark, so that its datagrams stay outside the tunnel"
             ),
         }
     }
