@@ -73,6 +73,18 @@ def test_the_rows_of_the_experiments_page_have_the_same_ratio(tmp_path: Path) ->
     )
 
 
+def test_a_claim_about_emulated_lines_is_judged_by_their_rows_alone(tmp_path: Path) -> None:
+    slow = measured(tmp_path, all_udp(2)).table(udp.FILE)
+    fast = [row | {"place": "lines"} for row in measured(tmp_path, all_udp(0.25)).table(udp.FILE)]
+    pq.write_table(pa.Table.from_pylist([*slow, *fast]), tmp_path / udp.FILE)
+    data = Data(tmp_path)
+    by_place = [udp.sooner(data, "web", place).verdict for place in ("loopback", "lines")]
+    assert by_place == [FAILS, HOLDS]
+    assert udp.sooner(data, "web", "lines").quotes[0].startswith("| lines | UDP-OR × 1 |")
+    assert udp.against_fastest(data, "bulk", is_later=True, place="lines").verdict == FAILS
+    assert [udp.exit_load(data, place).verdict for place in ("loopback", "lines")] == [HOLDS, FAILS]
+
+
 def test_udp_designs_are_compared_with_the_fastest_design_on_tcp(tmp_path: Path) -> None:
     data = measured(tmp_path, all_udp(0.75))
     sooner = udp.against_fastest(data, "first_byte", is_later=False)

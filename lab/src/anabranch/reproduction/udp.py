@@ -1,4 +1,4 @@
-"""UDP designs and MORE on loopback (DBSec 2019, Table 1)."""
+"""UDP designs and MORE, on loopback and behind lines (DBSec 2019, Table 1)."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ Value: TypeAlias = Callable[[Row], float]
 
 FILE = "circuits-udp.parquet"
 PLACE = "loopback"
+"""The network of the claims, unless a claim names another one (`lines`: emulated lines)."""
 TOR: Key = ("tor", 1)
 MORE: Key = ("more", 1)
 MOST = 0.5
@@ -47,18 +48,19 @@ _EXIT = "the exit uses the same CPU time as with one circuit"
 _FAILS = "most downloads do not finish (here the ratio is their share)"
 
 
-def sooner(data: Data, column: str) -> Found:
+def sooner(data: Data, column: str, place: str = PLACE) -> Found:
     """Judges whether each UDP design needs less time than one circuit of Tor.
 
     Args:
         data: has `circuits-udp.parquet`.
         column: `first_byte`, `web` or `bulk`.
+        place: the network, `loopback` or `lines`.
     """
-    keys = [key for key in measured(data) if key in designs.UDP]
-    return _against_tor(data, keys, column, _CLAIMS[column], lambda ratio: below(ratio, 1))
+    keys = [key for key in measured(data, place) if key in designs.UDP]
+    return _against_tor(data, keys, column, _CLAIMS[column], lambda ratio: below(ratio, 1), place)
 
 
-def against_fastest(data: Data, column: str, *, is_later: bool) -> Found:
+def against_fastest(data: Data, column: str, *, is_later: bool, place: str = PLACE) -> Found:
     """Judges the ratio of each UDP design's time to that of the fastest TCP design.
 
     The fastest TCP design has the least geometric mean over the rounds, with any number of
@@ -68,8 +70,9 @@ def against_fastest(data: Data, column: str, *, is_later: bool) -> Found:
         data: has `circuits-udp.parquet`.
         column: `first_byte`, `web` or `bulk`.
         is_later: whether the claim is that UDP designs need more time, and not less.
+        place: the network, `loopback` or `lines`.
     """
-    times = _times(data, column)
+    times = _times(data, column, place)
     fastest = min(
         (key for key in times if key not in (*designs.UDP, MORE)),
         key=lambda key: mean(map(math.log, times[key].values())),
@@ -85,18 +88,21 @@ def against_fastest(data: Data, column: str, *, is_later: bool) -> Found:
     return compared(f"ratio to the time of {name_of(*fastest)}: ", ratios, judge)
 
 
-def exit_load(data: Data) -> Found:
+def exit_load(data: Data, place: str = PLACE) -> Found:
     """Judges whether an exit needs more CPU time for each byte with UDP designs than with Tor.
 
     Args:
         data: has `circuits-udp.parquet`.
+        place: the network, `loopback` or `lines`.
     """
-    keys = [key for key in measured(data) if key in designs.UDP]
-    ratios = {key: _ratio(data, key, lambda row: float(row["exit_ms_per_mb"])) for key in keys}
+    keys = [key for key in measured(data, place) if key in designs.UDP]
+    ratios = {
+        key: _ratio(data, key, lambda row: float(row["exit_ms_per_mb"]), place) for key in keys
+    }
     # The page has no such row for one circuit.
     several = {key: ratio for key, ratio in ratios.items() if key[1] > 1}
     found = _judged(ratios, lambda ratio: above(ratio, 1))
-    return replace(found, quotes=tuple(_quote(key, _EXIT, several[key]) for key in several))
+    return replace(found, quotes=tuple(_quote(key, _EXIT, several[key], place) for key in several))
 
 
 def more(data: Data, column: str) -> Found:
@@ -148,27 +154,29 @@ def more_fails(data: Data) -> Found:
     return Found(text, verdict, _why(verdict), (_quote(MORE, _FAILS, share),))
 
 
-def measured(data: Data) -> list[Key]:
+def measured(data: Data, place: str = PLACE) -> list[Key]:
     """Returns the designs of the table, in the order of the table of designs, MORE last.
 
     C tor's are left out.
 
     Args:
         data: has `circuits-udp.parquet`.
+        place: the network, `loopback` or `lines`.
     """
-    keys = {(row["design"], row["legs"]) for row in _rows(data)}
+    keys = {(row["design"], row["legs"]) for row in _rows(data, place)}
     names = (*designs.NAMES, MORE[0])
     return [key for name in names for key in sorted(keys) if key[0] == name]
 
 
-def rows_of(data: Data, key: Key) -> list[Row]:
+def rows_of(data: Data, key: Key, place: str = PLACE) -> list[Row]:
     """Returns the repetitions of a design.
 
     Args:
         data: has `circuits-udp.parquet`.
         key: the design.
+        place: the network, `loopback` or `lines`.
     """
-    return [row for row in _rows(data) if (row["design"], row["legs"]) == key]
+    return [row for row in _rows(data, place) if (row["design"], row["legs"]) == key]
 
 
 def failed(data: Data, key: Key) -> list[float]:
@@ -195,7 +203,7 @@ def sentences(data: Data) -> Iterator[str]:
     Args:
         data: has `circuits-udp.parquet`.
     """
-    rounds = {row["round"] for row in _rows(data)}
+    rounds = {row["round"] for row in _rows(data, PLACE)}
     most = max(len(rows_of(data, key)) for key in measured(data)) // len(rounds)
     yield (
         f"**Size:** {len(measured(data))} combinations of a design and a number of circuits, "
@@ -203,26 +211,31 @@ def sentences(data: Data) -> Iterator[str]:
     )
 
 
-def _rows(data: Data) -> list[Row]:
-    return [row for row in data.table(FILE) if row["place"] == PLACE]
+def _rows(data: Data, place: str) -> list[Row]:
+    return [row for row in data.table(FILE) if row["place"] == place]
 
 
-def _times(data: Data, column: str) -> dict[Key, dict[int, float]]:
+def _times(data: Data, column: str, place: str = PLACE) -> dict[Key, dict[int, float]]:
     """Returns the mean time of each design in each round, in seconds."""
     return {
-        key: by_round(rows_of(data, key), lambda row: float(row[column]), mean)
-        for key in measured(data)
+        key: by_round(rows_of(data, key, place), lambda row: float(row[column]), mean)
+        for key in measured(data, place)
     }
 
 
-def _ratio(data: Data, key: Key, value: Value) -> Interval:
+def _ratio(data: Data, key: Key, value: Value, place: str) -> Interval:
     """Returns the mean over rounds of the ratio of a value to that of one circuit of Tor."""
-    ours, tor = (by_round(rows_of(data, each), value, mean) for each in (key, TOR))
+    ours, tor = (by_round(rows_of(data, each, place), value, mean) for each in (key, TOR))
     return mean_interval([ours[each] / tor[each] for each in ours if each in tor])
 
 
 def _against_tor(
-    data: Data, keys: list[Key], column: str, claim: str, judge: Callable[[Interval], str]
+    data: Data,
+    keys: list[Key],
+    column: str,
+    claim: str,
+    judge: Callable[[Interval], str],
+    place: str = PLACE,
 ) -> Found:
     """Judges the ratios of the times of designs to those of one circuit of Tor.
 
@@ -232,15 +245,16 @@ def _against_tor(
         column: column of the times.
         claim: the claim in the page's words.
         judge: returns the verdict on a ratio.
+        place: the network, `loopback` or `lines`.
     """
-    ratios = {key: _ratio(data, key, lambda row: float(row[column])) for key in keys}
-    times = _times(data, column)
+    ratios = {key: _ratio(data, key, lambda row: float(row[column]), place) for key in keys}
+    times = _times(data, column, place)
     in_ms = {key: f"{1e3 * mean(times[key].values()):,.0f} ms, " for key in (TOR, *keys)}
     found = _judged(ratios, judge, in_ms)
     if found.verdict == MISSING:
         return found
     text = f"Tor × 1: {in_ms[TOR].rstrip(', ')}; {found.text}"
-    quotes = tuple(_quote(key, claim, ratio) for key, ratio in ratios.items())
+    quotes = tuple(_quote(key, claim, ratio, place) for key, ratio in ratios.items())
     return replace(found, text=text, quotes=quotes)
 
 
@@ -266,8 +280,8 @@ def _judged(
     return Found("ratio to one circuit of Tor: " + "; ".join(numbers), verdict, why)
 
 
-def _quote(key: Key, claim: str, ratio: Interval) -> str:
-    return f"| {PLACE} | {name_of(*key)} | {claim} | {_number(ratio)} |"
+def _quote(key: Key, claim: str, ratio: Interval, place: str = PLACE) -> str:
+    return f"| {place} | {name_of(*key)} | {claim} | {_number(ratio)} |"
 
 
 def _number(ratio: Interval) -> str:
