@@ -10,30 +10,31 @@ use serde::Deserialize;
 /// range of a clock.
 const LONGEST: f64 = 1e6;
 
-/// A rate in bits per second, with a unit: `bit`, `kbit`, `mbit`, `gbit` (powers of 1000), or the
-/// word `unlimited`.
+/// A rate in bits per second; `None` if it is unlimited. The topology file contains a number with
+/// a unit (`bit`, `kbit`, `mbit`, `gbit`: powers of 1000), or the word `unlimited`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "FileValue")]
 pub struct Rate(pub Option<NonZeroU64>);
 
-/// A time span, with a unit: `ns`, `us`, `ms`, `s`. At most 1,000,000 s.
+/// A time span of at most 1,000,000 s. The topology file contains a number with a unit: `ns`,
+/// `us`, `ms` or `s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "FileValue")]
 pub struct Span(pub Duration);
 
-/// A size in bytes, with a unit: `B`, `kB`, `MB` (powers of 1000), `KiB`, `MiB` (powers of 1024),
-/// or the word `unlimited`.
+/// A size in bytes; `usize::MAX` if it is unlimited. The topology file contains a number with a
+/// unit (`B`, `kB`, `MB`: powers of 1000; `KiB`, `MiB`: powers of 1024), or the word `unlimited`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "FileValue")]
 pub struct Size(pub usize);
 
-/// A distribution of delays: `uniform` or `normal`.
+/// A distribution of delays, which the topology file contains as the word `uniform` or `normal`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "FileValue")]
 pub struct LawRule(pub DelayLaw);
 
-/// A value as it is written in the topology file. A number without a unit is kept as text, and is
-/// refused later.
+/// The text of a value in the topology file. Numbers and truth values are converted to text. The
+/// conversion of this text to a value with a unit then fails.
 #[derive(Deserialize)]
 #[serde(from = "RawValue")]
 struct FileValue(String);
@@ -60,7 +61,8 @@ impl From<RawValue> for FileValue {
     }
 }
 
-/// A queue setting: a size in bytes, or `{ codel = TARGET, interval, limit }`.
+/// Setting for the queue of a link. The topology file contains a size or a table for CoDel. The
+/// table is `{ codel = TARGET, interval, limit }`; `interval` and `limit` are optional.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "RawQueue")]
 pub struct QueueRule {
@@ -70,9 +72,12 @@ pub struct QueueRule {
     pub codel: Option<Codel>,
 }
 
-/// A loss setting. It is a probability, or `{ to_bad, to_good, loss_good, loss_bad }` for a model
-/// with a good and a bad state. `{ script = [..] }` lists the packets to lose by their numbers,
-/// counted from 0 as they enter the link.
+/// Setting for the loss of packets on a link. The topology file contains one of three forms. The
+/// first is the probability of a loss. The second is `{ to_bad, to_good, loss_good, loss_bad }`,
+/// the probabilities of the Gilbert-Elliott model. The model has a good and a bad state: two
+/// probabilities are for a change of state, and one for a loss in each state. The third is the
+/// table `{ script = [..] }` with the numbers of the packets to lose, counted from 0 as they enter
+/// the link.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "RawLoss")]
 pub struct LossRule(pub Loss);
@@ -237,7 +242,8 @@ fn probability(p: f64) -> Result<f64, String> {
 
 /// Parses `text`, a number followed by the name of a unit, and returns the number times the unit's
 /// value. `units` lists names and values; the first name at the end of `text` applies. Returns
-/// `None` if no name matches, or if there is no finite number from 0 upwards before it.
+/// `None` if no name matches, or if the text before the name is not a finite number from 0
+/// upwards.
 fn quantity(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     let (number, worth) =
         units.iter().find_map(|(unit, worth)| Some((text.strip_suffix(unit)?, worth)))?;

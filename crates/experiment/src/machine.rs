@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// Duration of one sleep of the thread that measures how late it wakes up.
+/// Duration of one sleep of the thread that measures the delay of its own wake-ups.
 const NAP: Duration = Duration::from_millis(5);
 
 /// Load of the machine by other programs during a measurement.

@@ -18,7 +18,7 @@ use anabranch_emulator::GroupProcess;
 pub(super) const PORT: u16 = 4433;
 /// Seed of the servers' content; its value does not matter here.
 const SEED: &str = "1";
-/// Time after the client's own timeout at which the client is killed.
+/// Time that a client may run beyond its own timeout before it is killed.
 const LATE: Duration = Duration::from_secs(10);
 /// The client for all servers: its file name, and the source of the program.
 const CLIENT: (&str, &str) = ("quic-client", "quic-go's client of the interop tests");
@@ -176,7 +176,7 @@ fn gtlsserver(stage: &Stage, programs: &Programs, length: u64) -> io::Result<Com
 }
 
 /// Generates a certificate that no client needs to trust, and its key. Returns the paths of both
-/// as started programs see them.
+/// in the in-memory `/run` that only the started programs see.
 ///
 /// # Errors
 /// `openssl` cannot be started or fails.

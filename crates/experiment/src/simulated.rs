@@ -29,8 +29,8 @@ pub struct SimulationResults {
     pub hash: u64,
     /// Number of simulated events.
     pub events: u64,
-    /// Used shares of the capacity of the relays' network lines: for relays that are not exits,
-    /// and for exits.
+    /// Shares of the capacity of the relays' network lines that were used: first for relays that
+    /// are not exits, then for exits.
     pub loads: [f64; 2],
     /// Downloads that ended after the warm-up phase.
     pub rows: Vec<DownloadRow>,

@@ -28,7 +28,8 @@ pub struct Arm {
     pub name: String,
     /// Text of the scenario file.
     pub text: String,
-    /// The parsed scenario. Each simulation replaces its network by a random one.
+    /// The parsed scenario. Each simulation uses a random network instead of the scenario's
+    /// network.
     pub plan: NetworkPlan,
 }
 
@@ -77,8 +78,8 @@ pub struct SweepRecord {
     pub downloads: usize,
     /// Number of downloads that failed.
     pub failed: usize,
-    /// Used shares of the capacity of the relays' network lines: for relays that are not exits,
-    /// and for exits.
+    /// Shares of the capacity of the relays' network lines that were used: first for relays that
+    /// are not exits, then for exits.
     pub loads: [f64; 2],
     /// Real duration of the simulation, in seconds.
     #[serde(rename = "took")]

@@ -218,7 +218,8 @@ mod tests {
         (0..4).map(Number).collect()
     }
 
-    /// Unit number 1 fails at its first attempt, and unit number 2 at each attempt.
+    /// Executes units until none is left. Lets unit number 1 fail at its first attempt, and unit
+    /// number 2 at each attempt.
     fn work(turns: &Turns<'_, Number, UnitAttempt>) {
         while let Some((unit, attempt)) = turns.next() {
             let fails = unit.0 == 2 || (unit.0 == 1 && attempt == 1);

@@ -19,8 +19,8 @@ pub(super) const PORT: u16 = 51820;
 pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 1);
 /// Address of the client in the tunnel.
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 2);
-/// Network inside the tunnel that the client has a route to: its address, and the length of the
-/// prefix.
+/// Address and prefix length of the network inside the tunnel. The client has a route to this
+/// network.
 const INSIDE: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 8, 0, 0), 16);
 /// Names of the tunnel's interfaces, first on the server's host, then on the client's.
 const NAMES: [&str; 2] = ["wg0", CLIENT_END];

@@ -91,16 +91,17 @@ pub struct PeerFault {
 /// Kinds of faults, which are counted or reported separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerFaultKind {
-    /// The peer sent an alert because it received something invalid. Either this end sent the
-    /// invalid data, or somebody on the path changed it.
+    /// An alert from the peer, which received something invalid. Either this end sent the invalid
+    /// data, or somebody on the path changed it.
     Alert,
-    /// A record could not be decrypted: a record was changed, duplicated or dropped on the path.
+    /// A record that could not be decrypted, because it or an earlier record was changed,
+    /// duplicated or dropped on the path.
     Unopened,
-    /// A record's length differs from the agreed length.
+    /// A record whose length differs from the agreed length.
     Length,
-    /// The peer changed its keys too often without sending data in between (TLS KeyUpdate).
+    /// Too many key changes by the peer without data in between (TLS KeyUpdate).
     KeyUpdates,
-    /// The peer broke the protocol in another way.
+    /// Another violation of the protocol by the peer.
     Other,
 }
 
@@ -121,7 +122,8 @@ impl PeerFault {
 
 /// A link to one neighbouring relay or client, with the operations that all types of links have.
 ///
-/// The owner gets received bytes with [`Link::read`] and writes whole cells with [`Link::write`].
+/// The link's owner, the code that uses it, gets received bytes with [`Link::read`] and writes
+/// whole cells with [`Link::write`].
 pub trait Link {
     /// Returns the guarantees that the layer above may rely on.
     fn promises(&self) -> Promises;
@@ -187,14 +189,14 @@ pub trait StreamLink: Link {
     /// written. Returns `None` if no such call is needed.
     fn next_timeout(&self) -> Option<Time>;
 
-    /// Returns the link as [`EarlyRecords`]. Returns `None` if the link cannot decrypt records
-    /// before earlier ones have arrived.
+    /// Returns this link with the operations of [`EarlyRecords`]. Returns `None` if the link
+    /// cannot decrypt records before earlier ones have arrived.
     fn early_records(&self) -> Option<&dyn EarlyRecords> {
         None
     }
 
-    /// Returns the link as a mutable [`EarlyRecords`]. Returns `None` if the link cannot decrypt
-    /// records before earlier ones have arrived.
+    /// Returns this link, mutable, with the operations of [`EarlyRecords`]. Returns `None` if the
+    /// link cannot decrypt records before earlier ones have arrived.
     fn early_records_mut(&mut self) -> Option<&mut dyn EarlyRecords> {
         None
     }

@@ -26,13 +26,13 @@ use crate::config::MAX_HOPS;
 use crate::network::{KEY, Peer};
 use crate::secrets::{IDENTIFIER, KEY_STREAM, MAC, ROUTING, Secrets};
 
-/// Maximum number of public keys with a table of multiples. A table has 30 KiB.
+/// Maximum number of tables in [`KeyTables`]. A table has 30 KiB.
 const MAX_TABLES: usize = 256;
 /// Length in bytes of the data of one hop in a header. The key stream is longer than the routing
 /// information by this length.
 const STEP: usize = KEY_STREAM - ROUTING;
 
-/// Tables of multiples of public keys, by key.
+/// Tables of multiples of public keys, by key. They accelerate the multiplication by scalars.
 #[derive(Default)]
 pub(crate) struct KeyTables(BTreeMap<[u8; KEY], Box<EdwardsBasepointTable>>);
 

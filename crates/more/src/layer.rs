@@ -176,7 +176,7 @@ mod tests {
         packet.expect("the route has 1 to 5 hops")
     }
 
-    /// Returns a packet that only the crate `sphinx-packet` has built.
+    /// Builds a packet with the crate `sphinx-packet`, without our own code.
     fn packet_of_the_library(peers: &[(SecretKey, Peer)], expiry: u64) -> Vec<u8> {
         let node = |(_, peer): &(SecretKey, Peer)| {
             Node::new(NodeAddressBytes::from_bytes(peer.key), peer.key.into())
@@ -192,7 +192,7 @@ mod tests {
         packet.expect("the route has 1 to 5 hops").to_bytes()
     }
 
-    /// Unwraps a packet with the crate `sphinx-packet` only.
+    /// Unwraps a packet with the crate `sphinx-packet`, without our own code.
     fn by_the_library(key: &SecretKey, packet: &[u8]) -> Option<Unwrapped> {
         let packet = SphinxPacket::from_bytes(packet).ok()?;
         let secret =

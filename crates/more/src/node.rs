@@ -125,7 +125,7 @@ pub struct MoreNode {
     me: usize,
     rng: Box<dyn CryptoRng + Send>,
     tags: Tags,
-    /// Tables of the hops' public keys, used for the headers that this node makes.
+    /// Tables of multiples of the hops' public keys, which accelerate the making of headers.
     tables: KeyTables,
     /// This node's unused reply blocks, by identifier.
     outstanding: BTreeMap<[u8; IDENTIFIER], Outstanding>,

@@ -22,8 +22,8 @@ const ROUND_TRIPS: u32 = 3;
 /// acknowledgement. Even with the shortest interval, the target is longer than the wait for the
 /// next step.
 const TARGET: u32 = 10;
-/// Limit in bytes: a queue counts as standing (never empty) only if more bytes than this follow
-/// its first unit (datagram; [`Queue::max_unit`]). It is one packet of the usual maximum size.
+/// Value of [`Queue::max_unit`] in bytes: one packet of the usual maximum size. CoDel drops
+/// nothing unless more bytes than this wait after the queue's first unit (datagram).
 const MAX_UNIT: usize = 1_500;
 
 /// A queue of units (datagrams) that wait for a window, in the order of their arrival.
@@ -64,11 +64,11 @@ impl<T> Backlog<T> {
 
     /// Assigns the oldest units to a path. Before that, drops units that CoDel selects, and units
     /// that have waited too long. Returns three values: the path, the number of units to remove
-    /// with [`Backlog::pop`], and true if they begin a new run (a group of consecutive units on
-    /// one path).
+    /// with [`Backlog::pop`], and true if these units begin a new run (a group of consecutive
+    /// units on one path).
     ///
-    /// Returns `None` if no unit waits, if no path is usable, or if the units must wait for a full
-    /// path ([`Assignment::Hold`]).
+    /// Returns `None` if no unit waits, if no path is usable, or if the units must wait because
+    /// the chosen path is full ([`Assignment::Hold`]).
     pub fn assign(
         &mut self,
         now: Time,
@@ -195,8 +195,9 @@ mod tests {
         assert_eq!(dropped[..200].iter().sum::<u64>(), 0, "a burst is let be");
     }
 
-    /// Between two drops, a sender that reduces its rate two round trips after a drop has reduced
-    /// it once.
+    /// Checks that the first two drops are one interval apart, which is at least three round
+    /// trips. A sender reduces its rate two round trips after a drop. So it reduces the rate once
+    /// before the second drop.
     #[test]
     fn the_next_drop_leaves_a_long_path_time_to_react() {
         for (trip, apart) in [(40, 200), (120, 360)] {

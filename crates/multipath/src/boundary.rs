@@ -243,8 +243,8 @@ fn unit(spans: &[Duration]) -> (&'static str, u128) {
     units.into_iter().find(|&(_, micros)| whole(micros)).unwrap_or(("us", 1))
 }
 
-/// The state of the present run (a group of consecutive units on one path). It has the number of
-/// packets that may still follow in the run, and the time at which the run ends.
+/// State that determines when the present run (a group of consecutive units on one path) ends: the
+/// number of packets that may still follow in the run, and the time of its end.
 ///
 /// A run of fixed duration T ends at a point of a grid: at the start of the first run + T, + 2 T,
 /// and so on. So a late packet does not shift all later boundaries. If several grid points pass
@@ -259,8 +259,8 @@ pub struct Boundary {
 }
 
 impl Boundary {
-    /// Returns a boundary between runs of the lengths `every`. Random lengths are drawn from
-    /// `stream`. The first run has to be opened with [`Boundary::begin`].
+    /// Returns the state before the first run, which [`Boundary::begin`] begins. `every` is the
+    /// length of runs. Random lengths are drawn from `stream`.
     pub fn new(every: Every, stream: Stream) -> Boundary {
         Boundary { every, stream, packets_left: 0, ends: Time::ZERO, origin: None }
     }
@@ -322,14 +322,14 @@ impl Boundary {
         self.packets_left = self.packets_left.saturating_sub(units);
     }
 
-    /// Returns the number of further units (such as packets) that the present run may have;
-    /// [`u64::MAX`] if only time ends the run, and 0 before the first run.
+    /// Returns the number of further units (such as packets) that the present run may have; close
+    /// to [`u64::MAX`] if no number of units ends the run, and 0 before the first run.
     pub fn packets_left(&self) -> u64 {
         self.packets_left
     }
 
     /// Returns the time at which the present run (group of units on one path) ends: [`Time::MAX`]
-    /// if a number of packets ends it, and [`Time::ZERO`] before the first run.
+    /// if no time ends it, and [`Time::ZERO`] before the first run.
     pub fn ends(&self) -> Time {
         self.ends
     }

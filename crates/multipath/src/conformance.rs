@@ -215,9 +215,9 @@ impl<M: Fn(u64) -> Box<dyn Scheduler>> Rules<M> {
         );
     }
 
-    /// Checks a sender that always has data to send. Path `index` (from 0) has room for one unit
-    /// in the ticks whose numbers are divisible by `index * 3 + 1`, and for none in other ticks.
-    /// The units must take the same paths as if all paths always had room.
+    /// Checks that full paths delay the choices of a scheduler that ignores windows, but do not
+    /// change them. Units always wait to be sent. Path `index` (from 0) has room for one unit in
+    /// the ticks whose numbers are divisible by `index * 3 + 1`, and for none in other ticks.
     fn holds_for_the_path_it_chose(&self) {
         let mut free = Splitter::new(self.make(5), boundary());
         let mut tight = Splitter::new(self.make(5), boundary());

@@ -31,11 +31,11 @@ const SAVED: u64 = 2 << 20;
 /// A share of 100 %, in thousandths.
 const WHOLE: u32 = 1_000;
 
-/// Bytes of decoys for each byte really carried, as a percentage such as `10%`: above 0, at most
-/// 100 %.
+/// Number of bytes of decoys (dummy packets) for each byte of real traffic, as a percentage such
+/// as `10%`: above 0, at most 100 %.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecoyBudget {
-    /// Bytes of decoys for each 1,000 bytes really carried, from 1 to 1,000.
+    /// Bytes of decoys for each 1,000 bytes of real traffic, from 1 to 1,000.
     share: u32,
 }
 
@@ -52,7 +52,7 @@ pub enum DecoyBudgetError {
 }
 
 impl DecoyBudget {
-    /// Returns the number of decoy bytes for each byte really carried, above 0 and at most 1.
+    /// Returns the number of decoy bytes for each byte of real traffic, above 0 and at most 1.
     #[must_use]
     pub fn share(self) -> f64 {
         f64::from(self.share) / f64::from(WHOLE)
@@ -126,7 +126,7 @@ impl std::error::Error for DecoyBudgetError {}
 /// run, and its size in bytes.
 type Unit = (Duration, usize);
 
-/// The plan of decoys: the time, the path and the size of each decoy.
+/// The plan of decoys (dummy packets): the time, the path and the size of each decoy.
 ///
 /// The plan records each real unit. At a change of path, a decoy run is planned with probability
 /// one half, if the saved budget covers the whole run. Its path is drawn uniformly from the other
@@ -306,8 +306,8 @@ mod tests {
         Decoys::new(budget.parse().unwrap(), stream(seed, 0, "decoys"))
     }
 
-    /// Returns the decoys (time, path, bytes) for a load of runs of 20 packets, one packet per
-    /// millisecond, over three paths in turn.
+    /// Records `packets` real packets, one per millisecond, in runs of 20 packets over three paths
+    /// in turn. Returns the resulting decoys: the time, the path and the bytes of each.
     fn load(
         decoys: &mut Decoys,
         packets: u64,

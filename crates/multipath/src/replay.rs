@@ -1,8 +1,8 @@
 //! Replay protection: a record of the numbers received. Each number is accepted once. Numbers too
 //! old to be checked are refused.
 
-/// Number of values below the greatest received number that are remembered. Paths whose delays
-/// differ by 50 ms need 5,000 at 100,000 packets per second.
+/// Size of the window: the count of numbers, up to the greatest received number, that can still be
+/// checked. Paths whose delays differ by 50 ms need 5,000 at 100,000 packets per second.
 const WINDOW: u64 = 16_384;
 /// Number of 64-bit words in the bit set of received numbers.
 const WORDS: usize = (WINDOW / 64) as usize;

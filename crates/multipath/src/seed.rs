@@ -3,7 +3,7 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
-/// A stream of random numbers for one entity and one purpose.
+/// A generator of random numbers for one purpose of one entity, such as a simulated client.
 pub type Stream = ChaCha8Rng;
 
 /// Returns the random stream of `entity` (the number of a client, for example) for `purpose`,

@@ -44,8 +44,8 @@ pub struct Splitter {
     redraw: Option<Redraw>,
 }
 
-/// A function that draws a schedule: a scheduler, and the boundary of its runs. The argument is
-/// the number of the draw, from 0.
+/// A function that draws a schedule: a scheduler, and the state that ends its runs. The argument
+/// is the number of the draw, from 0.
 pub type DrawSchedule = dyn Fn(u64) -> (Box<dyn Scheduler>, Boundary) + Send;
 
 /// The source of the schedules that are drawn after pauses in the traffic.
@@ -129,7 +129,8 @@ impl Splitter {
     /// `units` (at least 1) counts all units known to wait, because a scheduler may wait for a
     /// better path if few units are left. `paths[i]` is the view of path `i`.
     ///
-    /// A run ends at its boundary or when its path becomes unusable, whichever is first.
+    /// A run ends when it has reached its length, or when its path becomes unusable, whichever is
+    /// first.
     #[inline]
     pub fn assign(&mut self, now: Time, paths: &[PathView], units: u64) -> Assignment {
         if self.on_arrival(now) >= self.silence.least() {
@@ -198,9 +199,10 @@ impl Splitter {
         !self.current.is_some_and(usable) || self.boundary.over(now)
     }
 
-    /// Handles a full path. With a scheduler that ignores windows, units (such as packets) wait
-    /// for this path. A scheduler that considers windows chooses again. It chooses at once if the
-    /// path became full during a run, or at the next call if it has just chosen the full path.
+    /// Returns the decision about units (such as packets) whose path is full. With a scheduler
+    /// that ignores windows, the units wait for this path. A scheduler that considers windows
+    /// chooses another path: at once if the path became full during a run, or at the next call if
+    /// it has just chosen the full path (`fresh`).
     fn on_full_path(
         &mut self,
         now: Time,

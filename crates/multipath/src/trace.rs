@@ -40,9 +40,9 @@ impl Delay {
     }
 }
 
-/// Identification of one split of one recorded page load. Apart from the seed, a split's random
-/// numbers depend only on this identification. So an additional load does not change the split of
-/// another load.
+/// Identification of one split: an assignment of paths to the packets of one recorded page load.
+/// Apart from the seed, a split's random numbers depend only on this identification. So an
+/// additional load does not change the split of another load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entity {
     /// The page load's number, unique within its repetition of the experiment.
@@ -194,7 +194,9 @@ impl TraceSplit {
     }
 
     /// Assigns paths to the packets of one direction, whose schedule is independent of the other
-    /// direction.
+    /// direction. `belongs` returns true for the sizes of this direction's packets, and `name`
+    /// distinguishes the direction's random numbers. `out` gets each packet's path at the packet's
+    /// index in the trace.
     fn direction(
         &self,
         entity: Entity,
@@ -221,7 +223,7 @@ impl TraceSplit {
     }
 
     /// Assigns paths to packets that all follow one schedule. `out` gets the path of each packet
-    /// in `times`.
+    /// in `times`. `name` distinguishes the random numbers of different schedules of one split.
     fn lane(&self, entity: Entity, name: &str, times: &[f64], out: &mut [i16]) {
         let mut splitter = self.splitter(entity, name);
         // Packets that are assigned together must have no pause between them.
@@ -261,7 +263,8 @@ impl TraceSplit {
         Splitter::redrawing(least, Box::new(draw))
     }
 
-    /// Builds the schedule of one split of a page load, with the random numbers of `entity`.
+    /// Builds one schedule of the split `entity`: the scheduler, and the state that ends its runs.
+    /// `name` distinguishes the random numbers of different schedules of one split.
     fn draw(&self, entity: Entity, name: &str) -> (Box<dyn Scheduler>, Boundary) {
         let Entity { load, run, replica } = entity;
         let stream = |what: &str| {

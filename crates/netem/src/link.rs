@@ -181,8 +181,8 @@ impl<T> Link<T> {
         &self.counters
     }
 
-    /// Returns the number of bytes that were waiting or being sent when a function with a time was
-    /// last called.
+    /// Returns the number of bytes that wait to be sent or are being sent, at the time that was
+    /// last passed to the link.
     pub fn backlog(&self) -> usize {
         self.queued_bytes
     }

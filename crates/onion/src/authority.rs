@@ -200,8 +200,8 @@ impl Authority {
     }
 
     /// Returns the relays to probe now, except the authority itself. Each address of a relay is a
-    /// separate target. If the last relay has two addresses, there may be one target more than
-    /// `room` (the number of probes that may start) allows.
+    /// separate target. `room` is the number of probes that may start. The result may exceed it by
+    /// one target, because a relay with two addresses is probed at both.
     pub fn probes(&mut self, unix_now: u64, room: Room) -> Vec<Probe> {
         self.routerlist.probes(unix_now, &self.about.relay, room)
     }

@@ -37,7 +37,8 @@ pub enum Role {
     Client,
     /// We opened the link as a relay, and authenticate ourselves.
     Initiator(Arc<Credentials>),
-    /// The neighbour opened the link, and we are a relay.
+    /// The neighbour (the program at the other end of the link) opened the link, and we are a
+    /// relay.
     Responder(Arc<Credentials>),
     /// The link joins two shards (parallel cores) of one relay.
     Sibling {
@@ -47,9 +48,9 @@ pub enum Role {
 }
 
 impl Role {
-    /// Returns true if the role's credentials belong to `certificate`, the SHA-256 of the TLS
-    /// certificate that we presented on a link. Also returns true in any role other than
-    /// [`Role::Responder`], or if `certificate` is `None` (unknown).
+    /// Returns true if the role's credentials were made for the TLS certificate that we presented
+    /// on a link. `certificate` is the SHA-256 of this TLS certificate. Also returns true in any
+    /// role other than [`Role::Responder`], or if `certificate` is `None` (unknown).
     pub(crate) fn shows(&self, certificate: Option<[u8; 32]>) -> bool {
         match (self, certificate) {
             (Role::Responder(credentials), Some(shown)) => credentials.tls_certificate == shown,
@@ -119,8 +120,9 @@ pub struct QuicPreferences {
     /// First byte of the connection ID of QUIC links that are opened alongside this link. The byte
     /// identifies the shard (one of the relay's parallel cores) that owns this link.
     pub begins: u8,
-    /// True if we ignore the neighbour's offer of QUIC links on an unordered link. The cells of
-    /// such a link have numbers and may arrive in any order.
+    /// True if no QUIC link is opened alongside an unordered link, whose cells have numbers and
+    /// may arrive in any order. On such a link, we then ignore the neighbour's offer of QUIC
+    /// links.
     pub unless_unordered: bool,
 }
 
@@ -198,9 +200,9 @@ pub struct Channel {
     /// State of numbered cells; `None` unless both ends agreed to number the cells of the link, so
     /// that they may arrive out of order.
     order: Option<Box<CellOrder>>,
-    /// On a link whose cells will have numbers: number of outbox bytes to send before all TLS
-    /// records of the link get one fixed size. `None` once the records have that size, and on
-    /// other links.
+    /// Number of bytes at the front of the outbox that may be sent before all TLS records of the
+    /// link have one fixed size. Later bytes must wait for this size. `None` once the records have
+    /// that size, and on links without numbered cells.
     unfixed: Option<usize>,
     /// True once the caller was asked to fix the size of TLS records ([`Channel::wants_fixed`] has
     /// returned true).
@@ -725,7 +727,8 @@ mod tests {
         Start { peer_certificate, ..start }
     }
 
-    /// Passes the output of `from` to `to`, which may ask for the secret that both have.
+    /// Passes the cells in the outbox of `from` to `to`. If `to` requests the exported secret of
+    /// the TLS session, passes a fixed secret to it.
     fn carry(from: &mut Channel, to: &mut Channel) {
         let mut rng = stream(9, 0, "link");
         let mut bytes = std::mem::take(&mut from.outbox);
@@ -782,7 +785,9 @@ mod tests {
         ends
     }
 
-    /// Returns two ends after their handshake. Both want QUIC links alongside their link, and
+    /// Returns two ends of a link after their handshake. The first value of each argument is the
+    /// port at which the end accepts QUIC links (0 for none); with `None`, the end supports no
+    /// QUIC links. Port 1 also sets `unless_unordered`. The second value is true if the end wants
     /// numbered cells.
     pub(super) fn wanting(one: (Option<u16>, bool), two: (Option<u16>, bool)) -> [Channel; 2] {
         let them = credentials(2);
@@ -808,7 +813,7 @@ mod tests {
         after_handshake(them, starts)
     }
 
-    /// Passes a QUIC cell with the given body to a channel.
+    /// Passes a QUIC cell with the given body to a channel, and returns the channel's result.
     fn takes(channel: &mut Channel, body: &[u8]) -> Result<CellOutcome, Fault> {
         let mut bytes = Vec::new();
         cell::put_fixed(&mut bytes, 0, Command::QUIC, body);

@@ -430,8 +430,8 @@ impl Channels {
         }
     }
 
-    /// Returns the next link that has something to send; `None` if there is none. Once returned, a
-    /// link is returned again only if `pop` has sent all its output and it has new output.
+    /// Returns the next link that has something to send; `None` if there is none. The same link is
+    /// not returned again until `pop` has returned all its output and new output has been added.
     pub(crate) fn next_ready(&mut self) -> Option<LinkId> {
         self.ready.pop_front()
     }
@@ -805,7 +805,8 @@ impl Link {
         self.lanes.len()
     }
 
-    /// Returns the use of the link so far, which determines the link's padding.
+    /// Returns the facts that determine the link's padding: whether one end is a client, the kind
+    /// of use so far, and the padding that the neighbour has requested.
     pub(crate) fn seen(&self) -> LinkUse {
         LinkUse {
             is_clients: self.channel.is_clients(),

@@ -55,9 +55,9 @@ const USUAL_PORT: u16 = 443;
 /// Maximum number of circuits that are being built at a time.
 const MOST_BUILDING: usize = 16;
 /// Time for which a demand (request for a circuit) waits for a circuit under construction before
-/// another circuit is begun. The failure of a circuit may go unnoticed: C tor sends only one of
-/// several DESTROY cells until the link has other cells to send. The build timeout alone is too
-/// long, because it is a minute until build times are known.
+/// another circuit is begun. This limit is needed because a circuit may fail without notice: C tor
+/// sends only one of several DESTROY cells until the link has other cells to send. The build
+/// timeout is too long for this purpose: it is one minute while no build times are known.
 const SLUGGISH: Duration = Duration::from_secs(5);
 /// Pause after a failure to build a circuit, before the next circuit is begun. Each further
 /// failure doubles the pause, at most `MOST_DOUBLINGS` times.
@@ -149,8 +149,8 @@ pub enum Order {
     /// example by family or subnet.
     FewLegs(usize, usize),
     /// Inform the user that the restrictions exclude all relays that can link sets of this design.
-    /// The legs (parallel circuits) of a set are linked at their exit, or at a middle in designs
-    /// whose legs join there.
+    /// Depending on the design, the relay that links the legs (parallel circuits) of a set is
+    /// their exit or their middle.
     NoAbleRelay(Design),
     /// Inform the user that circuits cannot be lossy (send cells in datagrams). For one position
     /// of the path, no allowed relay supports such cells.
@@ -176,8 +176,8 @@ pub struct Overview {
     pub stage: Stage,
     /// Number of streams on the circuit.
     pub streams: usize,
-    /// Key of the head of the circuit's set (the leg on which the set's streams are counted).
-    /// `None` if the circuit is not a linked leg.
+    /// Key of the head of the circuit's set (the circuit that represents the set). `None` if the
+    /// circuit is not a linked leg.
     pub set: Option<CircuitKey>,
 }
 
@@ -211,7 +211,7 @@ struct Circuit {
     first_used: Option<Time>,
     /// True if the circuit takes no new streams.
     retired: bool,
-    /// Time after which the circuit is closed if no stream has used it.
+    /// Time from the circuit's beginning to its closing if no stream has used it.
     spare: Duration,
     streams: usize,
     timing: Timing,
@@ -268,8 +268,9 @@ pub struct CircuitManager {
     warned_few_bridges: bool,
     /// Time of the last demand (request for a circuit); `None` before the first.
     asked: Option<Time>,
-    /// For each closed circuit that was the head of its circuit set: the set's present head. The
-    /// head is the circuit of a set that holds the number of the set's streams.
+    /// Present head of a set, by the key of each closed circuit that was its head earlier. The
+    /// head is the circuit that represents its set: it gets the set's new streams, and counts all
+    /// streams of the set.
     successors: BTreeMap<CircuitKey, CircuitKey>,
     /// Sets that have lost all their circuits. They continue, because new circuits can join them.
     legless: Vec<LeglessSet>,
@@ -477,8 +478,8 @@ impl CircuitManager {
         }
     }
 
-    /// Reports to the guards that the circuit `key` could not be built. The guard counts as failed
-    /// only if no hop was built.
+    /// Records that the circuit `key` could not be built. `hops` is the number of hops that were
+    /// built. The circuit's guard counts as failed only if this number is 0.
     fn unbuilt(&mut self, unix_now: u64, key: CircuitKey, hops: usize) {
         match hops {
             0 => self.entry.guards().failed(unix_now, key.0),
@@ -556,11 +557,12 @@ impl CircuitManager {
     }
 
     /// Handles the demands (requests for a circuit) for `target` that avoid the exits `avoid`,
-    /// after no path was found for them. Returns true if a demand was kept.
+    /// after no path was found for them. Returns true if a demand can now use exits that it had to
+    /// avoid.
     ///
-    /// Demands with exits in `shun` are kept, and may use these exits again. Other demands are
-    /// refused: at once if all relays of the consensus are known, else `SLUGGISH` after the
-    /// demand.
+    /// For a demand with exits in [`Demand::shun`], clears that list, so that the demand may use
+    /// these exits again. Refuses the other demands. If some relays of the consensus are not known
+    /// yet, refuses each demand only once its age is `SLUGGISH`.
     fn give_up(
         &mut self,
         network: &Network,
@@ -764,11 +766,11 @@ impl CircuitManager {
         AHEAD.saturating_sub(unused.count())
     }
 
-    /// Begins a circuit to `target` with an exit that is not in `avoid`.
+    /// Queues the order to build a circuit to `target` with an exit that is not in `avoid`.
     ///
     /// # Errors
-    /// The position in the path for which no relay is suitable at all, or `None` if a path may be
-    /// found later.
+    /// No path was found. The error is the position in the path for which no relay is suitable, or
+    /// `None` if a path may be found later.
     fn begin(
         &mut self,
         network: &Network,
@@ -851,7 +853,7 @@ impl Circuit {
     }
 
     /// Returns true if the circuit is built, has no streams, and is the head of its set or in no
-    /// set. The head is the circuit of a set that holds the number of the set's streams.
+    /// set. The head is the circuit that represents its set.
     fn is_idle(&self) -> bool {
         self.built && self.streams == 0 && self.leg.head.is_none()
     }

@@ -6,18 +6,20 @@ use std::collections::BTreeMap;
 
 /// Links of all shards (parallel cores of this relay) to other relays, by the neighbour's RSA
 /// identity. For each neighbour, the table lists the shards in the order of their first link. Each
-/// entry contains the number of links of this shard that are open or being opened.
+/// entry consists of a shard and the number of its links to the neighbour that are open or being
+/// opened.
 ///
-/// The first shard in the list holds the claim, and other shards must use its link. When its last
-/// link closes, the next shard gets the claim.
+/// The first shard in the list holds the claim on the neighbour: other shards must use this
+/// shard's link. When its last link closes, the next shard gets the claim.
 #[derive(Debug, Default)]
 pub struct Claims {
     held: BTreeMap<[u8; 20], Vec<(usize, usize)>>,
 }
 
 impl Claims {
-    /// Returns the shard (parallel core of this relay) whose link to `neighbour` the shard `shard`
-    /// must use. Call this before `shard` opens a link to `neighbour`.
+    /// Returns the shard (parallel core of this relay) that holds the claim on `neighbour`. The
+    /// shard `shard` must use that shard's link. Call this before `shard` opens a link to
+    /// `neighbour`.
     ///
     /// If the result is `shard` itself, that shard opens the link, and calls [`Claims::gone`]
     /// after the link has closed.

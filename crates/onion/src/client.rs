@@ -231,7 +231,8 @@ pub enum Cause {
     NoLossyCells,
     /// No link to the first relay carries lossy cells (sent in datagrams).
     NoLossyLink,
-    /// All counters of the circuit's lossy cells (sent in datagrams) are used.
+    /// The circuit cannot send further lossy cells (sent in datagrams), because no unused counter
+    /// is left for them.
     Exhausted,
 }
 
@@ -279,8 +280,8 @@ pub struct ClientRole {
     design: Design,
     dealing: Option<LegScheduler>,
     keys: BTreeMap<CircuitKey, u32>,
-    /// Sets that may continue after all their legs have closed. The keys are the circuits that are
-    /// or were legs.
+    /// The set of each circuit that is or was a leg, for sets that may continue after all their
+    /// legs have closed.
     names: BTreeMap<CircuitKey, SetId>,
     /// Cells recorded since the last call of `take_seen`; `None` if cells are not recorded.
     seen: Option<Vec<CellSeen>>,
@@ -304,8 +305,10 @@ impl Client {
     }
 
     /// Sets the maximum number of queued cells of all circuits together. If more are queued,
-    /// circuits are closed, beginning with the one whose cells have waited longest. If sets hold
-    /// more bytes than the queues, the set with the most waiting bytes is closed instead.
+    /// copies of cells for QUIC links are dropped first. Then circuits are closed, beginning with
+    /// the one whose cells have waited longest. If the bytes in sets, or in streams over lossy
+    /// cells (sent in datagrams), use more memory than the queued cells, the set with the most
+    /// such bytes is closed instead.
     pub fn set_max_cells(&mut self, max_cells: usize) {
         self.memory.set_limit(max_cells);
         self.relieve();

@@ -183,8 +183,8 @@ mod tests {
         Time::from_secs(seconds)
     }
 
-    /// Reports a relay's time after the given number of seconds, if our clock was not set
-    /// meanwhile.
+    /// Passes a relay's time to `clocks`, `after` seconds after the start. Our clock has run
+    /// without a change since the start, and the relay's clock is `skew` seconds ahead of it.
     fn note_time(
         clocks: &mut Clocks,
         after: u64,

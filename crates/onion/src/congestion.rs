@@ -17,7 +17,8 @@ pub use fixed::Fixed;
 pub use params::Params;
 pub use vegas::Vegas;
 
-/// State of the sender's own queue when an acknowledgement arrives.
+/// State of the sender's queue of cells for the link, at the time at which an acknowledgement
+/// arrives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outlet {
     /// Number of the circuit's cells that are queued for the link.

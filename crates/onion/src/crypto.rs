@@ -69,7 +69,8 @@ impl Keys {
         }
     }
 
-    /// Returns keys for layers without encryption, which replace the layers of these keys.
+    /// Returns keys of layers without encryption. These layers replace the layers that `self`
+    /// would create.
     #[cfg(any(test, feature = "elide"))]
     #[must_use]
     pub(crate) fn elided(self) -> Keys {

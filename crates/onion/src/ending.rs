@@ -114,7 +114,7 @@ pub trait Ending {
         None
     }
 
-    /// Returns the number of cells received, and the number sent. A core that does not count all
+    /// Returns the number of cells received, and the number sent. A node that does not count all
     /// cells returns the numbers of cells with DATA.
     fn cells(&self) -> [u64; 2] {
         self.leg().map(Leg::transferred).unwrap_or_default()

@@ -108,7 +108,8 @@ pub enum LinkInput<'a> {
     },
 }
 
-/// An action on links that the core requests from its driver (I/O code).
+/// An action on links that the core (a protocol state machine without I/O) requests from its
+/// driver (the I/O code).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkOutput {
     /// Open a link to a relay.
@@ -116,7 +117,8 @@ pub enum LinkOutput {
         /// The relay.
         target: Target,
     },
-    /// Open a link to a relay for this core, even if another core of the process has such a link.
+    /// Open a link to a relay for this core (protocol state machine), even if another core of the
+    /// process has a link to that relay.
     DialOwn {
         /// The relay.
         target: Target,
@@ -145,9 +147,9 @@ pub enum LinkOutput {
         link: LinkId,
         /// The neighbour's identity, and its address for QUIC links.
         target: Target,
-        /// First byte of the connection ID to use. The neighbour uses this byte to assign the QUIC
-        /// link to its core that has the existing link. `None` if the QUIC link may belong to any
-        /// core of the neighbour.
+        /// First byte of the connection ID to use. By this byte, the neighbour assigns the QUIC
+        /// link to the shard (parallel core) that has the existing link. `None` if the QUIC link
+        /// may belong to any shard of the neighbour.
         begins: Option<u8>,
     },
     /// Allow cells of circuits on a QUIC link from now on, because the neighbour is now
@@ -194,9 +196,9 @@ pub enum StreamOutput {
     },
 }
 
-/// A client's or a relay's core, as seen by its links and by the programs of its streams. A
-/// stream's program is the local endpoint of the stream: the user's program at a client, the
-/// destination at an exit.
+/// Interface of a core (the protocol state machine of a client or a relay) to its links and to the
+/// programs of its streams. A stream's program is the local endpoint of the stream: the user's
+/// program at a client, the destination at an exit.
 ///
 /// Each role also has its own commands, outputs and timers, which are in
 /// [`Core`](anabranch_multipath::Core).

@@ -14,7 +14,7 @@ use crate::event::CircuitFault;
 use crate::handshake::extension::AgreedFeatures;
 use crate::wire::message::Sendme;
 
-/// Initial window, in cells, of a leg whose set joins at a middle relay, so that the leg carries
+/// Initial window, in cells, of a leg whose set joins at a middle relay. Such a leg carries the
 /// cells of another circuit. It equals the window of a circuit without congestion control.
 const WIDE: u64 = 1_000;
 
@@ -51,7 +51,7 @@ impl Leg {
         self.control.room() > 0
     }
 
-    /// Returns the leg's (parallel circuit's) state for a scheduler.
+    /// Returns the state of the leg (parallel circuit) for a scheduler.
     pub(crate) fn view(&self) -> PathView {
         self.control.view()
     }

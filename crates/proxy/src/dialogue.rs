@@ -356,7 +356,8 @@ mod tests {
         assert_ne!(with(b"", b""), b"socks");
     }
 
-    /// Returns the answers to a login with this user, up to a request or the end of the dialogue.
+    /// Returns the proxy's answers to a login with the name `user`. They are an error if the
+    /// dialogue has ended.
     fn log_in(service: Service, user: &[u8]) -> Result<Vec<u8>, Vec<u8>> {
         let (mut dialogue, mut out) = (Dialogue::new(service), Vec::new());
         let login = [&b"\x05\x01\x02\x01"[..], &[user.len() as u8], user, b"\x01p"].concat();

@@ -1,7 +1,7 @@
 //! Reasons of failure, with their codes in SOCKS5 and HTTP.
 
-/// The reason why a request failed. Reasons of an exit have their names in tor-spec ("Closing
-/// streams"); the other reasons are the client's own.
+/// The reason why a request failed. A name before a colon, such as MISC, is the name of an exit's
+/// reason in tor-spec ("Closing streams"). The other reasons are the client's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// MISC: any other reason.

@@ -13,9 +13,9 @@ pub const COOKIE_FILE: &[u8; 32] = b"! Extended ORPort Auth Cookie !\n";
 const SAFE_COOKIE: u8 = 1;
 /// Authentication types that the relay offers, and the end of the list.
 const TYPES: [u8; 2] = [SAFE_COOKIE, 0];
-/// Text that the relay's hash begins with (ext-orport-spec).
+/// First part of the text from which the relay computes its hash (ext-orport-spec).
 const BY_SERVER: &[u8] = b"ExtORPort authentication server-to-client hash";
-/// Text that the transport's hash begins with (ext-orport-spec).
+/// First part of the text from which the transport computes its hash (ext-orport-spec).
 const BY_CLIENT: &[u8] = b"ExtORPort authentication client-to-server hash";
 /// Length of a hash in bytes (HMAC-SHA-256).
 const HASH: usize = 32;

@@ -141,7 +141,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Returns whether the program has reported all its methods (transports).
+    /// Returns whether the transport's program has reported all its methods (transports).
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.ready

@@ -18,11 +18,11 @@ use crate::split::refuse;
 
 /// A flat array of fractions. The Python code reshapes it.
 type Flat<'py> = Bound<'py, PyArray1<f64>>;
-/// Result of the Python function `paths`. Its elements have a row for each number of circuits per
-/// stream, from 1. The kinds of compromise are fields of [`PathRow`]: any, all, merge, entries.
-/// `closed` is the probability of compromise by the closed formula. `drawn` is the share of
-/// simulated sets of circuits that were compromised. `low` and `high` are the bounds of its 95 %
-/// interval.
+/// Result of the Python function `paths`, which computes the probabilities that hostile relays
+/// compromise a stream. "Rows" are the numbers of circuits per stream, from 1. "Kinds" are the
+/// kinds of compromise in [`PathRow`]: any, all, merge, entries. `closed` is the probability of
+/// compromise by the closed formula. `drawn` is the share of simulated sets of circuits that were
+/// compromised. `low` and `high` are the bounds of the 95 % interval of `drawn`. The elements are:
 ///
 /// * the adversary's share of entries, exits and middles, and its number of relays
 /// * probabilities of compromise: rows × kinds × (closed, drawn, low, high)
@@ -31,12 +31,12 @@ type Flat<'py> = Bound<'py, PyArray1<f64>>;
 /// * numbers of sets of circuits that were built and that could not be built: rows × (built, not
 ///   built)
 type Paths<'py> = ((f64, f64, f64, f64), Flat<'py>, Flat<'py>, Flat<'py>, Vec<(u64, u64)>);
-/// Result of the Python function `year`. Its elements have rows for 1, 2 and 3 circuits per
-/// stream, and a row for clients that are a mixture of these three ([`year::rows`]). The kinds of
-/// compromise are the fields of [`CompromisedShares`] (`any_ever`, `all_ever`, `any_now`,
-/// `all_now`): at least one hostile entry, or as many as circuits per stream, at some time until
-/// that day or on that day. `low` and `high` are the 5 % and 95 % quantiles over the random
-/// adversaries.
+/// Result of the Python function `year`, which simulates how many clients hostile relays
+/// compromise in the course of a year. "Rows" are 1, 2 and 3 circuits per stream, and clients that
+/// are a mixture of these three ([`year::rows`]). "Kinds" are the fields of [`CompromisedShares`].
+/// `any` means at least one hostile entry, and `all` at least as many at the same time as circuits
+/// per stream. `now` refers to one day of the year, and `ever` to any time until that day. `low`
+/// and `high` are the 5 % and 95 % quantiles over the random adversaries. The elements are:
 ///
 /// * guards in use: rows
 /// * number of different guards: rows
@@ -44,15 +44,16 @@ type Paths<'py> = ((f64, f64, f64, f64), Flat<'py>, Flat<'py>, Flat<'py>, Vec<(u
 /// * shares of compromised clients for each random adversary: adversaries × days × (1, 2 and 3
 ///   circuits) × kinds
 type Year<'py> = (Vec<Option<usize>>, Vec<f64>, Flat<'py>, Flat<'py>);
-/// Result of the Python function `fingerprints`. Its elements have a row for each number of
-/// circuits per stream. The measures are the fields of [`Sharing`], in the order of `measures`.
-/// `low` and `high` are two quantiles over the random draws: 5 % and 95 %.
+/// Result of the Python function `fingerprints`, which determines how many clients have the same
+/// set of guards. "Rows" are the numbers of circuits per stream. The measures are the fields of
+/// [`Sharing`], in the order of `measures`. `low` and `high` are the 5 % and 95 % quantiles over
+/// the random draws. The elements are:
 ///
 /// * guards in use: rows
 /// * number of clients per set of guards, by the formula of "Analysis of Multi-path Onion
 ///   Routing", section 6.2: rows
-/// * measured sharing of sets of guards, first if each client draws its own guards, then if the
-///   sets are fixed: rows × (drawn, fixed) × measures × (mean, low, high)
+/// * measures of how many clients share a set of guards, first if each client draws its own
+///   guards, then if the sets are fixed: rows × (drawn, fixed) × measures × (mean, low, high)
 type Fingerprints<'py> = (Vec<usize>, Vec<f64>, Flat<'py>);
 
 /// A consensus of the Tor network in memory.

@@ -32,8 +32,8 @@ pub(crate) fn draw_paths<'py>(
     Ok((0..runs).map(path).collect::<Vec<_>>().into_pyarray(py))
 }
 
-/// Draws the lengths of `runs` runs (sequences of consecutive packets on one path) whose length is
-/// set in packets. Returns the lengths in packets (uint64).
+/// Draws the lengths of `runs` runs (sequences of consecutive packets on one path). `every` is the
+/// length or range of lengths in packets, such as `50p`. Returns the lengths in packets (uint64).
 #[pyfunction]
 #[pyo3(signature = (every, runs, seed, entity=0))]
 pub(crate) fn draw_run_packets<'py>(
@@ -58,9 +58,10 @@ pub(crate) fn draw_run_packets<'py>(
     Ok((0..runs).map(length).collect::<Vec<_>>().into_pyarray(py))
 }
 
-/// Draws the lengths of `runs` runs (sequences of consecutive packets on one path) whose length is
-/// set in time. Returns the lengths in seconds (float64). If `every` makes runs longer in the
-/// course of a page load, each result is the length of a load's first run.
+/// Draws the lengths of `runs` runs (sequences of consecutive packets on one path). `every` is the
+/// length or range of lengths in time, such as `20ms`. Returns the lengths in seconds (float64).
+/// With `grow:`, runs become longer in the course of a page load. In this case, each result is the
+/// length of a load's first run.
 #[pyfunction]
 #[pyo3(signature = (every, runs, seed, entity=0))]
 pub(crate) fn draw_run_seconds<'py>(

@@ -15,12 +15,13 @@ mod split;
 use anabranch_multipath::schedule::without_windows;
 use pyo3::prelude::*;
 
-/// Description of a family of schedulers: its name, its syntax, a line of help, and its published
-/// run length (`every`) or `None`.
+/// Description of a family of schedulers: its name, its syntax, a line of help, and the run length
+/// (consecutive packets on one path) with which it was published, or `None`.
 type Described = (&'static str, &'static str, &'static str, Option<&'static str>);
 
-/// Maximum time of a packet in the lab, in seconds. Unix times (seconds since 1970) are below this
-/// maximum. Sums of times up to the maximum fit 32-bit floats and a `Duration`.
+/// Maximum time of a packet that Python passes to this module, in seconds. Unix times (seconds
+/// since 1970) are below this maximum. Sums of times up to the maximum fit 32-bit floats and a
+/// `Duration`.
 const LATEST: f64 = 1e10;
 
 /// The Python module `anabranch._core`. Its type stubs are in `lab/src/anabranch/_core.pyi`.

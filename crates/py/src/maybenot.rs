@@ -266,7 +266,7 @@ pub(crate) fn hush_caught_panics() {
 const FRONT_STATES: usize = 2_900;
 
 /// Checks that maybenot-machines would neither panic nor loop forever with the numbers of
-/// `machine`.
+/// `machine`. The error is a message for the user.
 fn possible(machine: &StaticMachine) -> Result<(), &'static str> {
     let fine = |numbers: &[f64]| numbers.iter().all(|n| n.is_finite() && *n > 0.0 && *n < 1e12);
     let sound = match *machine {

@@ -28,10 +28,14 @@ type Sent<'py> = (Bound<'py, PyArray1<f64>>, Bound<'py, PyArray1<i32>>, Bound<'p
 
 #[pymethods]
 impl TraceSplit {
-    /// Creates the settings of a split. `mode` is "together", "follow", "follow:20ms" or
-    /// "independent". `delays` has (up, down) in seconds for each path, or is None. `draw` states
-    /// when the schedule draws its probabilities: for each page load ("load"), for every 20 page
-    /// loads ("session:20"), or after each silence of at least 1 s ("silence:1s").
+    /// Creates the settings of a split. `mode` states how the server chooses paths. With
+    /// "together", one schedule serves both directions. With "independent", each direction has its
+    /// own schedule. With "follow:20ms", the server uses the path of each client packet from 20 ms
+    /// after the packet was sent, plus the path's delay. "follow" means "follow:20ms".
+    ///
+    /// `delays` has (up, down) in seconds for each path, or is None. `draw` states when the
+    /// schedule draws its probabilities: for each page load ("load"), for every 20 page loads
+    /// ("session:20"), or after each silence of at least 1 s ("silence:1s").
     #[new]
     #[pyo3(signature = (schedule, every, paths, mode="together", seed=0, delays=None, draw="load"))]
     fn new(
@@ -64,7 +68,8 @@ impl TraceSplit {
         Ok(TraceSplit { core: core.map_err(|error| named(setting(&error), error))? })
     }
 
-    /// Returns the path of each packet (int16) in split number `replica` of each page load.
+    /// Splits each page load, and returns the path of each packet (int16). Each number `replica`
+    /// gives another random split of the same page loads.
     ///
     /// `load` (int64) has the number of each page load, and `run` (int32) the number of the
     /// experiment's repetition that the page load belongs to. `offsets` (int64) has the position

@@ -34,9 +34,9 @@ const LISTENER: u64 = 2;
 const RECEIVED: usize = 8;
 /// Maximum number of datagrams that one system call sends.
 const SENT: usize = 16;
-/// Maximum time for making datagrams before they are sent and the sockets are read again. A relay
-/// stays below this limit, because its datagrams are ready to send. A client exceeds the limit,
-/// because it needs longer for a single datagram.
+/// Time after which no further datagrams are made before they are sent and the sockets are read
+/// again. A relay needs less time, because its datagrams are ready to send. A client needs more
+/// time for a single datagram, so it makes and sends one datagram at a time.
 const MAKING: Duration = Duration::from_micros(200);
 
 /// Settings of a MORE node.
@@ -84,7 +84,7 @@ pub fn run(
     Ok(())
 }
 
-/// State of a running MORE node: the protocol core and its sockets.
+/// State of a running MORE node: the protocol core (a state machine without I/O) and its sockets.
 struct NodeLoop {
     core: MoreNode,
     clock: Clock,

@@ -18,7 +18,8 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, U
 
 use crate::secrets::{Key, follow};
 
-/// Number of bytes that a block has in addition to its frames.
+/// Number of bytes that a block (a sequence of frames, encrypted together) has in addition to its
+/// frames.
 pub(crate) const OVERHEAD: usize = TAG + HEADER;
 /// Maximum bytes of frames in a block.
 pub(crate) const MOST: usize = 16_640;

@@ -85,7 +85,7 @@ pub struct ClientConfig {
     /// Whether AES is fast on this machine.
     pub aes: bool,
     /// Data from which the covers (ordinary-looking traffic that hides the link's data) are made.
-    /// A client needs no pictures.
+    /// A client needs no pictures, because only a server's answers hide bytes in them.
     pub covers: Covers,
 }
 
@@ -102,8 +102,8 @@ pub struct Client<R> {
     outputs: VecDeque<ClientOutput>,
     budget: Budget,
     early: EarlyData,
-    /// The URL path for the next request, as the server last suggested it; `None` if there is
-    /// none, or if the cover has no such hints.
+    /// The URL path that the server last suggested for the next request; `None` without a
+    /// suggestion. In some covers a server never suggests a path.
     next_path: Option<String>,
     answers: AnswerSizes,
     /// Time at which a block from the server last arrived. Until the first block, the time of the

@@ -60,8 +60,9 @@ pub(crate) struct Ack {
     pub(crate) limit: u64,
     /// Total bytes written so far to the stream in the other direction, whether sent or not.
     pub(crate) written: u64,
-    /// Number of blocks received over each connection, by the number of the connection: 0 for the
-    /// first one, otherwise the number in its token plus 1.
+    /// Number of blocks received over each connection, by the number of the connection. The
+    /// connection of the handshake has number 0. A later connection has the number of its token
+    /// (the bytes with which it joins the link) plus 1.
     pub(crate) receipts: Vec<(u64, u64)>,
 }
 

@@ -129,7 +129,8 @@ pub(crate) struct ReplayCache {
 }
 
 impl ReplayCache {
-    /// Processes a HELLO.
+    /// Decrypts and checks a HELLO, and adds it to the cache. `minute` is the server's time in
+    /// minutes since 1970.
     ///
     /// # Errors
     /// The server must not answer the HELLO.

@@ -13,11 +13,11 @@ pub(crate) const MOST_WINDOW: usize = 16 << 20;
 pub(crate) const PIECE: usize = 64;
 /// Minimum length in bytes of a chunk that is shortened because a message has little room.
 const MIN_CHUNK: usize = 256;
-/// Maximum number of chunks that are searched for a fitting chunk, when chunks wait for
-/// retransmission.
+/// Maximum number of chunks in the retransmission queue that are compared with the room in a
+/// message.
 const RETRANSMIT_SEARCH: usize = 16;
-/// Capacity in bytes that the buffer of written bytes keeps for reuse. These bytes are not divided
-/// into chunks yet.
+/// Capacity in bytes up to which the buffer of written bytes (which are not in chunks yet) does
+/// not shrink while it contains bytes.
 const KEPT_CAPACITY: usize = 16 << 10;
 /// Capacity in chunks that a queue keeps for reuse.
 pub(crate) const FEW_PIECES: usize = 64;

@@ -18,8 +18,9 @@ const INITIAL_RTO: Duration = Duration::from_secs(1);
 const MIN_RTO: Duration = Duration::from_millis(400);
 /// Maximum retransmission timeout.
 const MAX_RTO: Duration = Duration::from_secs(15);
-/// Factor that lengthens a connection's timeout while no block that was sent later has arrived
-/// over any connection. Until then, all connections may be slow, and not only this one.
+/// Factor that lengthens a connection's timeout if the other connections may be slow, too. It
+/// applies to a block in flight if no block that was sent after it has arrived over any
+/// connection. It also applies to an expected answer.
 const ALONE: u32 = 3;
 /// Maximum number of times that a timeout is doubled.
 const MAX_BACKOFF: u32 = 4;
@@ -43,14 +44,16 @@ pub(crate) struct Recovery {
     /// was in flight.
     progress: Time,
     rtt: SmoothedRtt,
-    /// Time since which the connection counts as silent; `None` if it does not.
+    /// Time at which the connection became silent: it had made no progress for longer than its
+    /// timeout. `None` if it is not silent.
     silent_since: Option<Time>,
     /// Number of spurious timeouts, at most [`MAX_BACKOFF`]. A timeout is spurious if the
     /// connection counted as silent although it worked. Each spurious timeout doubles the timeout.
     spurious: u32,
     /// Time at which bytes were last received over the connection, or at which it began.
     last_received: Time,
-    /// Latest time at which the other end sends the expected bytes; `None` if none are expected.
+    /// Deadline for the other end to send the expected bytes; `None` if none are expected. The
+    /// timeout begins at this time.
     answer_due: Option<Time>,
     /// Time for which the other end may delay an answer.
     max_delay: Duration,
@@ -82,8 +85,8 @@ impl Recovery {
         }
     }
 
-    /// Records that a block was sent. `chunk` is its chunk, if it has one, and `ack_eliciting` is
-    /// whether it needs an acknowledgement.
+    /// Records that a block was sent. `chunk` is the number of the chunk in it, if it has one.
+    /// `ack_eliciting` is whether the block needs an acknowledgement.
     pub(crate) fn record_sent(&mut self, now: Time, chunk: Option<u64>, ack_eliciting: bool) {
         self.sent += 1;
         if ack_eliciting {
@@ -117,8 +120,8 @@ impl Recovery {
         Some(sent)
     }
 
-    /// Records that bytes were received. If `more` is given, further bytes must arrive within this
-    /// time.
+    /// Records that bytes were received. `more` is the time within which the other end sends
+    /// further bytes; `None` if no further bytes are expected.
     pub(crate) fn note_activity(&mut self, now: Time, more: Option<Duration>) {
         self.last_received = now;
         self.answer_due = more.map(|pause| now + pause);

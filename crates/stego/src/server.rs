@@ -36,8 +36,8 @@ const LINGERS: Duration = Duration::from_secs(20);
 /// Maximum number of finished links that are remembered. Beyond this number, the oldest link is
 /// forgotten. At 500 links a second, the oldest link is 4 s old, and a client gives up after 5 s.
 const FINISHED: usize = 2_000;
-/// Number of tokens that the server still expects for a finished link, with numbers before and
-/// after the greatest number received. A token identifies the link of a new connection.
+/// Maximum difference between the number of a token that the server still expects for a finished
+/// link and the greatest number received. A token identifies the link of a new connection.
 const LATE_TOKENS: u32 = 32;
 
 /// Identifier of a link; it is not reused.
@@ -75,15 +75,17 @@ pub struct ServerConfig {
     pub wall: u64,
     /// Whether AES is fast on this machine.
     pub aes: bool,
-    /// Maximum bytes that all links together may store, in both directions. Half of it is for
-    /// windows beyond 1 MiB. A quarter is divided among the links, for data that wait for clients.
-    /// If the links store more, the server closes the link that most exceeds its allowance: its
-    /// share of that quarter, and the memory that it has taken for windows.
+    /// Maximum bytes that all links together may store, in both directions. Half of it is a common
+    /// budget, for windows beyond 1 MiB and for data to be sent. A quarter is divided evenly among
+    /// the links, as their free shares for data to be sent. If the links store more than the
+    /// maximum, the server closes the link with the most bytes that its allowance does not cover.
+    /// The allowance is the free share and the bytes taken from the budget, and covers only data
+    /// to be sent.
     pub memory: usize,
     /// Maximum number of simultaneous links. Finished links that are remembered do not count.
     pub links: usize,
-    /// Data from which the covers (ordinary-looking traffic that hides the links' data) are made,
-    /// and in which answers hide bytes.
+    /// Pictures, objects of a web site and shapes, from which the covers are made. A cover is
+    /// ordinary-looking traffic that hides the links' data.
     pub covers: Covers,
 }
 
@@ -196,8 +198,9 @@ impl<R: CryptoRng> Server<R> {
         }
     }
 
-    /// Corrects the time at the start of the program, after the machine's clock was set. `wall` is
-    /// in seconds since 1970. Existing connections keep their earlier value.
+    /// Sets the wall-clock time at the start of the program to `wall`, in seconds since 1970. It
+    /// is called after the machine's clock was set. Existing connections keep their earlier value.
+    /// A difference of one second is ignored.
     pub fn set_wall(&mut self, wall: u64) {
         // A difference of one second may be due to rounding.
         if wall.abs_diff(self.config.wall) > 1 {
@@ -318,7 +321,8 @@ impl<R: CryptoRng> Server<R> {
         waits.chain([entry.last_arrival + SURVIVES]).min().unwrap_or(Time::MAX)
     }
 
-    /// Closes the link whose stored bytes most exceed its allowance: its free share, and the bytes
+    /// Closes the link with the most bytes that its allowance does not cover: all received data,
+    /// and data to be sent beyond its allowance. The allowance is its free share and the bytes
     /// that it has taken from the memory budget.
     fn evict_largest(&mut self, now: Time) {
         let budget = self.budget;
@@ -404,9 +408,10 @@ impl<R: CryptoRng> Server<R> {
         }
     }
 
-    /// Returns the path of each held request of a link, and the time by which the request has to
-    /// be answered, even without data. Excludes the oldest request, which is held for future data,
-    /// unless the link is done. Answers to the other requests let the client send again.
+    /// Returns the held requests of a link that have to be answered even without data. Each pair
+    /// has the deadline of the answer, and the index of the request's connection in the link.
+    /// Excludes the oldest request, which is held for future data, unless the link is done.
+    /// Answers to the other requests let the client send again.
     fn overdue(&self, entry: &LinkEntry) -> Vec<(Time, usize)> {
         let done = entry.link.is_done() && entry.link.has_ended();
         let (held, enough) = if done { (0, Duration::ZERO) } else { (1, ENOUGH) };

@@ -41,8 +41,8 @@ pub const DATA_RETRIES: u32 = 15;
 /// Period over which the minimum round-trip time is taken (Linux, `tcp_min_rtt_wlen`).
 pub const MIN_RTT_WINDOW: Duration = Duration::from_secs(300);
 
-/// Inverse of the weight of a new sample in the moving average of the lateness of reordered
-/// segments (this crate's choice).
+/// Inverse of the weight of a new sample in two moving averages: the mean and the mean deviation
+/// of the lateness of segments (this crate's choice).
 pub const LATENESS_WEIGHT: u32 = 32;
 /// Divisor of the minimum round-trip time; the quotient is the reordering window (RFC 8985,
 /// section 6.2).

@@ -21,8 +21,8 @@ pub mod moving;
 /// Default one-way delay of a path.
 pub const DELAY: Duration = Duration::from_millis(10);
 
-/// A client's address as a server sees it, in the form of the socket that the splitter uses: the
-/// session, and the address pair (tuple) that has the socket.
+/// A client's address as a server sees it. It is represented by the splitter's socket: the
+/// session, and the address pair (tuple) that the socket belongs to.
 pub type SeenAddress = (SessionId, TupleId);
 
 /// A model of a server. `receive` returns the server's answers to a datagram, each with its
@@ -62,11 +62,10 @@ pub struct World<S> {
     pub events: Vec<(Time, Event)>,
     /// Datagrams that the splitter has returned to each client, with their times.
     pub returned: BTreeMap<SocketAddr, Vec<(Time, Vec<u8>)>>,
-    /// For each session, the server that the client has asked for; `None` if the client named
-    /// none.
+    /// For each session, the server that the client named; `None` if the client named none.
     pub wanted: BTreeMap<SessionId, Option<SocketAddr>>,
-    /// Datagrams that were returned to clients, in order: for each, the client, and the source
-    /// address that the client sees.
+    /// For each batch of datagrams returned to a client, in order: the client, and the source
+    /// address that it sees. That address is `None` if the client named no server.
     pub seems: Vec<(SocketAddr, Option<SocketAddr>)>,
     /// Paths that do not lead to the server. Their datagrams are lost.
     pub barred: Vec<PathId>,
@@ -76,9 +75,10 @@ pub struct World<S> {
     pub resolves: bool,
     /// For each path, the index of its emulated link.
     lines: Vec<usize>,
-    /// For each of the splitter's address pairs (tuples), the name of its socket. A socket has the
-    /// name of the first tuple that used it, or a free name. The server sees this name as the
-    /// client's address.
+    /// For each of the splitter's address pairs (tuples), the name of its socket, which the server
+    /// sees as the client's address. The name is the tuple that first used the socket or, if that
+    /// name is already in use, a later tuple. A socket keeps its name when the splitter is
+    /// reconfigured.
     sockets: BTreeMap<SeenAddress, SeenAddress>,
 }
 
@@ -190,8 +190,8 @@ impl<S: Server> World<S> {
         self.client_to(from, None, batch);
     }
 
-    /// Sends a batch of datagrams from the client at `from` to the splitter, which must forward it
-    /// to `server`.
+    /// Sends a batch of datagrams from the client at `from` to the splitter, to be forwarded to
+    /// `server`. `None` stands for the single server of the listener.
     pub fn client_to(&mut self, from: SocketAddr, server: Option<SocketAddr>, batch: Batch<'_>) {
         self.core.handle(self.now, Input::Client { client: from, server, local: None, batch });
         self.drain(&batch);

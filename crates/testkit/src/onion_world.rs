@@ -37,8 +37,8 @@ pub use server::Server;
 
 /// Simulated time at the start of a run, in seconds since 1970.
 pub const UNIX: u64 = 1_800_000_000;
-/// Number of bytes that are fetched from a core at once. While as many bytes wait in the pipe, no
-/// more are fetched.
+/// Number of bytes that are fetched from a core at once. While this number of bytes waits in the
+/// link's pipe (the link in memory), no more are fetched.
 const BATCH: usize = 32 * CELL;
 
 /// A relay with its keys and addresses, and the servers that its streams reach.
@@ -49,7 +49,7 @@ pub struct RelayNode {
     pub tls_certificate: [u8; 32],
     pub servers: BTreeMap<StreamKey, Server>,
     pub violations: Vec<anabranch_onion::Violation>,
-    /// Whether the servers that this relay's streams reach read nothing.
+    /// Whether the servers of this relay's streams leave all received data unread.
     pub stalled: bool,
 }
 
@@ -57,8 +57,8 @@ pub struct RelayNode {
 #[derive(Clone)]
 pub struct Setting {
     pub seed: u64,
-    /// Whether bytes arrive in pieces of random length, and the run is hashed. Tests need both,
-    /// but measurements would become slower.
+    /// Whether bytes arrive in pieces of random length, and all arrivals are hashed to compare
+    /// runs. Tests need both, but measurements would become slower.
     pub pieces: bool,
     pub relays: usize,
     /// Whether the relays are exits.

@@ -16,7 +16,7 @@ use anabranch_tunnel::keys::{KeyPair, Psk, PublicKey};
 use anabranch_tunnel::{ClientId, FarSide, NearEnd, PacketKind, Peer, pieces};
 use rand::RngExt;
 
-/// Label of the server that the far end forwards to.
+/// Label (name) of the server that receives the datagrams from the far end of the tunnel.
 pub const LABEL: &str = "home";
 /// Number of the flow whose datagrams the program sends.
 const FLOW: u16 = 0xfffe;

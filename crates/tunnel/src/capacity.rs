@@ -19,8 +19,8 @@ const TRAIN: u32 = 3;
 const TRAIN_BYTES: f64 = 2_400.0;
 /// Weight of a new sample in the average, as for the smoothed round-trip time of RFC 6298.
 const WEIGHT: f64 = 1.0 / 8.0;
-/// Factor above which a train of packets counts as stretched by the path: the time in which the
-/// train arrived, divided by the time in which it was sent.
+/// Ratio above which the path has stretched a train of packets. The ratio is the time from the
+/// first to the last arrival, divided by the time from the first to the last transmission.
 const STRETCHED: f64 = 2.0;
 /// Pacing rate as a multiple of the capacity. It is above 1 so that pacing does not hide a
 /// capacity that has grown, and a sender that waited for a CPU core can catch up. With 2, as Linux
@@ -31,11 +31,11 @@ const PACING_GAIN: f64 = 1.4;
 const BURST: Duration = Duration::from_millis(4);
 /// Minimum size of a burst, in packets: large enough for a train that yields a sample.
 const BURST_PACKETS: f64 = 4.0;
-/// Minimum interval between two bytes that counts as a measured capacity, in seconds (1e-11 s: 800
-/// Gbit/s). A receiver that always reads whole trains at once shows no capacity. Without this
-/// bound the average would shrink until its inverse is infinite, and pacing would stop the path.
+/// Lower bound of the average time between two bytes, in seconds (1e-11 s: 800 Gbit/s). At or
+/// below this bound, the capacity counts as unknown. If a receiver always reads whole trains at
+/// once, the average shrinks until its inverse is infinite, and pacing would stop the path.
 const FASTEST: f64 = 1e-11;
-/// Maximum delay of a caller that pacing makes up for: after its delay, the caller may send faster
+/// Maximum delay for which pacing compensates a caller. After a delay, the caller may send faster
 /// than the pacing rate. A caller is late, for example, if it waits for a CPU core.
 const LATE: Duration = Duration::from_millis(20);
 

@@ -37,13 +37,14 @@ impl<T> Pacer<T> {
     }
 
     /// Adds a datagram that leaves after all others. `steady` is the time at which the datagram
-    /// would have arrived on the slowest path; it does not leave before that time. The gap to the
-    /// previous datagram is at least the difference between their steady times, less a sixteenth.
-    /// The datagram leaves within [`LONGEST`] in any case.
+    /// would have arrived on the slowest path. `stamp` is the sender's timestamp, in microseconds.
+    /// The datagram is not due before `steady`, unless `steady` is more than [`LONGEST`] after
+    /// `now`. It is due within [`LONGEST`] in any case.
     ///
-    /// If several paths are used at once, gaps between the datagrams of one path are larger than
-    /// gaps in the whole sequence. The gap is therefore limited to the difference between the
-    /// sender's `stamp`s, in microseconds.
+    /// The minimum gap to the previous datagram is computed from two differences: between their
+    /// steady times, and between their timestamps. The gap is the smaller difference, less a
+    /// sixteenth. If several paths are used at once, the timestamps limit the gap: gaps between
+    /// the datagrams of one path are larger than gaps in the whole sequence.
     pub(crate) fn push(&mut self, now: Time, (steady, stamp): (Time, u32), one: T) {
         let due = self.last.map_or(now, |(last, before, sent)| {
             let sent = Duration::from_micros(stamp.wrapping_sub(sent).into());

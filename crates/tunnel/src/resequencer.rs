@@ -105,7 +105,9 @@ impl<T> Resequencer<T> {
         self.collect(now);
     }
 
-    /// Marks as lost the missing packets among the `run` packets directly before packet `number`.
+    /// Marks as lost the missing packets among the `run` packets directly before packet `number`,
+    /// except the two newest ([`DISORDER`]). Also marks earlier missing packets if every path has
+    /// delivered later ones.
     fn miss(&mut self, now: Time, path: PathId, number: u64, run: u16) {
         let Some(checked) = self.checked.get_mut(path.index()) else { return };
         let begin = number.saturating_sub(run.into()).max(self.merger.next_number()).max(*checked);
@@ -122,8 +124,8 @@ impl<T> Resequencer<T> {
         }
     }
 
-    /// Marks the missing packets of `numbers` as lost, until the buffer is full. The limit avoids
-    /// a loop over a gap of billions of numbers.
+    /// Marks the missing packets among `numbers` as lost. Stops when the buffer of waiting packets
+    /// is full. Without this limit, a gap of billions of numbers would need billions of steps.
     fn lose(&mut self, now: Time, path: PathId, numbers: Range<u64>) {
         for missing in numbers {
             if self.merger.holds(missing) {
@@ -219,7 +221,8 @@ mod tests {
         assert_eq!(ends.poll(now), [201]);
     }
 
-    /// Without the limit on lost numbers, this test would take years.
+    /// Checks packets after a gap of 2^60 numbers. Without the limit on lost numbers, this test
+    /// would take years.
     #[test]
     fn billions_of_numbers_that_all_paths_leave_out_are_not_looked_at_one_by_one() {
         let (mut ends, start) = (Ends::new(), Time::from_secs(2));

@@ -23,8 +23,8 @@ use crate::window::{Receipt, Tally, Window};
 pub const OVERHEAD: usize = epoch::OVERHEAD + frame::PLAIN;
 /// Interval between probes of the paths while there is traffic.
 const ASK_BUSY: Duration = Duration::from_secs(1);
-/// Interval between probes of the paths without traffic: NATs forget flows that are silent for 30
-/// s.
+/// Interval between probes of the paths while there is no traffic: NATs forget flows that are
+/// silent for 30 s.
 const ASK_IDLE: Duration = Duration::from_secs(20);
 /// Interval between probes of the paths after an unanswered probe. It is short, so that a path's
 /// failure is detected soon.
@@ -128,8 +128,8 @@ struct Path {
     rtt: RoundTrip,
     last_arrival: Option<Time>,
     /// Number of unanswered rounds of probes since a packet last arrived on this path. The near
-    /// end counts its own rounds. The far end counts rounds that it received on other paths. The
-    /// first round counts at once, later ones only after the path's timeout.
+    /// end counts its own rounds. The far end counts rounds that it received on other paths.
+    /// Rounds after the first count only once the path's timeout has passed since the first.
     unanswered: u32,
     /// Time of the first unanswered round of probes, which `unanswered` counts.
     asked: Time,
@@ -384,9 +384,9 @@ impl Session {
         sealed
     }
 
-    /// Opens a packet with this ID, and the epoch (set of keys) and path that the ID stands for.
-    /// Returns the packet's number; `None` if the other end did not send the packet, or if the
-    /// packet arrived before.
+    /// Opens `packet`. The tuple has the packet's ID, and the epoch (set of keys) and the path
+    /// that belong to this ID. Returns the packet's number; `None` if the other end did not send
+    /// the packet, or if the packet arrived before.
     pub(crate) fn open(
         &mut self,
         now: Time,

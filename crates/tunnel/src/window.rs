@@ -510,8 +510,9 @@ mod tests {
         tally: Tally,
         now: Time,
         number: u64,
-        /// Arrival times of the packets under way, and of the acknowledgements.
+        /// Arrival time and number of each packet under way.
         arrivals: VecDeque<(Time, u64)>,
+        /// Arrival time and content of each acknowledgement under way.
         back: VecDeque<(Time, Receipt)>,
         free: Time,
         queue: u64,

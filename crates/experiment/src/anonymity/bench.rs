@@ -25,7 +25,8 @@ const PORT: u16 = 443;
 /// selects the consensus by its valid-after time; otherwise `hour` is `None`.
 pub type Reader = fn(file: &Path, hour: Option<&str>) -> Result<Vec<u8>, String>;
 
-/// Executor of units of the anonymity analysis. It keeps one consensus in memory.
+/// Executor of the anonymity analysis, which is divided into units that take seconds. It keeps one
+/// consensus in memory.
 #[derive(Debug)]
 pub struct Bench {
     settings: Settings,

@@ -66,13 +66,14 @@ impl Verdict {
         }
     }
 
-    /// Compares the number `paper` with the values `found`. The DBSec 2019 paper measured one
-    /// network, and `found` has one value for each of several networks. A value agrees with the
-    /// paper if it differs by at most `near`.
+    /// Returns the verdict on the claim that a quantity has the value `paper`. The DBSec 2019
+    /// paper measured it in one network; `found` has its value in each of several networks. A
+    /// value agrees with the paper if it differs from `paper` by at most `near`.
     ///
     /// Returns [`Verdict::Holds`] if all values agree, and [`Verdict::Depends`] if only some
-    /// agree. If none agrees, returns [`Verdict::Depends`] if `paper` lies between two of them,
-    /// and otherwise [`Verdict::HoldsNot`]. Without values, returns [`Verdict::Unknown`].
+    /// agree. If no value agrees, returns [`Verdict::Depends`] if `paper` is between the smallest
+    /// and the largest value, and otherwise [`Verdict::HoldsNot`]. Without values, returns
+    /// [`Verdict::Unknown`].
     fn between(paper: f64, found: &[f64], near: f64) -> Verdict {
         let readings: Vec<bool> = found.iter().map(|one| (one - paper).abs() <= near).collect();
         let (least, most) = found
@@ -130,8 +131,9 @@ pub fn claims(summary: &Summary) -> Vec<Claim> {
     ]
 }
 
-/// Formats the first, the smallest and the largest of the values `found`, each with its interval
-/// and its network. Values are multiplied by `scale`, and followed by `unit`.
+/// Formats the first, the smallest and the largest value in `found`, and the number of other
+/// values. Each entry of `found` is a network's name, and a value with its interval. Values are
+/// multiplied by `scale`, rounded to `digits` decimals and followed by `unit`.
 fn listed(found: &[(&str, Band)], digits: usize, scale: f64, unit: &str) -> String {
     let order = |one: &&(&str, Band), other: &&(&str, Band)| one.1.mean.total_cmp(&other.1.mean);
     let ends = [found.first(), found.iter().min_by(order), found.iter().max_by(order)];

@@ -21,11 +21,11 @@ pub const SHARES: [(f64, usize); 2] = [(0.2, 3), (0.1, 5)];
 const ENTRY_SHARE: f64 = 0.1;
 /// Days of the simulated year on which compromised clients are counted.
 const DAYS: [u64; 13] = [7, 30, 60, 90, 120, 150, 182, 210, 240, 270, 300, 330, 365];
-/// Number of random adversaries in one unit (a part of the analysis that takes seconds). It
-/// applies if each adversary has its own clients.
+/// Number of random adversaries in one unit (a part of the analysis that takes seconds), if each
+/// adversary has its own clients. The adversaries are then divided into units.
 const DRAWS: usize = 5;
-/// Number of units (parts that take seconds) into which the simulation of [`Settings::clients`]
-/// clients is divided. It applies if all random adversaries share the same clients.
+/// Number of units (parts that take seconds) for a year of [`Settings::clients`] clients, if all
+/// random adversaries share the same clients. The clients are then divided into units.
 const PIECES: usize = 20;
 /// Approximate time, in seconds, to simulate a client's year three times: with one, two and three
 /// circuits per stream.
@@ -149,9 +149,10 @@ pub struct Settings {
     /// Consensuses to analyse. The first is the consensus of the DBSec 2019 paper's Figure 5: all
     /// adversaries are applied to it.
     pub consensuses: Vec<NamedConsensus>,
-    /// Number of clients in the simulation of a year, for each number of circuits per stream. If
-    /// all random adversaries share their clients, the first consensus has this number of clients,
-    /// and other consensuses have a tenth. Otherwise each adversary has a fiftieth of this number.
+    /// Number of clients in the simulation of a year, for each number of circuits per stream. The
+    /// simulation has this number of clients for the first consensus, and a tenth of it for other
+    /// consensuses, if all random adversaries share the same clients. If each adversary has its
+    /// own clients, it has a fiftieth of this number.
     pub clients: usize,
     /// Number of random adversaries in each analysis of a consensus.
     pub draws: usize,
@@ -257,8 +258,8 @@ impl Settings {
     }
 
     /// Divides the simulation of a year into units (parts that take seconds). Returns the range of
-    /// clients and the range of random adversaries of each unit. `is_first` is true if the
-    /// consensus is the one of the DBSec 2019 paper's Figure 5.
+    /// clients and the range of random adversaries of each unit. `is_first` is true for the first
+    /// consensus, that of the DBSec 2019 paper's Figure 5.
     fn parts(&self, variant: &Variant, is_first: bool) -> Vec<(Range<usize>, Range<usize>)> {
         let is_fixed = variant.adversary == Adversary::Replaces(Spread::Heaviest);
         let draws = if is_fixed { 1 } else { self.draws };

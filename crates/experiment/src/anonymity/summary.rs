@@ -111,8 +111,8 @@ impl Summary {
     }
 
     /// Returns the results that correspond to the DBSec 2019 paper's Figure 5. These are the
-    /// results for the first consensus and the first adversary, if a client with one circuit per
-    /// stream uses one guard. Returns `None` if they are missing.
+    /// results for the first consensus and the first adversary in which a client with one circuit
+    /// per stream uses one guard. Returns `None` if they are missing.
     #[must_use]
     pub fn figure_5(&self) -> Option<&YearTable> {
         let first = &self.first()?.name;

@@ -10,7 +10,8 @@ use super::measured::Measured;
 use super::plan::{Arm, LONGEST, MeasurementKind};
 use super::summary::{Quantity, counts, ratios, rounds};
 
-/// Minimum number of rounds for a verdict. With fewer rounds, a limit is neither met nor missed.
+/// Minimum number of rounds (passes over all settings) for a verdict on downloads. With fewer
+/// rounds, a limit is neither met nor missed, unless a download failed.
 const LEAST: usize = 5;
 
 /// Quantity of our transport's cost that has a limit.
@@ -50,7 +51,8 @@ pub struct CostComparison {
     /// The quantity with Tor through our transport, divided by the quantity with Tor alone: the
     /// median over rounds. `None` if it was not measured.
     pub to_tor: Option<f64>,
-    /// True if the limit is met; `None` if there are too few rounds.
+    /// True if the limit is met; `None` if nothing failed, and there are too few rounds or, for a
+    /// stream, the limit is inside `interval`.
     pub is_met: Option<bool>,
 }
 
@@ -79,7 +81,8 @@ fn bounds(arm: Arm) -> Vec<(Bar, f64)> {
 }
 
 impl Bar {
-    /// Returns a quantity of downloads and a divisor. Their quotient is compared with the limit.
+    /// Returns the quantity that is measured for each download, and a divisor. The quantity
+    /// divided by the divisor is compared with the limit.
     fn quantity(self) -> (Quantity, f64) {
         match self {
             Bar::Down => (Quantity::Down, f64::from(LONGEST)),
@@ -95,7 +98,7 @@ impl Bar {
 }
 
 /// Compares all measured configurations with their limits. `judged` are the verdicts on the
-/// StegoTorus paper's claims.
+/// StegoTorus paper's claims, which contain the measured deviations of streams.
 #[must_use]
 pub fn hold(records: &[Measured], judged: &[JudgedClaim]) -> Vec<CostComparison> {
     let all = Arm::ALL.iter().flat_map(|&arm| bounds(arm).into_iter().map(move |b| (arm, b)));
@@ -165,7 +168,8 @@ mod tests {
         Measured { what: MeasurementKind::Bare, ..measured(arm, round, each) }
     }
 
-    /// Returns five rounds of downloads without Tor inside.
+    /// Returns five rounds of four downloads through our transport alone, without Tor. `each` has
+    /// the time of each download, and its bytes to the client.
     fn bares(arm: Arm, each: (f64, u64)) -> Vec<Measured> {
         (0..5).map(|round| bare(arm, round, &[each; 4])).collect()
     }

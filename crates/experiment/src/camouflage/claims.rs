@@ -9,41 +9,41 @@ use super::summary::{Quantity, StreamBox, counts, ratios};
 /// A statement of the StegoTorus paper about one configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// StegoTorus's chopper (which cuts traffic into blocks), without camouflage, costs hardly
-    /// more bytes down than Tor (paper's Table 3: 1.008 times).
+    /// The claim that StegoTorus's chopper (which cuts traffic into blocks), without camouflage,
+    /// needs hardly more bytes to the client than Tor (paper's Table 3: 1.008 times).
     LeanDown,
-    /// StegoTorus's chopper (which cuts traffic into blocks), without camouflage, costs hardly
-    /// more bytes up than Tor (paper's Table 3: 1.031 times).
+    /// The claim that StegoTorus's chopper (which cuts traffic into blocks), without camouflage,
+    /// needs hardly more bytes from the client than Tor (paper's Table 3: 1.031 times).
     LeanUp,
-    /// StegoTorus's chopper (which cuts traffic into blocks), without camouflage, is as fast as
-    /// Tor at 1 MB (paper's Figure 7: .97 of Tor's goodput).
+    /// The claim that StegoTorus's chopper (which cuts traffic into blocks), without camouflage,
+    /// is as fast as Tor at 1 MB (paper's Figure 7: .97 of Tor's goodput).
     Quick,
-    /// StegoTorus's HTTP camouflage needs many times the bytes down of a direct download (paper's
-    /// Table 3: 11.6 times).
+    /// The claim that StegoTorus's HTTP camouflage needs many times the bytes to the client of a
+    /// direct download (paper's Table 3: 11.6 times).
     HeavyDown,
-    /// StegoTorus's HTTP camouflage needs many times the bytes up of a direct download (paper's
-    /// Table 3: 41 times).
+    /// The claim that StegoTorus's HTTP camouflage needs many times the bytes from the client of a
+    /// direct download (paper's Table 3: 41 times).
     HeavyUp,
-    /// StegoTorus's HTTP camouflage has only a small part of Tor's goodput at 1 MB (paper's Figure
-    /// 7: .047 of it).
+    /// The claim that StegoTorus's HTTP camouflage has only a small part of Tor's goodput at 1 MB
+    /// (paper's Figure 7: .047 of it).
     Slow,
-    /// A stream's bandwidth on the wire does not depend on the round-trip time (StegoTorus paper's
-    /// Figure 6, for Tor and for StegoTorus without camouflage).
+    /// The claim that a stream's bandwidth on the wire does not depend on the round-trip time
+    /// (StegoTorus paper's Figure 6, for Tor and for StegoTorus without camouflage).
     Flat,
-    /// A stream of [`SLOW`] kB/s cannot be sustained at round-trip times of [`BROKEN_FROM`] ms or
-    /// more (StegoTorus paper's Figure 6, for HTTP camouflage).
+    /// The claim that a stream of [`SLOW`] kB/s cannot be sustained at round-trip times of
+    /// [`BROKEN_FROM`] ms or more (StegoTorus paper's Figure 6, for HTTP camouflage).
     Breaks,
 }
 
 /// Verdict on a claim of the StegoTorus paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The whole interval of the measured value satisfies the claim.
+    /// The claim holds: the whole interval of the measured value satisfies it.
     Holds,
-    /// The whole interval of the measured value contradicts the claim.
+    /// The claim fails: the whole interval of the measured value contradicts it.
     Fails,
-    /// The claim's bound is inside the interval of the measured value, or there are too few rounds
-    /// for an interval.
+    /// The claim cannot be judged: its bound is inside the interval of the measured value, or
+    /// there are too few rounds for an interval.
     Open,
 }
 
@@ -126,8 +126,8 @@ impl Claim {
         ratios(records, [arm, other], quantity)
     }
 
-    /// Judges the claim by `interval`, the confidence interval of the measured value; `None` if
-    /// there are too few rounds for an interval.
+    /// Returns the verdict on the claim. `interval` is the confidence interval of the measured
+    /// value, or `None` if there are too few rounds for an interval.
     fn verdict(self, interval: Option<[f64; 2]>) -> Verdict {
         let (bound, is_least) = self.bound();
         match interval {
@@ -142,7 +142,8 @@ impl Claim {
     }
 }
 
-/// Judges all claims about all measured configurations.
+/// Judges all claims about all measured configurations. `boxes` are the summaries of the streams
+/// in `records`.
 #[must_use]
 pub fn judge(records: &[Measured], boxes: &[StreamBox]) -> Vec<JudgedClaim> {
     let downloads = Claim::DOWNLOADS.into_iter().flat_map(|claim| {

@@ -17,8 +17,8 @@ const SLACK: u32 = 3;
 /// Parameters of a stream.
 #[derive(Clone, Copy)]
 pub(super) struct Pace<'a> {
-    /// Parameters for fetching the stream. The stream's own length and rate replace the length and
-    /// rate in these parameters.
+    /// Parameters for fetching the stream. The length, rate and timeout in them are ignored: the
+    /// fields `rate` and `seconds` determine these values.
     pub(super) fetch: Fetch<'a>,
     /// Round-trip time of the client's access line, in ms.
     pub(super) rtt: u32,
@@ -27,8 +27,8 @@ pub(super) struct Pace<'a> {
     pub(super) seconds: u32,
 }
 
-/// Fetches one stream. Returns its measured values and, if it did not complete, the reason. The
-/// reason is empty if the stream completed.
+/// Fetches one stream. Returns its measured values, and the reason why it did not complete; the
+/// reason is empty if it completed.
 ///
 /// # Errors
 /// The thread cannot enter the client's network namespace.

@@ -27,8 +27,8 @@ pub struct Row {
     pub arm: Arm,
     /// Number of all downloads, and number of downloads that were cut off or failed.
     pub counts: (usize, usize),
-    /// Bytes of IP packets sent and received by the client for completed downloads: the means over
-    /// rounds of each round's mean.
+    /// Bytes of IP packets that the client sent and received for a completed download. Each value
+    /// is averaged within each round, then over the rounds.
     pub bytes: [Option<Mean>; 2],
     /// The values of `bytes` as multiples of the bytes of a direct download.
     pub to_direct: [Option<f64>; 2],
@@ -48,8 +48,8 @@ pub struct Row {
 pub struct Curve {
     /// Method of fetching of this curve.
     pub arm: Arm,
-    /// For each download size in [`LENGTHS`]: the mean over rounds of each round's mean goodput in
-    /// kB/s, and the number of rounds. A download that was cut off counts as 0.
+    /// For each download size in [`LENGTHS`]: the mean of the rounds' mean goodputs in kB/s, and
+    /// the number of rounds. A download that was cut off counts as 0.
     pub points: Vec<Option<(Mean, usize)>>,
 }
 
@@ -68,18 +68,19 @@ pub struct StreamBox {
     /// Lower quartile, median and upper quartile of the bytes that the client received on the wire
     /// per second, in kB/s, over all seconds of all rounds.
     pub down: [f64; 3],
-    /// Median over rounds of each round's median of the bytes received per second, in kB/s.
+    /// Bytes that the client received on the wire per second, in kB/s. The value is the median of
+    /// the rounds' medians.
     pub level: Option<Median>,
     /// Median of the bytes that the client sent on the wire per second, in kB/s.
     pub up: f64,
-    /// Payload received per second, divided by the stream's rate: the median over rounds of each
-    /// round's median.
+    /// Payload that the client received per second, divided by the stream's rate. The value is the
+    /// median of the rounds' medians.
     pub held: Option<Median>,
 }
 
 impl Quantity {
     /// Returns this quantity for the download `one`. If the download was cut off or failed,
-    /// returns the worst possible value.
+    /// returns the worst possible value: 0 for goodput, otherwise infinity.
     #[must_use]
     pub fn of(self, one: &Download) -> f64 {
         let crossed = |bytes: u64| one.whole.map(|_| bytes as f64);
@@ -97,8 +98,8 @@ impl Quantity {
     }
 }
 
-/// Returns the downloads of `bytes` bytes by the method `arm` in measurements of the kind `what`,
-/// each with the number of its round.
+/// Returns the downloads of `bytes` bytes by the method `arm` in measurements of the kind `what`.
+/// Each item is the number of the measurement's round, and a download.
 fn of(
     records: &[Measured],
     (what, arm): (MeasurementKind, Arm),

@@ -37,7 +37,8 @@ pub(super) struct Front<'a> {
 pub(super) struct Tunnel {
     /// URL of the tunnel.
     pub(super) url: String,
-    /// Path of the certificate chain that webtunnel's client trusts, as started programs see it.
+    /// Path of the certificate chain that webtunnel's client trusts, in the in-memory `/run` that
+    /// only the started programs see.
     pub(super) trust: PathBuf,
 }
 

@@ -28,8 +28,8 @@ const BETWEEN: std::ops::Range<f64> = 0.05..0.25;
 /// Time for which a failed first fetch is tried again. The first fetch can fail because the client
 /// must first build its circuits.
 const WARM: Duration = Duration::from_secs(90);
-/// Number of repetitions at the start that do not count. During these repetitions, a client builds
-/// all circuits over which it splits streams.
+/// Number of repetitions at the start whose results are discarded. During these repetitions, a
+/// client builds all circuits over which it splits streams.
 const FIRST: u32 = 3;
 /// Number of failed fetches after which a measurement is abandoned.
 const FAILURES: u32 = 10;

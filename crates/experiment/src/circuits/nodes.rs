@@ -18,16 +18,17 @@ pub(super) struct Nodes<'a> {
     network: Running<'a>,
 }
 
-/// A running network: of Tor relays, or of MORE nodes.
+/// A running network of Tor relays, or of the nodes of MORE, an onion network in which each packet
+/// takes its own path.
 enum Running<'a> {
     Onion(OnionNetwork<'a>),
-    /// A network of MORE. Its clients are nodes, too, and are started first.
+    /// A network of MORE. Its clients are nodes like its relays, and are the first nodes in it.
     More(MoreNetwork<'a>),
 }
 
 impl<'a> Nodes<'a> {
-    /// Starts the network of `unit`, and waits until it can be used. A MORE network includes the
-    /// clients, `roles`.
+    /// Starts the network of `unit`, and waits until it can be used. `roles` are the clients,
+    /// which a MORE network includes.
     ///
     /// # Errors
     /// A program ends, or takes too long.
@@ -129,7 +130,7 @@ impl<'a> Nodes<'a> {
     }
 }
 
-/// Returns a number that is different for each client, and is added to the client's ports.
+/// Returns the number that is added to the ports of a client, different for each client.
 fn number(role: Role) -> u16 {
     if let Role::Load(number) = role { u16::from(number) + 1 } else { 0 }
 }

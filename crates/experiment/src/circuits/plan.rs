@@ -67,7 +67,7 @@ pub enum Design {
     /// CUBIC with one congestion window, and round robin.
     MudpOrTurns,
     /// MORE: each packet takes its own path. The DBSec 2019 paper has rows for 1, 2 and 3 paths,
-    /// but does not explain the number of paths; here there is one row.
+    /// but does not explain the number of paths. Our results therefore have one row.
     More,
     /// C tor as clients and relays, without Conflux.
     Stock,
@@ -232,7 +232,8 @@ impl Design {
     }
 
     /// Returns whether the design can be measured in the topology `place`. MORE fits only
-    /// loopback, because its relays send to clients, whose addresses are routed only there.
+    /// loopback: its relays send packets to the addresses of clients, and other topologies have no
+    /// routes to these addresses.
     fn fits(self, place: Layout) -> bool {
         self != Design::More || place == Layout::Loopback
     }

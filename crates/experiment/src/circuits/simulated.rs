@@ -43,9 +43,9 @@ const LOOPBACK_MTU: u16 = u16::MAX;
 /// Maximum bytes of content in the TLS records of the measured program. Later versions of the
 /// program send shorter records.
 const MEASURED_RECORD: usize = 16 << 10;
-/// Times of the measured web servers. They look for new connections at intervals, and compute each
-/// byte of an answer. Computing a mebibyte takes 2.8 to 3.1 ms on a core of an EPYC, measured
-/// alone.
+/// Delays that the measured web servers cause. The servers look for new connections at intervals,
+/// and compute each byte of an answer. Computing a mebibyte takes 2.8 to 3.1 ms on a core of an
+/// EPYC, measured alone.
 const MEASURED_SERVERS: WebTimes =
     WebTimes { look: ACCEPT_INTERVAL, mebibyte: Duration::from_millis(3) };
 /// Rate of network lines that exist in the simulation only, in bits per second.
@@ -152,9 +152,9 @@ impl Combination {
     }
 }
 
-/// Returns the simulator's name of `design`. If the scheduler and its run length (number of
-/// consecutive cells on one circuit) are not the default, returns them, too. Returns `None` if the
-/// design is not compared.
+/// Returns the simulator's name of `design`, and its scheduler with the run length (number of
+/// consecutive cells on one circuit). The scheduler is `None` if it is the design's default.
+/// Returns `None` if the design is not compared.
 fn in_simulator(design: Design) -> Option<(&'static str, Option<&'static str>)> {
     Some(match design {
         Design::Tor | Design::Conflux => ("conflux", None),
@@ -417,11 +417,12 @@ pub struct TimeComparison {
     pub combination: Combination,
     /// The time that is compared.
     pub quantity: Quantity,
-    /// Median over the measured rounds of each round's median time, in seconds.
+    /// Measured time in seconds: the median of the rounds' median times.
     pub measured: f64,
     /// Smallest and largest median of any measured round, in seconds.
     pub range: [f64; 2],
-    /// Median over the measured rounds of the simulated median time for each round, in seconds.
+    /// Simulated time in seconds. Each measured round has a corresponding simulated median time.
+    /// The value is the median of these times.
     pub simulated: f64,
 }
 
@@ -531,8 +532,8 @@ mod tests {
         assert!(rounds(&file, Layout::Lines).unwrap_err().to_string().contains("not a table"));
     }
 
-    /// Checks the lines, which are the same as in `place`: no two guards share a line between the
-    /// measuring client and the core.
+    /// Checks that the simulated lines are those of the measured network ([`LINES`]), and that no
+    /// two guards share a line to the measuring client or to the core.
     #[test]
     fn each_guard_has_a_line_to_the_client_and_one_to_the_core() {
         let lines = lines();
@@ -548,7 +549,8 @@ mod tests {
         }
     }
 
-    /// Rates and delays of the lines decide the times, and two runs with the same seed are equal.
+    /// Checks that faster lines lead to shorter times, and that two runs with the same seed are
+    /// equal.
     #[test]
     fn downloads_over_a_faster_guard_are_faster() {
         let (network, combination) = (Network::new(), Combination { design: Design::Tor, legs: 1 });

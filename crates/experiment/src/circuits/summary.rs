@@ -41,45 +41,46 @@ pub struct Cell {
 /// of one design with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// The first byte of a page arrives sooner with this design than with one circuit.
+    /// The claim that the first byte of a page arrives sooner with this design than with one
+    /// circuit.
     FirstByte,
-    /// A page takes less time with this design than with one circuit.
+    /// The claim that a page takes less time with this design than with one circuit.
     Web,
-    /// A bulk download takes less time with this design than with one circuit.
+    /// The claim that a bulk download takes less time with this design than with one circuit.
     Bulk,
-    /// A guard uses less CPU time with this design than with one circuit, for each byte that the
-    /// network carries.
+    /// The claim that a guard uses less CPU time with this design than with one circuit, for each
+    /// byte that the network carries.
     Guard,
-    /// A middle uses less CPU time with this design than with one circuit, for each byte that the
-    /// network carries.
+    /// The claim that a middle uses less CPU time with this design than with one circuit, for each
+    /// byte that the network carries.
     Middle,
-    /// The exit uses the same CPU time for each byte with this design as with one circuit; up to 6
-    /// % difference is allowed.
+    /// The claim that the exit uses the same CPU time for each byte with this design as with one
+    /// circuit; up to 6 % difference is allowed.
     Exit,
-    /// Within one design, the entry relays use more CPU than the middles.
+    /// The claim that, within one design, the entry relays use more CPU than the middles.
     EntriesCostMore,
-    /// Within one design, the exit uses less CPU than all middles together.
+    /// The claim that, within one design, the exit uses less CPU than all middles together.
     ExitCostsLess,
-    /// A page takes longer with this design than with one circuit.
+    /// The claim that a page takes longer with this design than with one circuit.
     WebLater,
-    /// Most downloads, of a page and then a bulk file, do not finish.
+    /// The claim that most repetitions, each a page and then a bulk download, do not finish.
     BulkFails,
 }
 
 /// Result of comparing a claim with the measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The whole interval of the measured ratio satisfies the claim, and the difference is not
-    /// negligible ([`Answer::Alike`]).
+    /// The claim holds: the whole interval of the measured ratio satisfies it, and the difference
+    /// is not negligible ([`Answer::Alike`]).
     Holds,
-    /// The whole interval of the measured ratio contradicts the claim, and the difference is not
-    /// negligible ([`Answer::Alike`]).
+    /// The claim fails: the whole interval of the measured ratio contradicts it, and the
+    /// difference is not negligible ([`Answer::Alike`]).
     Fails,
     /// The difference is negligible: the whole interval of the measured ratio is within 10 % of 1.
     /// Not used for [`Claim::Exit`], which claims that the ratio is 1.
     Alike,
-    /// The interval of the measured ratio allows both answers, or the load in this experiment
-    /// cannot show the effect.
+    /// The claim cannot be judged: the interval of the measured ratio allows both answers, or the
+    /// load in this experiment cannot show the effect.
     Open,
 }
 
@@ -219,8 +220,9 @@ impl Claim {
 
     /// Returns whether the DBSec 2019 paper makes this claim about `design` with `legs` circuits.
     /// Claims that compare a design with one circuit apply to designs with several circuits, and
-    /// to MORE. In MORE every node is an entry and a middle. C tor is compared with the paper's
-    /// row of Tor.
+    /// the claims about times also to UDP-OR. About MORE there are three claims:
+    /// [`Claim::FirstByte`], [`Claim::WebLater`] and [`Claim::BulkFails`]. There is no claim about
+    /// C tor without Conflux.
     fn is_about(self, design: Design, legs: u32) -> bool {
         match (self, design) {
             (_, Design::Stock) => false,

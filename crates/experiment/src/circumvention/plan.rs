@@ -28,8 +28,8 @@ pub enum Server {
     Ngtcp2,
     /// A server built with aioquic and its defaults.
     Aioquic,
-    /// OpenSSL's server over TCP. The splitter does not split TCP; these fetches only show how the
-    /// censor treats it.
+    /// OpenSSL's server over TCP. Our splitter does not split TCP, so fetches from this server
+    /// only show how the censor treats TLS over TCP.
     Tls,
 }
 

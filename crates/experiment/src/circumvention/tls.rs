@@ -82,8 +82,8 @@ pub(super) fn fetch(
     Ok(report)
 }
 
-/// Reads the client's output `from` a pipe, and sends the arrival time and size of each piece
-/// read.
+/// Reads `from`, the pipe with the client's output, on a new thread. Returns the receiving end of
+/// a channel with the arrival time and the size of each piece.
 fn pieces(mut from: ChildStdout) -> mpsc::Receiver<(Instant, u64)> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {

@@ -43,8 +43,8 @@ impl<'a> TestPrograms<'a> {
         Ok(Node::new(slot.name.clone(), process))
     }
 
-    /// Creates the directory of the program `name`. Returns the directory's path as started
-    /// programs see it.
+    /// Creates the directory of the program `name`. Returns the directory's path in the in-memory
+    /// `/run` that only the started programs see.
     pub(super) fn folder(&self, name: &str) -> io::Result<String> {
         self.stage.processes.among_files(|files| {
             let folder = files.join(name);

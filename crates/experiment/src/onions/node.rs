@@ -14,7 +14,7 @@ use serde_json::Value;
 const READY: Duration = Duration::from_secs(150);
 /// Ticks per second in the kernel's process statistics (USER_HZ of every Linux).
 const TICKS: f64 = 100.0;
-/// Interval between checks of a program that is awaited.
+/// Interval between checks of a program's output in [`Node::wait`].
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A running program of a test network, and the lines of its output so far.

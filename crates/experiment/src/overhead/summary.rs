@@ -22,10 +22,10 @@ pub struct Cell {
     /// Median, minimum and maximum of the paths' shares of the bytes to the client, over all paths
     /// of the repetitions that were not really split. `None` if all repetitions were really split.
     pub uncounted: Option<Spread>,
-    /// Goodput divided by the median goodput without switching; `None` without measurements of the
-    /// latter. Includes only repetitions that were really split or, if there are none, all
-    /// repetitions. For QUIC, the value is `None` if no repetition was really split, because the
-    /// cost arises only when a server follows the client to another path.
+    /// Goodput divided by the median goodput without switching; `None` if nothing was measured
+    /// without switching. Includes only repetitions that were really split or, if there are none,
+    /// all repetitions. For QUIC, the value is `None` if no repetition was really split, because
+    /// the cost arises only when a server follows the client to another path.
     pub kept: Option<Spread>,
     /// Longest interval without data in any repetition, in seconds.
     pub longest_gap: f64,

@@ -92,8 +92,8 @@ impl<'a> Meter<'a> {
         self.arrived
     }
 
-    /// Reads `from` a connection with a short read timeout until the transfer is over, and returns
-    /// the data that arrived.
+    /// Reads from the connection `from`, which has a short read timeout, until the transfer is
+    /// over. Returns the measured values of the data that arrived.
     pub(super) fn drain(mut self, mut from: impl Read) -> Arrival {
         let mut buffer = vec![0; 1 << 17];
         let mut total = 0;

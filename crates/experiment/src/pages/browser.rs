@@ -21,8 +21,9 @@ use anabranch_emulator::GroupProcess;
 /// Programs that page loads need, each with the package that contains it.
 pub(super) const NEEDS: &[(&str, &str)] = &[("chromium", "package chromium")];
 
-/// Shell script that connects the pipes. The browser reads commands from descriptor 3 and answers
-/// on descriptor 4. Its other output is discarded.
+/// Shell script that starts the browser with its standard input and output as descriptors 3 and 4.
+/// The browser reads commands from descriptor 3 and answers on descriptor 4. Its other output is
+/// discarded.
 const PIPES: &str = r#"exec 3<&0 4>&1 </dev/null >/dev/null 2>&1; exec "$@""#;
 
 /// Command-line options that disable the browser's own traffic, which must not be in a trace. If

@@ -48,8 +48,8 @@ pub(super) fn carry(
     Ok((delays, pair.early_counts(0).opened))
 }
 
-/// Summarises the delays of the cells that arrived, by cell number; `None` if no cell arrived.
-/// `wanted` is the number of cells to send.
+/// Summarises the delays of the cells that arrived; `None` if no cell arrived. `received` has the
+/// delays of these cells, by the cell's number. `wanted` is the number of cells to send.
 fn delays(received: &BTreeMap<u32, link_pair::CellDelays>, wanted: u32) -> Option<CellDelays> {
     let of = |time: fn(&link_pair::CellDelays) -> Duration| {
         Delays::of(received.values().map(|cell| time(cell).as_secs_f64()).collect())

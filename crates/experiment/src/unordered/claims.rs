@@ -8,27 +8,27 @@ use super::plan::{Arm, Line};
 /// A claim of the FOCI 2013 paper that compares unordered links with ordered links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// With loss, downloads over unordered links complete earlier. Once the share
-    /// [`paper::ORDERED`] of the downloads over ordered links is complete, more than half of the
-    /// downloads over unordered links are complete.
+    /// The claim that, with loss, downloads over unordered links complete earlier. More than half
+    /// of them are complete once the share [`paper::ORDERED`] of the downloads over ordered links
+    /// is complete.
     HalfDone,
-    /// Without loss, the fastest downloads (the share [`paper::ALIKE`]) take about the same time
-    /// over both kinds of links.
+    /// The claim that, without loss, the fastest downloads (the share [`paper::ALIKE`]) take about
+    /// the same time over both kinds of links.
     Alike,
-    /// Without loss, the slowest downloads (the share [`paper::SLOWEST`]) take 30 to 40 % less
-    /// time over unordered links.
+    /// The claim that, without loss, the slowest downloads (the share [`paper::SLOWEST`]) take 30
+    /// to 40 % less time over unordered links.
     Slowest,
 }
 
 /// Result of comparing a claim with the measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The whole interval of the measured value satisfies the claim.
+    /// The claim holds: the whole interval of the measured value satisfies it.
     Holds,
-    /// The whole interval of the measured value contradicts the claim.
+    /// The claim fails: the whole interval of the measured value contradicts it.
     Fails,
-    /// The interval of the measured value allows both answers, or there are too few rounds for an
-    /// interval.
+    /// The claim cannot be judged: the interval of the measured value allows both answers, or
+    /// there are too few rounds for an interval.
     Open,
 }
 

@@ -18,8 +18,8 @@ pub const RATE_MBIT: u32 = 100;
 /// packet.
 pub const QUEUE_MS: u32 = 100;
 
-/// Number of emulated network lines between middle and exit. All of these lines have the
-/// properties of the path's last line.
+/// Number of parallel emulated network lines between middle and exit, the last hop of the path. If
+/// there are two, both have the same properties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LastLines {
     One,

@@ -12,13 +12,14 @@ use super::super::runner;
 
 /// Approximate time to start a network and its circuits: for our programs, and for C tor.
 const STARTING: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(60)];
-/// Number of cells per second on a single link, which belong to [`CELL_CIRCUITS`] circuits.
+/// Total number of cells per second of all [`CELL_CIRCUITS`] circuits on a single link.
 pub const CELL_RATE: u32 = 200;
 /// Number of circuits on a single link. Their cells take turns, at [`CELL_RATE`] cells per second
 /// in total.
 pub const CELL_CIRCUITS: u32 = 10;
 
-/// Kind of link that is measured, and the programs that use it.
+/// Kind of link that is measured, and the programs that use it. Ordered links deliver cells in the
+/// order of sending; unordered links deliver each cell when it arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Arm {
@@ -70,11 +71,11 @@ pub enum Congestion {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum SegmentOrder {
-    /// Segments keep their order, whatever their delays.
+    /// The order in which segments were sent, whatever their delays.
     #[default]
     Kept,
-    /// A segment with a short delay can overtake others, as with netem's normally distributed
-    /// delay.
+    /// The order in which the segments' delays end: a segment with a short delay can overtake
+    /// others, as with netem's normally distributed delay.
     Reordered,
 }
 
@@ -126,7 +127,8 @@ pub struct Settings {
 /// One measurement of the experiment with unordered links.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unit {
-    /// Kind of link that is measured, and the programs that use it.
+    /// Kind of link that is measured, and the programs that use it. Ordered links deliver cells in
+    /// the order of sending; unordered links deliver each cell when it arrives.
     pub arm: Arm,
     /// Properties of the emulated network lines that connect the relays of the path.
     pub line: Line,

@@ -47,7 +47,8 @@ const LOOPBACK_MTU: u16 = u16::MAX;
 /// Rate of network lines that exist in the simulation only, in bits per second.
 const UNLIMITED: NonZeroU64 = NonZeroU64::new(10_000_000_000).expect("the rate is not zero");
 
-/// Executor of simulations, which replace the measurements.
+/// Executor that simulates this experiment's measurements instead of making them in an emulated
+/// network.
 pub struct Simulator {
     documents: NetworkDocuments,
     settings: Settings,
@@ -166,9 +167,9 @@ fn common(unit: &Unit, seed: u64) -> Common {
     }
 }
 
-/// Returns the settings of the host with the index `place` on the path. Lines have a limited rate
-/// only in the direction from their host, because the sending end determines the rate of an
-/// emulated line.
+/// Returns the settings of the host with the index `place` on the path. The host's line has a
+/// limited rate only in the direction from the host. An emulated line between two hosts has one
+/// rate, and the sending host applies it.
 fn host(place: usize) -> HostSettings {
     let queue = Duration::from_millis(QUEUE_MS.into());
     let rate = NonZeroU64::new(u64::from(RATE_MBIT) * 1_000_000).expect("a line has a rate");

@@ -24,7 +24,7 @@ pub enum Verdict {
     Holds,
     /// The claim does not hold: the whole interval of the ratio contradicts it.
     HoldsNot,
-    /// The claim cannot be judged, for the contained reason.
+    /// The claim cannot be judged. The field is the reason.
     Open(&'static str),
 }
 
@@ -275,7 +275,7 @@ pub const MEASURES: [(&str, Measure); 4] = [
     ("speed, bulk (KiB/s)", bulk_speed),
 ];
 
-/// Returns the rules of all claims, without repetitions.
+/// Returns the statement and the rule of each claim, without repeated statements.
 #[must_use]
 pub fn rules(claims: &[Claim]) -> Vec<(&'static str, &'static str)> {
     let mut seen = BTreeSet::new();

@@ -52,8 +52,8 @@ pub struct Measured {
     pub hash: String,
     /// Number of simulated events.
     pub events: u64,
-    /// Used shares of the capacity of the relays' network lines: for relays that are not exits,
-    /// and for exits.
+    /// Shares of the capacity of the relays' network lines that were used: first for relays that
+    /// are not exits, then for exits.
     pub loads: [f64; 2],
     /// Duration of the simulation in real time, in seconds.
     #[serde(rename = "took")]

@@ -33,11 +33,11 @@ const OTHERS: [u64; 2] = [1_000_000_000, 50_000_000];
 pub enum Schedule {
     /// No rule: there is only one path.
     None,
-    /// One cell on each path, in turn.
+    /// Rule that assigns one cell to each path in turn.
     RoundRobin,
-    /// The design's own scheduler, which uses congestion windows or round-trip times.
+    /// Rule of the design's own scheduler, which uses congestion windows or round-trip times.
     Own,
-    /// The path on which the cell is estimated to arrive first.
+    /// Rule that assigns a cell to the path on which it is estimated to arrive first.
     Eta,
 }
 

@@ -7,7 +7,7 @@ use bytes::BytesMut;
 
 use super::config::LARGEST_DATAGRAM;
 
-/// Number of buffers. It is about the number of datagrams that arrive at once.
+/// Number of buffers, approximately the number of datagrams that arrive at once.
 const BUFFERS: usize = 32;
 /// Shortest datagram in bytes that gets one of the buffers. The memory limits of `quinn-proto`
 /// count the bytes of a datagram, not the size of its buffer. So short datagrams must not occupy

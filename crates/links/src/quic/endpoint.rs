@@ -119,8 +119,8 @@ impl EndpointCounts {
 
 /// The QUIC links of one UDP socket.
 ///
-/// [`Core::next_timeout`] is valid after [`Endpoint::transmit`] has returned `None` for each link
-/// that [`EndpointOutput::Touched`] reported.
+/// The result of [`Core::next_timeout`] is correct only after [`Endpoint::transmit`] has returned
+/// `None` for each link that [`EndpointOutput::Touched`] reported.
 pub struct Endpoint {
     inner: quinn_proto::Endpoint,
     epoch: Epoch,
@@ -327,8 +327,8 @@ impl Endpoint {
         }
     }
 
-    /// Passes events from a connection to the endpoint of `quinn-proto`, and the endpoint's
-    /// answers to the connection. Then handles the connection's own events.
+    /// Passes the pending events of the link `id` to the endpoint of `quinn-proto`, and passes the
+    /// endpoint's answers back. Then updates the link, the counters and the tables of links.
     fn settle(&mut self, id: ConnId) {
         let Some(entry) = self.links.get_mut(&id) else { return };
         while let Some(event) = entry.link.connection.poll_endpoint_events() {

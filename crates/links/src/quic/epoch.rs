@@ -31,8 +31,8 @@ impl Epoch {
     }
 }
 
-/// A clock that gives the caller's time, from which the QUIC library computes the age of Retry
-/// tokens. It replaces the library's default, the system's clock.
+/// A clock with the time that the caller last set. The QUIC library computes the age of Retry
+/// tokens from it. It replaces the library's default, the system's clock.
 #[derive(Debug, Default)]
 pub(super) struct TokenClock(AtomicU64);
 

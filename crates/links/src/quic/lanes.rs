@@ -8,8 +8,8 @@ use quinn_proto::StreamId;
 use super::units::{UnitReader, fault};
 use crate::Fault;
 
-/// A QUIC stream that carries a lane (the order domain of one circuit), or waits for the lane's
-/// number.
+/// A QUIC stream that carries a lane (the order domain of one circuit), or waits until the
+/// previous lane with the same number has ended.
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) reader: UnitReader,
@@ -25,14 +25,14 @@ pub(super) struct WaitingUnit {
     pub(super) rest: Vec<u8>,
 }
 
-/// The QUIC streams of one link by their lanes (order domains of circuits), except the stream of
-/// lane 0.
+/// The QUIC streams of one link, except the stream of lane 0. Each stream carries the lane (order
+/// domain) of one circuit.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     streams: BTreeMap<StreamId, Stream>,
     by_number: BTreeMap<u32, StreamId>,
-    /// Streams that wait for their lane, by the number of the lane. Each waits because an earlier
-    /// stream with the same lane number is still being closed.
+    /// Streams that wait until an earlier stream with the same lane number is closed, by that
+    /// number.
     successors: BTreeMap<u32, StreamId>,
 }
 

@@ -69,8 +69,8 @@ pub struct QuicLink {
     /// Units (cells) that report to the owner that a lane was ended, because [`MOST_UNOPENED`]
     /// lanes were waiting already.
     refused: Vec<u8>,
-    /// Units (cells) of lanes that [`Link::write`] has not passed to the connection yet; empty
-    /// between calls.
+    /// Units (cells) that the current call of [`Link::write`] has collected, joined for each lane.
+    /// The list is empty between calls.
     gathered: Vec<(u32, Vec<u8>)>,
     lossy: Lossy,
 }
@@ -218,8 +218,8 @@ impl QuicLink {
     }
 
     /// Collects a unit (cell) with other units of its lane, which [`QuicLink::write_gathered`]
-    /// writes as one piece. `most` is the number of bytes that the caller still has to write after
-    /// this unit, for any lane.
+    /// writes as one piece. `most` is the number of bytes of all lanes that the caller still has
+    /// to write after this unit.
     ///
     /// A piece should have several units, because the connection searches all unacknowledged
     /// pieces of a stream for each packet that it sends.
@@ -245,8 +245,10 @@ impl QuicLink {
         self.gathered = gathered;
     }
 
-    /// Writes `unit`, which contains one or several units (cells) of a lane. If it contains
-    /// several, none of them opens or ends the lane.
+    /// Writes `unit`, which contains one or several units (cells) of the lane in `head`. If it
+    /// contains several, none of them opens or ends the lane. Drops `unit` if the lane has no
+    /// stream and `unit` does not open it. If such a unit ends the lane, the lane no longer waits
+    /// for a stream.
     fn write_units(&mut self, head: Head, unit: Bytes) {
         if head.lane == 0 {
             return self.own_lane.into_iter().for_each(|own| self.send(own, unit.clone()));
@@ -313,8 +315,8 @@ impl QuicLink {
         }
     }
 
-    /// Stops reading a stream whose lane has ended. Marks the stream of the next lane with the
-    /// same number, if any, as readable.
+    /// Stops reading a stream whose lane has ended. If another stream waits for the lane's number,
+    /// marks that stream as readable.
     fn leave(&mut self, stream: StreamId) {
         self.readable.remove(&stream);
         let next = self.leave_for(stream);

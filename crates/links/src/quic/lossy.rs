@@ -24,8 +24,9 @@ pub(super) const SENDING: usize = 36 << 10;
 /// Maximum number of unsent bytes in the connection's own queue at low rates: three datagrams of
 /// two cells.
 const LEAST: usize = 4 << 10;
-/// Time in which the connection sends the bytes in its own queue, if they are more than [`LEAST`].
-/// `quinn-proto` paces in bursts of the same length.
+/// Maximum time that the connection needs to send the bytes in its own queue. At low rates the
+/// queue may contain [`LEAST`] bytes even if they take longer. `quinn-proto` paces in bursts of
+/// the same length.
 const BURST: Duration = Duration::from_millis(2);
 /// Maximum number of bytes of received datagrams that the connection buffers. Above this limit it
 /// drops the oldest datagrams.
@@ -38,8 +39,8 @@ pub struct LossyCounts {
     pub sent: u64,
     /// Number of units (cells) received.
     pub received: u64,
-    /// Number of units dropped because they waited too long for the congestion window, or because
-    /// too many units waited.
+    /// Number of units dropped from this link's queue before they were sent: they waited too long
+    /// for the congestion window, or too many units waited.
     pub dropped: u64,
     /// Number of received datagrams that were not read: the connection dropped them, or they wait
     /// for the next [`QuicLink::read_lossy`](super::QuicLink::read_lossy).

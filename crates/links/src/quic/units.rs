@@ -81,7 +81,8 @@ impl UnitReader {
     }
 
     /// Takes bytes from the front of `received` until a unit (cell) is complete, and appends the
-    /// unit to `into`. Returns `None` if more bytes are needed; `received` is then empty.
+    /// unit to `into`. Returns the fields from the beginning of the unit, or `None` if more bytes
+    /// are needed; `received` is then empty.
     ///
     /// # Errors
     /// [`Fault::Peer`]: the unit is too long, belongs to another lane, or is the first of its lane

@@ -23,9 +23,9 @@ pub struct AgreedSecrets<'a> {
 }
 
 impl Tls {
-    /// Creates the link of a connection after another program's handshake, before any record was
-    /// encrypted with these secrets. Secrets may be used for one connection only, because a second
-    /// use would repeat nonces.
+    /// Creates the link of a connection for which another program has performed the TLS handshake.
+    /// No record may have been encrypted with these secrets before. Secrets may be used for one
+    /// connection only, because a second use would repeat nonces.
     ///
     /// The link has no certificates. It changes its keys after `limit` records, or after the
     /// cipher suite's maximum if that is lower (RFC 8446, section 5.5). Returns `None` if the

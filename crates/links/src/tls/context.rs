@@ -19,9 +19,9 @@ use super::secrets::SecretKeeper;
 use super::setup::{SetupError, setup};
 use super::verify::HolderOfKey;
 
-/// Length of a session ticket in bytes. The message of the TLS library `rustls` has a nonce of 32
-/// bytes. C tor's message has a nonce of 8 bytes and a ticket of 32. With this value, both
-/// messages have the same length.
+/// Length in bytes of the ticket in a NewSessionTicket message. With this value, our message is as
+/// long as C tor's, which has a ticket of 32 bytes and a nonce of 8. The TLS library `rustls`
+/// always sends a nonce of 32 bytes.
 const TICKET: usize = 8;
 /// Value of the setting `max_fragment_size` of `rustls`, which includes the record header. Records
 /// then have at most [`SENT`] plain bytes.
@@ -38,7 +38,8 @@ pub struct Context {
     own: CertificateDer<'static>,
 }
 
-/// TLS settings of QUIC links. They have the key and certificate of TLS links, but only TLS 1.3.
+/// TLS settings of QUIC links. The key and the certificate are those of TLS links. The only
+/// permitted version is TLS 1.3.
 pub(crate) struct QuicTls {
     pub(crate) client: Arc<ClientConfig>,
     pub(crate) server: Arc<ServerConfig>,
@@ -116,7 +117,7 @@ impl Context {
         }
     }
 
-    /// Returns a random host name, which each new link needs.
+    /// Returns a random host name for the ClientHello of a link that we open.
     pub(crate) fn hostname(&self) -> Result<String, SetupError> {
         hostname(&self.provider)
     }

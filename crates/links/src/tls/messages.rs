@@ -70,7 +70,8 @@ pub(super) enum Note {
     Closed,
 }
 
-/// Reader of the peer's records without data. A handshake message may span several records.
+/// Reader of all records of the peer that do not contain application data. A handshake message may
+/// span several records.
 pub(super) struct Messages {
     /// True if the peer may send session tickets, which only servers may do.
     tickets: bool,

@@ -37,7 +37,7 @@ pub(super) struct Opener {
 pub(super) enum Content {
     /// Data, which was appended to the plain bytes.
     Data,
-    /// Content of another type, given by this type and its bytes.
+    /// Content that is not data: the content type of the record, and the bytes.
     Other(u8, Vec<u8>),
 }
 
@@ -146,8 +146,9 @@ impl Opener {
         }
     }
 
-    /// Checks that the content of a data record has the agreed length or is empty. Another length
-    /// could split cells when records are delivered early.
+    /// Checks that the content of a data record has the agreed length or is empty. With another
+    /// length, a record could contain only a part of a cell. Records that are delivered early must
+    /// contain whole cells.
     fn agreed(&self, (kind, length): (u8, usize)) -> Result<(u8, usize), TlsViolation> {
         let agreed = self.early.as_ref().map(|early| early.content());
         match agreed {

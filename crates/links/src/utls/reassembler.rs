@@ -60,8 +60,9 @@ impl Reassembler {
         from..to
     }
 
-    /// Returns the first gap in the stored bytes from `at` on, and the offset at which to search
-    /// for the next gap.
+    /// Returns the first range of missing bytes in `at..to`, and the offset at which to search for
+    /// the next one. The range is empty if two runs (contiguous stored bytes) are adjacent, or if
+    /// no byte up to `to` is missing.
     fn gap(&self, at: u64, to: u64) -> (Range<u64>, u64) {
         let before = self.runs.range(..=at).next_back().map(|(start, run)| end_of(*start, run));
         let start = before.map_or(at, |end| end.max(at)).min(to);

@@ -27,7 +27,8 @@ pub struct EarlyCounts {
 /// remembers which numbers were decrypted, so that each record is delivered once.
 #[derive(Debug)]
 pub struct RecordLayer {
-    /// Number of bytes of content in a record. All content is data.
+    /// Number of bytes of content in a record that is delivered early. The content of such a
+    /// record is application data.
     content: usize,
     held: Reassembler,
     opened: BTreeSet<u64>,

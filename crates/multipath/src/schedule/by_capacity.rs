@@ -31,9 +31,10 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// Time between the first two updates of the probabilities from the paths' capacities.
 const FIRST: Duration = Duration::from_secs(1);
 
-/// Intended rate of all paths together, in units of the fastest path's capacity. The value is
-/// above 1 because a random excess on one path delays the others. With 1.2 and runs of `~4p`,
-/// lines of 50, 30 and 10 Mbit/s together reached only .92 of the first line's speed
+/// Rate of all paths together for which the probabilities are computed, in units of the fastest
+/// path's capacity. The value is above 1 to leave a reserve: at times, random choices overload a
+/// path, and the packets on other paths then have to wait for its packets. With 1.2 and runs of
+/// `~4p`, lines of 50, 30 and 10 Mbit/s together reached only .92 of the first line's speed
 /// (`tunnel/tests/goodput.rs`).
 const SPEED: f64 = 1.4;
 

@@ -19,8 +19,8 @@ pub(super) const FAMILY: Family = Family {
 
 /// Builds Conflux's scheduler (AlSabah et al., PETS 2013). The congestion of a leg (a circuit of a
 /// set) is the time from sending a cell to receiving the SENDME that acknowledges it. With fixed
-/// windows, it acknowledges each 100th cell. Cells are distributed in inverse proportion to this
-/// time. [`PathView::rtt`](crate::PathView::rtt) has the time; with fixed windows it is not
+/// windows, a SENDME acknowledges each 100th cell. Cells are distributed in inverse proportion to
+/// this time. [`PathView::rtt`](crate::PathView::rtt) has the time; with fixed windows it is not
 /// smoothed.
 ///
 /// This scheduler equals `mix:1`. The published code has two circuits. Paper 001 (de la Cadena et

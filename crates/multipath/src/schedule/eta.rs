@@ -24,8 +24,8 @@ pub(super) const FAMILY: Family = Family {
 /// Bytes of a cell on a link (514), with its share of the TLS record's 22 bytes for each 16 KiB.
 const CELL: f64 = 515.0;
 
-/// Hysteresis: number of cell times (times in which the present leg sends a cell) that a change of
-/// leg must save for each cell that the change costs. A change costs one cell, the SWITCH of
+/// Hysteresis: time that a change of leg must save, for each cell that the change costs. The unit
+/// is the time in which the present leg sends one cell. A change costs one cell, the SWITCH of
 /// proposal 329. Two equally good legs alternate after about this number of cells.
 const STICKY: f64 = 16.0;
 
@@ -101,8 +101,9 @@ impl Eta {
     }
 
     /// Returns the index of the best leg if that leg has room. Otherwise returns the best leg with
-    /// room, if its cell would arrive no later than the best leg would deliver all `units`. If
-    /// not, returns the best leg, to wait for it. Returns `None` if no leg is usable.
+    /// room, if its cell would arrive no later than the best leg would deliver all `units`, or if
+    /// the best leg has no cell in flight. If not, returns the best leg, to wait for it. Returns
+    /// `None` if no leg is usable.
     fn best(&mut self, now: Time, paths: &[PathView], units: u64) -> Option<usize> {
         self.look(now, paths);
         if usable(paths).all(|index| paths[index].leg.bdp == 0 && paths[index].leg.turn > 0) {

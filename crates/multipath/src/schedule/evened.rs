@@ -88,7 +88,8 @@ mod tests {
     use crate::seed::stream;
 
     /// Returns the share of loads in which the run at `now` takes the path that has carried
-    /// everything before. The paths have equal weights.
+    /// everything before. The paths have equal weights. If `silence` is true, a pause in the
+    /// traffic precedes the run at `now`.
     fn stays(now: Time, silence: bool) -> f64 {
         let mut evened = build(Some("1e9"), 3, stream(1, 0, "scheduler")).unwrap();
         let paths = [PathView::open(); 3];

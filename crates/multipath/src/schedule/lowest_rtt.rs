@@ -27,12 +27,13 @@ const FULL: u64 = 1 << 63;
 /// because [`nanos`] returns at most 2^61.
 const HOPELESS: u64 = FULL - 1;
 
-/// Lowest round-trip time first (Conflux "LowRTT", Tor proposal 329, section 3.1).
+/// Scheduler that prefers the path with the lowest round-trip time (Conflux "LowRTT", Tor proposal
+/// 329, section 3.1).
 ///
-/// Unmeasured paths are first, in order, so that each is measured early. A path that took `TRIALS`
-/// runs without a measurement ranks last. The scheduler considers windows: it skips a path without
-/// room while another path has room. C tor's own rule, for legs that are all measured, is
-/// `lowrtt`.
+/// Unmeasured paths are chosen before measured ones, those with the fewest runs first. So each
+/// path is measured early. A path that took `TRIALS` runs without a measurement ranks last. The
+/// scheduler considers windows: it skips a path without room while another path has room. C tor's
+/// own rule, for legs that are all measured, is `lowrtt`.
 #[derive(Debug, Default)]
 pub struct LowestRtt {
     trials: Vec<u8>,

@@ -26,10 +26,10 @@ pub(super) const FAMILY: Family = Family {
 /// with room get cells in proportion to 1/RTT^ALPHA. With ALPHA = 0 the legs take turns, ALPHA = 1
 /// is Conflux 2013, and a large ALPHA is like LOWRTT.
 ///
-/// The algorithm is smooth weighted round robin. Each choice adds its share to the credit of every
-/// leg with room. The leg with the most credit is chosen, and pays one cell of credit. So the
-/// cells of a leg are spread evenly. A leg without room earns nothing and keeps its credit. An
-/// unusable leg loses its credit.
+/// The algorithm is smooth weighted round robin. At each choice, every leg with room earns credit
+/// equal to its weight. The leg with the most credit is chosen, and pays the sum of the credit
+/// that all legs earned. So the cells of a leg are spread evenly. A leg without room earns nothing
+/// and keeps its credit. An unusable leg loses its credit.
 #[derive(Debug)]
 pub(super) struct Mix {
     alpha: f64,
@@ -48,7 +48,7 @@ impl Mix {
     }
 
     /// Adds credit to the ready legs. Returns the leg with the most credit (the first one if
-    /// several are equal), and subtracts the price of a cell from it.
+    /// several are equal), and subtracts the sum of the added credit from the leg's credit.
     fn take_turn(&mut self, paths: &[PathView], quickest: f64) -> Option<usize> {
         let mut total = 0.0;
         let mut best: Option<usize> = None;

@@ -17,7 +17,8 @@ pub(super) const FAMILY: Family = Family {
     build,
 };
 
-/// Round robin (CoMPS, section 4.2, "RR"): the usable paths in the given order, again and again.
+/// Scheduler that chooses the usable paths in the given order, again and again: round robin
+/// (CoMPS, section 4.2, "RR").
 #[derive(Debug, Default)]
 pub struct RoundRobin {
     next: usize,

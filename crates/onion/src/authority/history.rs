@@ -6,8 +6,8 @@ const INTERVAL: u64 = 12 * 3600;
 /// Factor by which all weights are multiplied after each `INTERVAL` (C tor's value).
 const FADING: f64 = 0.95;
 
-/// A record of the periods in which a relay answered probes and did not. Times are seconds since
-/// 1970.
+/// A record of the periods in which a relay was up (answered probes) and was down. Times are
+/// seconds since 1970.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct History {
     /// Sum of the weighted lengths, in seconds, of all completed runs (periods of uninterrupted

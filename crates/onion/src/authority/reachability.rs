@@ -73,8 +73,8 @@ struct Attempt {
 }
 
 impl Reachability {
-    /// Creates a core that probes at most `most` relays at once. `rng` is its only source of
-    /// randomness.
+    /// Creates a state machine without I/O that probes at most `most` relays at once. `rng` is its
+    /// only source of randomness.
     #[must_use]
     pub fn new(most: usize, rng: Box<dyn CryptoRng + Send>) -> Reachability {
         let (waiting, dialled, outputs) = (VecDeque::new(), Vec::new(), VecDeque::new());
@@ -305,8 +305,9 @@ mod tests {
             .collect()
     }
 
-    /// Exchanges the messages of a link with a relay of these keys, until neither side sends more.
-    /// The relay's TLS certificate is the given one, or else its own.
+    /// Probes `wanted`, and exchanges the messages of the link with the relay that has the keys
+    /// `there`. `other` is the SHA-256 of the TLS certificate that the relay presents; `None`
+    /// stands for its own certificate.
     fn converse(
         reachability: &mut Reachability,
         wanted: Target,

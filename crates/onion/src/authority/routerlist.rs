@@ -96,8 +96,8 @@ impl RouterList {
     }
 
     /// Returns the relays to probe now except `own`, and marks them as probed. Each address is a
-    /// separate target. Running relays come first. If the last relay has two addresses, there may
-    /// be one target more than `room` allows.
+    /// separate target. Running relays come first. The result may exceed `room` by one target,
+    /// because a relay with two addresses is probed at both.
     pub(super) fn probes(&mut self, now: u64, own: &[u8; 20], mut room: Room) -> Vec<Probe> {
         let mut probes = Vec::new();
         while room.running > 0 {

@@ -177,8 +177,8 @@ fn the_first_consensus_waits_for_relays_but_not_for_ever() {
     assert_eq!(authority.due(NOW + 6), NOW + 6);
 }
 
-/// The consensus is not replaced at the start: a new one would list no relay, because none has
-/// answered yet.
+/// Checks that an authority does not replace a stale consensus directly after its start. A new
+/// consensus would list no relay, because none has answered yet.
 #[test]
 fn a_stale_consensus_of_an_earlier_run_is_replaced_once_relays_run_again() {
     let before = authority(2).publish(NOW).unwrap().clone();
@@ -421,7 +421,7 @@ impl Authority {
         self.probes(now, room).into_iter().map(|probe| probe.target).collect()
     }
 
-    /// Returns a new authority with the same keys that knows no relays.
+    /// Returns a new authority that has the same keys and settings, but knows no relays.
     fn clone_without_keys(&self) -> Authority {
         Authority::new(self.about.clone(), self.settings.clone(), keys())
     }

@@ -31,18 +31,19 @@ const WITH_PADDING: u16 = 5;
 /// end wants to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Each circuit has a separate lane, such as a QUIC stream. Cells of one lane arrive in order,
-    /// independently of other lanes. Without lanes, all cells of the link arrive in one order.
+    /// True if each circuit has a separate lane, such as a QUIC stream. Cells of one lane arrive
+    /// in order, independently of other lanes. Without lanes, all cells of the link arrive in one
+    /// order.
     pub lanes: bool,
-    /// The carrier is reliable: bytes arrive in order, or the link closes. The order applies to
-    /// each lane (such as a QUIC stream), or to the whole link if it has no lanes.
+    /// True if the carrier is reliable: bytes arrive in order, or the link closes. The order
+    /// applies to each lane (such as a QUIC stream), or to the whole link if it has no lanes.
     pub whole: bool,
-    /// TLS records may be decrypted out of order. The neighbour must support it too.
+    /// True if TLS records may be decrypted out of order. The neighbour must support it too.
     pub early: bool,
-    /// A QUIC link may run alongside this link. The neighbour must support it too.
+    /// True if a QUIC link may run alongside this link. The neighbour must support it too.
     pub parallel_quic: bool,
-    /// The link, which must have lanes (such as QUIC streams), can also carry cells that may be
-    /// lost. The neighbour must support it too.
+    /// True if the link can also carry cells that may be lost. This requires lanes (such as QUIC
+    /// streams). The neighbour must support it too.
     pub lossy: bool,
 }
 

@@ -147,8 +147,8 @@ impl Channels {
     }
 
     /// Pairs `quic`, which we opened to a relay, with a TLS link to the same relay. Returns the
-    /// number of `quic` on the TLS link, and the token that identifies the TLS link. Returns zeros
-    /// if the circuits of `quic` cannot move to any link.
+    /// number assigned to `quic` among the QUIC links alongside the TLS link, and the token that
+    /// identifies the TLS link. Returns zeros if the circuits of `quic` cannot move to any link.
     pub(crate) fn pair_with_tls(&mut self, quic: LinkId, to: &Identity) -> (u32, TlsLinkToken) {
         let usable = |link: &Link| {
             let token = link.quic_offer.map(|quic_offer| quic_offer.token).unwrap_or_default();
@@ -169,7 +169,8 @@ impl Channels {
         (number, quic_offer.token)
     }
 
-    /// Pairs `quic` with the link that the neighbour identifies by `token`, and returns `number`.
+    /// Pairs `quic` with the TLS link that the neighbour identifies by `token`. Returns `number`,
+    /// which the neighbour has assigned to `quic` among the QUIC links alongside that link.
     /// Returns 0 if this core has no such link, or if the circuits of `quic` cannot move to it.
     ///
     /// # Errors
@@ -279,7 +280,8 @@ impl Channels {
         !std::mem::replace(&mut detour.timed, true)
     }
 
-    /// Sends the acknowledgement that is due on the link `id`.
+    /// Sends the acknowledgement of the cells received on the link `id`, because its timer has
+    /// expired.
     pub(crate) fn arrived_due(&mut self, id: LinkId) {
         if let Some(detour) = self.links.get_mut(&id).and_then(|link| link.detour.as_mut()) {
             detour.timed = false;

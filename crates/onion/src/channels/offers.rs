@@ -11,9 +11,9 @@ impl Channels {
     }
 
     /// Returns whether a QUIC link to the relay `rsa` is being opened. Only one is opened at a
-    /// time, so that it is paired with the TLS link for which it was opened. A different TLS link
-    /// may belong to another thread of the relay, and circuits of the QUIC link could not move
-    /// there.
+    /// time, so that it is paired with the TLS link for which it was opened. If the QUIC link
+    /// fails, its circuits move to the paired TLS link. They could not move to a TLS link that
+    /// belongs to another thread of the relay.
     pub(crate) fn is_opening_quic(&self, rsa: &[u8; 20]) -> bool {
         let mut links = self.reaching(rsa);
         links.any(|(_, link)| link.quic_offer.is_some_and(|quic_offer| quic_offer.is_opening))

@@ -49,7 +49,7 @@ impl Bridges {
     }
 }
 
-/// A client's bridges, as the list from which its guards are chosen.
+/// A list of possible guards that contains a client's bridges, with the user's restrictions.
 pub(super) struct Nameable<'a> {
     pub(super) bridges: &'a Bridges,
     pub(super) restrictions: &'a RelayRestrictions,

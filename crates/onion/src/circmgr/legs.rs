@@ -23,7 +23,8 @@ use crate::wire::netdoc::{Flags, RelayStatus, Subprotocols};
 /// Time after a demand during which further circuits for sets are built in advance (C tor's
 /// PredictedPortsRelevanceTime).
 const RELEVANT: Duration = Duration::from_secs(3600);
-/// Delay after a set has lost a circuit (a leg), before another circuit is begun to replace it.
+/// Delay between the loss of a set's circuit (a leg) and the beginning of the circuit that
+/// replaces it.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Time after which a set without circuits is closed (`docs/spec/resilient-legs.md#death`).
 const LEGLESS: Duration = Duration::from_secs(10);
@@ -33,8 +34,8 @@ const MOST_ATTEMPTS: usize = 3;
 /// Number of circuits (legs) in a set if neither the user nor a consensus parameter of the design
 /// gives a number.
 const USUAL: usize = 2;
-/// Number of relays at which the circuits of a set can join, below which the user is informed.
-/// Each of these relays sees which guards a client has.
+/// Usual minimum number of relays that can join the circuits of a set. The user is informed if
+/// there are fewer, but at least one. Each of these relays sees which guards a client has.
 const FEW_JOINING: usize = 8;
 /// A fingerprint that no relay has. The restrictions permit only this exit or middle if no relay
 /// can link sets of circuits.
@@ -68,8 +69,8 @@ impl SetEnd {
 /// State of a circuit as a leg of a set of circuits.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LegState {
-    /// The head of the circuit's set: the circuit that holds the number of the set's streams.
-    /// `None` if this circuit is the head, or is in no set.
+    /// The head of the circuit's set: the circuit that represents the set. `None` if this circuit
+    /// is the head, or is in no set.
     pub(super) head: Option<CircuitKey>,
     /// True if the order to link this circuit to a set was given.
     pub(super) linking: bool,
@@ -77,19 +78,19 @@ pub(super) struct LegState {
     pub(super) linked: bool,
     /// True if the circuit could not be linked to a set, and is used as a single circuit.
     alone: bool,
-    /// If this circuit is the head of a set (the circuit with the streams): number of further
-    /// circuits begun for the set.
+    /// Number of further circuits begun for the set, if this circuit is the set's head (the
+    /// circuit that represents the set).
     begun: usize,
-    /// If this circuit is the head of a set (the circuit with the streams): earliest time at which
-    /// another circuit of the set may be begun.
+    /// Earliest time at which another circuit of the set may be begun, if this circuit is the
+    /// set's head (the circuit that represents the set).
     again: Time,
     /// True if this circuit has stopped answering, and no other circuit of its set answers either.
     silent: bool,
     /// True if another circuit is to replace this one because of its age. This circuit is closed
     /// once the set has enough other circuits.
     aged: bool,
-    /// The core's name for the circuit's set, if the set has lost its first circuit. The name is
-    /// the key of that first circuit.
+    /// Key of the first circuit of this circuit's set, if the set has lost that circuit. The core
+    /// (the client's protocol state machine) still identifies the set by this key.
     name: Option<CircuitKey>,
     /// True if the circuit is the first leg of a set whose legs join at the circuit's last relay,
     /// a middle. The circuit is complete once the set continues beyond that relay.
@@ -108,12 +109,13 @@ impl LegState {
 /// built for it.
 #[derive(Clone, Debug)]
 pub(super) struct LeglessSet {
-    /// The core's name for the set: the key of the circuit that began it.
+    /// Key of the circuit that began the set. The core (the client's protocol state machine)
+    /// identifies the set by this key.
     name: CircuitKey,
     since: Time,
     /// Earliest time at which the next circuit may be begun for the set.
     again: Time,
-    /// State of the set's last head (the circuit that holds the number of the set's streams).
+    /// State of the set's last head (the circuit that represents the set).
     head: Circuit,
 }
 
@@ -302,8 +304,8 @@ impl CircuitManager {
         }
     }
 
-    /// Returns the head (the circuit with the streams) of the set that the circuit `key` belongs
-    /// to, or will join, as a further leg. Returns `None` if the circuit is itself the head, or is
+    /// Returns the head (the circuit that represents the set) of the set in which the circuit
+    /// `key` is or will be a further leg. Returns `None` if the circuit is itself the head, or is
     /// in no set.
     #[must_use]
     pub fn head(&self, key: CircuitKey) -> Option<CircuitKey> {
@@ -399,14 +401,16 @@ impl CircuitManager {
             && self.answering(key, head) < legs
     }
 
-    /// Returns the number of circuits in the set of `head` that still answer, including circuits
-    /// under construction.
+    /// Returns the number of circuits in a set that still answer, including circuits under
+    /// construction. `key` and `head` are the key and the state of the set's head (the circuit
+    /// that represents the set).
     fn answering(&self, key: CircuitKey, head: &Circuit) -> usize {
         let further = self.further(key).filter(|(_, leg)| !leg.leg.silent).count();
         usize::from(!head.leg.silent) + further
     }
 
-    /// Iterates over all circuits (legs) of a set except its head (the circuit with the streams).
+    /// Iterates over all circuits (legs) of a set except its head (the circuit that represents the
+    /// set).
     pub(super) fn further(&self, head: CircuitKey) -> impl Iterator<Item = (CircuitKey, &Circuit)> {
         let of = move |circuit: &&Circuit| circuit.leg.head == Some(head);
         self.circuits.iter().map(|(key, circuit)| (*key, circuit)).filter(move |(_, one)| of(one))
@@ -465,9 +469,9 @@ impl CircuitManager {
     }
 
     /// Removes the closed circuit `key`, whose state was `gone`, from its set. If the set
-    /// continues without its head (the circuit with the streams), another circuit becomes the
-    /// head. A set that has lost a circuit takes no new streams. The exit may not have noticed the
-    /// loss yet, and would send data of new streams on the lost circuit.
+    /// continues without its head (the circuit that represents the set), another circuit becomes
+    /// the head. A set that has lost a circuit takes no new streams. The exit may not have noticed
+    /// the loss yet, and would send data of new streams on the lost circuit.
     pub(super) fn left_set(&mut self, now: Time, key: CircuitKey, gone: &Circuit, cause: Cause) {
         if cause == Cause::Unlinked {
             self.unlinkable.insert(gone.path[if self.is_merging() { 1 } else { 2 }]);
@@ -531,8 +535,9 @@ impl CircuitManager {
         }
     }
 
-    /// Makes the circuit `heir` the head of the set that the core identifies by `name`. The
-    /// previous head was the circuit `key`, whose state was `gone`.
+    /// Makes the circuit `heir` the head of the set that the core (the client's protocol state
+    /// machine) identifies by `name`. The previous head was the circuit `key`, whose state was
+    /// `gone`.
     fn inherit(&mut self, (key, name): (CircuitKey, CircuitKey), heir: CircuitKey, gone: &Circuit) {
         let rest: Vec<CircuitKey> = self.further(key).map(|(key, _)| key).collect();
         for leg in rest.into_iter().filter(|leg| *leg != heir) {
@@ -549,8 +554,8 @@ impl CircuitManager {
         self.known_as(name, heir);
     }
 
-    /// Records that the circuit `heir` replaced `key` as the head of a set (the circuit with the
-    /// streams). Later requests with the key `key` then apply to `heir`.
+    /// Records that the circuit `heir` replaced `key` as the head of a set (the circuit that
+    /// represents the set). Later requests with the key `key` then apply to `heir`.
     fn known_as(&mut self, key: CircuitKey, heir: CircuitKey) {
         self.successors.values_mut().filter(|of| **of == key).for_each(|of| *of = heir);
         if key != heir {
@@ -621,7 +626,7 @@ impl CircuitManager {
     }
 
     /// Begins circuits for each set that has lost all its circuits. The first of these circuits
-    /// that is built becomes the set's head (the circuit with the streams).
+    /// that is built becomes the set's head (the circuit that represents the set).
     pub(super) fn rescue(&mut self, network: &Network, at: Moment, rng: &mut impl Rng) {
         for place in (0..self.legless.len()).rev() {
             let LeglessSet { name, again, .. } = self.legless[place];
@@ -637,15 +642,15 @@ impl CircuitManager {
     }
 
     /// Removes sets that lost all their circuits and for which no circuit was built in time. The
-    /// core has already ended their streams.
+    /// client's protocol state machine has already ended their streams.
     pub(super) fn end_legless(&mut self, now: Time) {
         let over = |set: &mut LeglessSet| now >= set.since + LEGLESS;
         let over: Vec<CircuitKey> = self.legless.extract_if(.., over).map(|set| set.name).collect();
         over.into_iter().for_each(|name| self.drop_further(name));
     }
 
-    /// Notes that a stream has ended. The set of this stream, which the core identifies by `name`,
-    /// has lost all its circuits.
+    /// Notes that a stream has ended. The set of this stream has lost all its circuits. `name` is
+    /// the key of the circuit that began the set.
     pub(super) fn left_legless(&mut self, name: CircuitKey) {
         let set = self.legless.iter_mut().find(|set| set.name == name);
         set.into_iter().for_each(|set| set.head.streams = set.head.streams.saturating_sub(1));
@@ -658,7 +663,7 @@ impl CircuitManager {
         due.filter(|due| *due > self.looked).min()
     }
 
-    /// Returns the present head of a set (the circuit with the streams). `key` is the set's
+    /// Returns the present head of a set (the circuit that represents the set). `key` is the set's
     /// present head, or a former one.
     pub(super) fn head_of(&self, key: CircuitKey) -> CircuitKey {
         self.successors.get(&key).copied().unwrap_or(key)

@@ -373,7 +373,7 @@ impl World {
         self.circmgr.closed(Moment { now: self.now, unix: NOW }, key, cause);
     }
 
-    /// Returns the circuits of a set, its head (first circuit) first.
+    /// Returns the circuits of a set, its head (the circuit that represents the set) first.
     fn legs(&self, head: CircuitKey) -> Vec<CircuitKey> {
         let of = self.circmgr.overview().filter(|seen| seen.set == Some(head));
         of.map(|seen| seen.key).collect()
@@ -634,9 +634,9 @@ fn merged_world(legs: usize) -> World {
 }
 
 impl World {
-    /// Acts as a core for sets whose circuits join at middle relays, until no order is left.
-    /// Returns the circuits that were built with their numbers of hops, then the circuits that
-    /// began a set, then the circuits that joined one.
+    /// Carries out the orders for sets whose circuits join at middle relays, until no order is
+    /// left. Returns the circuits that were built with their numbers of hops, then the circuits
+    /// that began a set, then the circuits that joined one.
     fn merged(&mut self) -> (Vec<(CircuitKey, usize)>, Vec<CircuitKey>, Vec<CircuitKey>) {
         let (mut built, mut heads, mut joined) = (Vec::new(), Vec::new(), Vec::new());
         loop {
@@ -850,7 +850,7 @@ fn a_set_that_has_lost_all_circuits_goes_on_by_the_first_that_is_built() {
     assert_eq!(seen.streams, 0, "its streams ask by the old name");
 }
 
-/// Delay until another circuit is begun for a set that has lost all its circuits.
+/// Delay between the loss of all circuits of a set and the beginning of another circuit for it.
 const AGAIN_AT: Duration = Duration::from_secs(1);
 
 #[test]

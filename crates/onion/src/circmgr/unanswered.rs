@@ -139,9 +139,9 @@ impl CircuitManager {
         self.unanswered.remove(number);
     }
 
-    /// Notes that an answer arrived on `circuit`, so that its relays work. In a set of several
-    /// circuits, it is unknown which circuit carried the answer. Only the relay at which all
-    /// circuits of the set end is then known to work.
+    /// Notes that an answer arrived on `circuit`, which shows that the circuit's relays work. In a
+    /// set of several circuits, it is unknown which circuit carried the answer. The answer then
+    /// only shows that the last relay works, at which all circuits of the set end.
     pub fn last_answer(&mut self, now: Time, circuit: CircuitKey) {
         let head = self.head_of(circuit);
         let is_alone = self.further(head).next().is_none();
@@ -149,8 +149,8 @@ impl CircuitManager {
         self.suspects.record_answers(now, if is_alone { &path[1..] } else { &path[2..] });
     }
 
-    /// Notes that the circuit `key` was built, or was linked at its last relay. All its relays
-    /// therefore work.
+    /// Notes that the circuit `key` was built, or was linked at its last relay. Both show that all
+    /// relays of the circuit work.
     pub(super) fn note_all_answered(&mut self, now: Time, key: CircuitKey) {
         if let Some(circuit) = self.circuits.get(&key) {
             self.suspects.record_answers(now, &circuit.path[1..]);
@@ -174,9 +174,9 @@ impl CircuitManager {
     }
 
     /// Stops the use of circuits that share a suspect middle or exit with the circuit `silent`,
-    /// because the next stream on them would also wait for a timeout. Circuits in use take no new
-    /// streams. Unused circuits are dropped, and their replacements show whether the relays
-    /// answer.
+    /// which has not answered since the time `since`, because the next stream on them would also
+    /// wait for a timeout. Circuits in use take no new streams. Unused circuits are dropped, and
+    /// their replacements show whether the relays answer.
     fn leave_suspects(&mut self, (now, since): (Time, Time), silent: CircuitKey) {
         let head = self.head_of(silent);
         let of_silent: Vec<[u8; 20]> =
@@ -194,7 +194,7 @@ impl CircuitManager {
         used.into_iter().for_each(|(key, _)| self.retire(key));
     }
 
-    /// Iterates over the circuits of a set, its head (the circuit with the streams) first.
+    /// Iterates over the circuits of a set, its head (the circuit that represents the set) first.
     fn legs_of(&self, head: CircuitKey) -> impl Iterator<Item = &Circuit> {
         let further = self.further(head).map(|(_, leg)| leg);
         self.circuits.get(&head).into_iter().chain(further)

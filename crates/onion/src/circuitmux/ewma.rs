@@ -175,7 +175,8 @@ mod tests {
         assert_eq!(policy.next(), Some(2));
     }
 
-    /// The same order, computed from scratch for each cell.
+    /// Reference for the tests: chooses the circuit with the lowest count, as [`Ewma`] does, by a
+    /// search through all circuits for each cell.
     #[derive(Default)]
     struct Plain {
         counts: BTreeMap<u32, f64>,

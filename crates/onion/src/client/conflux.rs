@@ -184,7 +184,8 @@ impl Client {
         Some((index, self.circuits.get(index)?.set()?))
     }
 
-    /// Converts the set `id`, which has one circuit, so that it can have several legs.
+    /// Converts the set `id`, which has one circuit, so that it can have several legs. Returns
+    /// `id`.
     fn found_set(&mut self, id: SetId) -> SetId {
         let (nonce, seed) = (SetNonce::draw(&mut *self.rng), self.rng.next_u64());
         let design = self.role.design;

@@ -70,8 +70,8 @@ impl HopKey {
 }
 
 impl Client {
-    /// Handles a lossy cell (sent in a datagram) of the circuit of `owner`, given the cell's
-    /// counter and its body.
+    /// Handles a lossy cell (sent in a datagram), given the cell's counter and its body. `owner`
+    /// names the cell's circuit.
     pub(super) fn take_lossy_cell(
         &mut self,
         now: Time,

@@ -7,8 +7,8 @@ use super::{CircuitKey, Client};
 use crate::ending::Ending;
 use crate::wire::cell::CELL;
 
-/// A cell of a circuit on the link to its guard. DESTROY cells that this client sends are not
-/// recorded, because the circuit is removed before they are sent.
+/// A record of one cell that was sent to a circuit's guard, or received from it. DESTROY cells
+/// that this client sends are not recorded, because the circuit is removed before they are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CellSeen {
     /// Time at which the cell was received, or passed to the link.
@@ -50,7 +50,8 @@ impl Client {
         [waiting, reordered, self.sets.most_reordered()]
     }
 
-    /// Counts a cell of a circuit that was received or sent.
+    /// Counts a cell that the circuit `index` received, or sent if `outward` is true. Records the
+    /// cell if [`Client::watch_cells`] was called.
     pub(super) fn note_cell(&mut self, time: Time, index: u32, outward: bool) {
         let Some(circuit) = self.circuits.get_mut(index) else { return };
         circuit.cells[usize::from(outward)] += 1;

@@ -11,8 +11,9 @@ use super::legs::Legs;
 use super::numbering::{AHEAD, Bases, Mark, Numbering};
 use crate::wire::resilient::LegSwitch;
 
-/// Minimum length of a long run (consecutive messages on one circuit of the set), in messages. At
-/// this length both methods cost one cell: 124 numbers of 4 bytes each, or one SWITCH message.
+/// Minimum length of a long run (consecutive messages on one circuit of the set), in messages. For
+/// a run of this length, both ways to convey the numbers cost about one cell: a number of 4 bytes
+/// in each message, or one SWITCH message before the run.
 const LONG: u64 = 124;
 /// Length of a message number in bytes.
 const NUMBER: usize = 4;

@@ -19,9 +19,10 @@ struct Counters {
 /// Numbering of proposal 329 (section 3; C tor's `last_seq_sent` and `last_seq_recv`).
 ///
 /// The leg (parallel circuit) that was used last always has the highest number sent. Before a
-/// sender changes to another leg, it sends SWITCH with that leg's lag, which raises the leg's
-/// number to the highest. A message follows every SWITCH, and the lag in SWITCH is never 0. Arti's
-/// receivers require both properties, although C tor's senders do not guarantee them.
+/// sender changes to another leg, it sends SWITCH on the new leg. SWITCH contains the new leg's
+/// lag (its distance from the highest number sent), and raises the new leg's number by this lag. A
+/// message follows every SWITCH, and the lag in SWITCH is never 0. Arti's receivers require both
+/// properties, although C tor's senders do not guarantee them.
 #[derive(Debug, Default)]
 pub struct CountedNumbering {
     legs: Legs<Counters>,

@@ -37,11 +37,12 @@ pub enum ConfluxFault {
     /// The other end claims to have sent messages that we never received, or to have received
     /// messages that we never sent.
     DataLoss,
-    /// Our next message cannot be sent: its leg (parallel circuit) lags the other legs by 2^32 - 1
-    /// messages or more, or no cell could be filled after a number was assigned.
+    /// A message of ours with a number that cannot be conveyed, because its leg (parallel circuit)
+    /// lags the other legs by 2^32 - 1 messages or more. Also a number that was assigned although
+    /// no message could be sent with it.
     Incoherent,
-    /// SWITCH with the value 0. Such a message would not change the leg's (parallel circuit's)
-    /// number.
+    /// SWITCH with the value 0. Such a message would not change the number of its leg (parallel
+    /// circuit).
     SwitchZero,
     /// SWITCH directly after another SWITCH.
     SwitchTwice,

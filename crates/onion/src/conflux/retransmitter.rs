@@ -40,13 +40,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MOST: usize = 16 << 20;
 /// Memory in bytes that a stored message takes in addition to its data.
 const BESIDES: usize = 96;
-/// Maximum number of buffers of acknowledged messages that are kept for reuse, enough for two
-/// acknowledgements.
+/// Maximum number of free buffers that are stored for reuse: the buffers of the messages that two
+/// acknowledgements cover.
 const SPARE: usize = 2 * EVERY as usize;
 /// Maximum number of failed legs (parallel circuits) that wait to be reported to the other end.
 const MOST_GONE: usize = 64;
-/// Maximum number of messages of other legs (parallel circuits) that a working leg repeats before
-/// these other legs are known to have failed.
+/// Maximum number of messages that [`Retransmitter::repeat`] schedules on a working leg. They were
+/// sent on other legs (parallel circuits), which are not known to have failed.
 const MOST_REPEATED: usize = EVERY as usize;
 
 /// A message that was sent and is stored until it is acknowledged.
@@ -330,8 +330,9 @@ impl Retransmitter {
 
     /// Schedules the unacknowledged messages of other legs (parallel circuits) for sending on the
     /// working leg `lively`, if there are at most `MOST_REPEATED`. The caller does this before it
-    /// sends XOFF: the other end handles XOFF after these messages, and one of the other legs may
-    /// have failed unnoticed. The originals stay stored, and the other end drops duplicates.
+    /// sends XOFF. The other end handles XOFF only after these messages, and would wait for them
+    /// if one of the other legs has failed unnoticed. The originals stay stored, and the other end
+    /// drops duplicates.
     pub fn repeat(&mut self, lively: PathId) {
         let others = self.legs.iter().filter(|(leg, _)| *leg != lively);
         let owed = others.flat_map(|(_, on)| &on.kept).map(|(_, kept)| kept.clone());
@@ -420,8 +421,8 @@ impl Retransmitter {
     }
 
     /// Removes a closed leg (parallel circuit), and schedules its unacknowledged messages for
-    /// retransmission. Returns false if the set cannot continue, because no leg was ever linked
-    /// and this was the last one.
+    /// retransmission. Returns false if the set cannot continue, because it has no leg now and
+    /// none was ever linked.
     pub fn lose(&mut self, leg: PathId) -> bool {
         if let Ok(on) = self.legs.get_mut(leg) {
             let (serial, linked) = (on.serial, on.linked);

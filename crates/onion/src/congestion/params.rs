@@ -25,14 +25,14 @@ pub struct Params {
     /// `cc_cwnd_inc_pct_ss`: growth of the window in slow start, in percent of the acknowledged
     /// cells.
     pub cwnd_inc_pct_ss: u64,
-    /// `cc_cwnd_full_gap`: maximum unused part of a window that still counts as full, in multiples
-    /// of `cc_sendme_inc` cells.
+    /// `cc_cwnd_full_gap`: maximum unused part that a full window may have, in multiples of
+    /// `cc_sendme_inc` cells.
     pub cwnd_full_gap: u64,
-    /// `cc_cwnd_full_minpct`: used part of a window, in percent, below which the window no longer
-    /// counts as full.
+    /// `cc_cwnd_full_minpct`: minimum used part of a window, in percent. If less is used, the
+    /// window no longer counts as full.
     pub cwnd_full_minpct: u64,
-    /// `cc_cwnd_full_per_cwnd`: how often the record that the window was full is reset. True: once
-    /// per window of cells; false: at each change of the window.
+    /// `cc_cwnd_full_per_cwnd`: interval after which a window that was full no longer counts as
+    /// full. True: once a window of cells is acknowledged. False: at each change of the window.
     pub cwnd_full_per_cwnd: bool,
     /// `cc_ewma_cwnd_pct`: number of SENDMEs over which round-trip times are averaged, in percent
     /// of the SENDMEs of one window.
@@ -41,8 +41,9 @@ pub struct Params {
     pub ewma_max: u64,
     /// `cc_ewma_ss`: number of SENDMEs over which round-trip times are averaged in slow start.
     pub ewma_ss: u64,
-    /// `cc_rtt_reset_pct`: increase of the minimum round-trip time towards the average while the
-    /// window is at its minimum, in percent of their difference.
+    /// `cc_rtt_reset_pct`: increase of the minimum round-trip time while the window has its
+    /// minimum size. The unit is percent of the difference between the average and the minimum
+    /// round-trip time.
     pub rtt_reset_pct: u64,
     /// `cc_ss_max`: window size at which slow start ends.
     pub ss_cwnd_max: u64,

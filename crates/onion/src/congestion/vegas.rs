@@ -266,8 +266,9 @@ mod tests {
 
     use super::*;
 
-    /// Simulates for `seconds` a path that serves `rate` cells a second after `delay`. Sends as
-    /// much as the window allows, and returns the final state.
+    /// Simulates, for `seconds`, a path with a queue, which forwards `rate` cells a second. Each
+    /// acknowledgement arrives `delay` after its cell left the queue. Sends as much as the window
+    /// allows, and returns the final state.
     fn drive(rate: f64, delay: Duration, seconds: f64) -> Vegas {
         let mut vegas = Vegas::new(31, &Params::default());
         let mut arrivals: VecDeque<(Time, Time)> = VecDeque::new();

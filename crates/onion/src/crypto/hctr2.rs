@@ -28,7 +28,8 @@ const STREAM: usize = LONGEST / BLOCK - 1;
 /// the message.
 const HASHED: usize = BLOCK + LONGEST_TWEAK + STREAM * BLOCK;
 
-/// A key, prepared for one direction. `C` is [`Aes128Enc`] to encrypt, [`Aes128Dec`] to decrypt.
+/// A key that is prepared either for encryption (`C` is [`Aes128Enc`]) or for decryption (`C` is
+/// [`Aes128Dec`]).
 pub struct Hctr2<C> {
     /// The block cipher that is applied to the first block of a message.
     middle: C,
@@ -44,7 +45,7 @@ impl<C: From<Aes128Enc>> Hctr2<C>
 where
     Aes128Enc: Clone,
 {
-    /// Prepares `key` for one direction: encryption or decryption.
+    /// Prepares `key` for encryption or for decryption, as the type `C` determines.
     #[must_use]
     pub fn new(key: &[u8; KEY]) -> Hctr2<C> {
         let stream = Aes128Enc::new(&(*key).into());

@@ -159,8 +159,8 @@ mod tests {
     /// 2027-01-15 08:00:00.
     const NOW: u64 = 1_800_000_000;
 
-    /// Notes the same rates each second for a number of seconds: bytes per second received and
-    /// sent.
+    /// A history, and the time and the byte counters that the test passes to it each second. The
+    /// rates passed to `run` are in bytes per second: received, then sent.
     struct Meter {
         history: BandwidthHistory,
         second: u64,

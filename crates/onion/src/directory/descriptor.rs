@@ -168,9 +168,9 @@ impl Description {
         Ok(text)
     }
 
-    /// Returns true if the description differs from `other`. Different uptimes, and small
-    /// differences of the observed bandwidth, do not count. Only then does the relay upload it
-    /// (dir-spec, "Uploading server descriptors").
+    /// Returns true if the description differs from `other` so that the relay must upload it
+    /// (dir-spec, "Uploading server descriptors"). Different uptimes do not count, and neither do
+    /// small differences of the observed bandwidth.
     #[must_use]
     pub fn differs_from(&self, other: &Description) -> bool {
         let plain = |one: &Description| {

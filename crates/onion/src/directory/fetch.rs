@@ -430,8 +430,8 @@ impl Directory {
         }
     }
 
-    /// Records whether the outcome of a job (download) shows that an authority can be reached over
-    /// a circuit.
+    /// Updates the number of consecutive failures to reach authorities over circuits, given the
+    /// source and the outcome of a job (download).
     fn note_way(&mut self, source: Source, outcome: &Result<Response, Failure>) {
         self.unlinked = match (source, outcome) {
             (Source::Authority(_), Err(Failure::Silent)) => 0,

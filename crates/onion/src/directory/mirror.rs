@@ -146,7 +146,7 @@ impl Mirror {
     }
 
     /// Returns the number of milliseconds from `now` after which [`Mirror::poll`] may return a
-    /// request. Returns `None` if nothing is missing before there is a newer consensus.
+    /// request. Returns `None` if no request is needed until there is a newer consensus.
     #[must_use]
     pub fn wait(&self, now: u64, newest: u64) -> Option<u64> {
         if self.wanted(now, newest).is_some() {

@@ -73,9 +73,10 @@ impl<I: Name> Instances<I> {
 
     /// Selects the restricted sample if the user allows less than
     /// `guard-meaningful-restriction-percent` of all guards, otherwise the default sample.
-    /// `allowed` is the number of allowed guards. To prevent oscillation, a sample in use changes
-    /// only if the share is beyond the bound by 5 % of the bound. Returns true if the user must be
-    /// warned now that too few guards are allowed.
+    /// `allowed` is the number of allowed guards. To prevent oscillation, a change of the sample
+    /// needs a clear difference: the share of allowed guards must be below 95 % of the parameter,
+    /// or at least 105 % of it. Returns true if the user must be warned now that too few guards
+    /// are allowed.
     pub fn select(
         &mut self,
         allowed: usize,

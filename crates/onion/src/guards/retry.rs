@@ -3,8 +3,9 @@
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 
-/// Rows of the schedule, in seconds: the time since the first failure at which the row ends, the
-/// interval for a primary guard, and the interval for other guards.
+/// Intervals between attempts to use an unreachable guard, in seconds. Each row contains the time
+/// since the first failure at which the row ends, the interval for a primary guard, and the
+/// interval for other guards.
 const SCHEDULE: [(u64, u64, u64); 4] = [
     (6 * HOUR, 10 * MINUTE, HOUR),
     (96 * HOUR, 90 * MINUTE, 4 * HOUR),

@@ -80,9 +80,10 @@ pub enum GuardReachability {
     Maybe,
 }
 
-/// The sort key of a guard by preference (guard-spec 4.3), best first: confirmed guards, then
-/// guards that are being tried. Among unconfirmed guards, the one with the earlier attempt comes
-/// first.
+/// The sort key of a guard by preference (guard-spec 4.3); the smallest key is the best. It
+/// contains the guard's place among confirmed guards (the maximum if unconfirmed), whether a
+/// circuit through the guard is being tried, and the time of the last attempt. Guards that are
+/// being tried come first among unconfirmed guards, and guards without an attempt come last.
 pub(super) type Rank = (u32, Reverse<bool>, u64);
 
 impl<I> From<SampledGuard<I>> for Guard<I> {

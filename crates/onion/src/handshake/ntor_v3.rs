@@ -160,8 +160,7 @@ impl Request<'_> {
     }
 }
 
-/// Input from which the two keys of the client's message are derived: for its encryption and its
-/// MAC.
+/// Input from which the encryption key and the MAC key of the client's message are derived.
 struct First<'a> {
     lasting: &'a [u8; 32],
     relay: &'a [u8; 32],

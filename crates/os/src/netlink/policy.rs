@@ -186,8 +186,8 @@ fn found_rule(family: Family, message: &RuleMessage) -> FoundRule {
 /// The target of a table's default route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefaultRoute {
-    /// The interface with this index, and the next router. `None` means that packets go directly
-    /// to their destination, which is on the interface's own network.
+    /// A route through the interface with this index to the next router. Without a router
+    /// (`None`), packets go directly to their destination on the interface's own network.
     Out(u32, Option<IpAddr>),
     /// No target: an `unreachable` route, so that senders get an error. It is the last resort,
     /// because any other route of the table has a smaller metric.
@@ -370,8 +370,8 @@ pub fn remove_link(index: u32) -> io::Result<()> {
     gone(socket::order(Message::DelLink(message), 0))
 }
 
-/// Returns success instead of an error which reports that the object to remove no longer exists.
-/// Returns all other results unchanged.
+/// Converts the `result` of a removal: an object that no longer exists is not an error. Returns
+/// all other results unchanged.
 fn gone(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error)

@@ -19,7 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Length of a UDP header, in bytes.
 const HEADER: usize = 8;
 
-/// The incomplete datagrams: at most 64, each with at most 64 KiB.
+/// Reassembler of fragmented UDP datagrams. It stores at most 64 incomplete datagrams, each with
+/// at most 64 KiB.
 #[derive(Debug, Default)]
 pub struct Fragments {
     incomplete: BTreeMap<FragmentId, (Time, u8, IpDefragBuf)>,

@@ -59,9 +59,10 @@ pub struct SendReport<'q> {
     pub sent_bytes: usize,
     /// Refused datagrams, in order. Adjacent datagrams with the same error form one entry.
     pub failures: &'q [SendFailure],
-    /// Error number of an *earlier* datagram that this call reported, such as `ECONNREFUSED` for a
-    /// closed port. In this case the kernel did not send the current datagram. The datagram was
-    /// therefore sent again, and has its own result. `None` if there was no such error.
+    /// Error number of a datagram that was sent *earlier*, such as `ECONNREFUSED` for a closed
+    /// port. The kernel reports the error at the next attempt to send, and refuses that attempt.
+    /// A second attempt then determines the result of the current datagram. `None` if there was no
+    /// error of an earlier datagram.
     pub earlier: Option<i32>,
 }
 

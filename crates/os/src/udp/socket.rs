@@ -183,8 +183,8 @@ impl UdpSocket {
         )
     }
 
-    /// Sets a buffer's size. The size may exceed the system's limit only if the process has the
-    /// privilege for that.
+    /// Sets a buffer's size with the option `forced`, which may exceed the system's limit but
+    /// needs privilege. Without the privilege, uses the option `plain`.
     fn set_buffer(&self, forced: i32, plain: i32, bytes: usize) -> io::Result<()> {
         // The kernel doubles the number, so only half of the range is usable.
         let bytes = bytes.min(i32::MAX as usize / 2) as i32;
@@ -192,8 +192,8 @@ impl UdpSocket {
             .or_else(|_| sys::set(self.as_fd(), libc::SOL_SOCKET, plain, bytes))
     }
 
-    /// Sets the IPv4 form of an option on every socket, because an IPv6 socket may carry IPv4 too.
-    /// On an IPv6 socket, also sets the IPv6 form.
+    /// Sets an option that differs between IPv4 and IPv6. `v4` and `v6` have the level, name and
+    /// value. On an IPv6 socket, sets both forms, because the socket may carry IPv4, too.
     fn set_both(&self, v4: (i32, i32, i32), v6: (i32, i32, i32)) -> io::Result<()> {
         sys::set(self.as_fd(), v4.0, v4.1, v4.2)?;
         if self.v6 {

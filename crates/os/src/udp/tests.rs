@@ -282,7 +282,8 @@ fn a_report_tells_which_datagrams_went_out() {
     assert_eq!(flat(collect(&receiver, 4)).len(), 4);
 }
 
-/// Without a checksum to fill in, the kernel refuses segmented sends with `EINVAL`.
+/// The kernel refuses segmented sends with `EINVAL`, because the socket sends no UDP checksums
+/// (`SO_NO_CHECK`).
 #[test]
 fn a_refused_segmented_send_goes_out_as_single_datagrams_and_is_not_tried_again() {
     let (sender, receiver) = both(V4);

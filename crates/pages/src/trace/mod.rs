@@ -41,8 +41,8 @@ struct Part<'a> {
     paths: &'a [PathSummary],
     whole: &'a PathSummary,
     course: &'a Course,
-    /// Number of page loads in this section, if the times of each page load are counted from the
-    /// start of that page load. Rates are then averaged over the page loads. `None` otherwise.
+    /// Number of page loads over which rates are averaged, if all page loads of this section begin
+    /// at time 0. `None` if rates are not averaged.
     loads: Option<usize>,
 }
 

@@ -107,8 +107,8 @@ fn close_numbers(part: &Part<'_>, lasts: f64) -> Markup {
     figures::numbers("The first runs", &head, &rows)
 }
 
-/// Renders the distribution of run lengths. The lengths are measured in time or in packets, like
-/// the intervals of the schedule.
+/// Renders the distribution of run lengths. The lengths are measured in time or in packets: in the
+/// unit in which the schedule sets them.
 pub(super) fn lengths(part: &Part<'_>) -> Markup {
     let measure = words::measure(part.facts);
     let Some(shown) = LengthClasses::of(part, measure) else { return html! {} };
@@ -154,11 +154,11 @@ struct LengthClasses {
 }
 
 impl LengthClasses {
-    /// Selects the classes (histogram bins) of run lengths to display. They begin at the largest
-    /// power of ten for which all shorter runs contain at most the share [`NEXT_TO_NOTHING`] of
-    /// the packets. Class 0, the runs of a single packet, is not counted in that share. The
-    /// displayed classes end at the first power of ten above the longest run. Returns `None` if
-    /// there are no runs.
+    /// Selects the classes (histogram bins) of run lengths to display. Returns `None` if there are
+    /// no runs. The classes begin at a power of ten, and end at the first power of ten above the
+    /// longest run. The first power of ten is as large as possible, but shorter runs may contain
+    /// at most the share [`NEXT_TO_NOTHING`] of the packets. Runs of a single packet (class 0) are
+    /// not included in that share.
     fn of(part: &Part<'_>, measure: Measure) -> Option<LengthClasses> {
         let mut sums = [0; Histogram::LEN];
         for (_, _, lane) in Direction::BOTH.iter().flat_map(|&way| part.lanes(way)) {

@@ -46,7 +46,7 @@ fn end(x: f64, middle: f64, name: &str) -> Markup {
 }
 
 /// Renders a path, the eye of its observer, and the share of each direction's packets that this
-/// observer saw. `y` is the height of the path, and `middle` the height of the client and the
+/// observer saw. `y` is the vertical position of the path, and `middle` that of the client and the
 /// server.
 fn row(name: &str, path: &PathSummary, y: f64, middle: f64) -> Markup {
     let short: String = match name.chars().nth(ROOM) {

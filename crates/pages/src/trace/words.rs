@@ -61,8 +61,8 @@ impl Units {
         grouped(sum)
     }
 
-    /// Formats `sum`, a sum of the sizes of the trace's rows, rounded and in brackets. The result
-    /// is empty if each row counts as 1, because it would only repeat the number of rows.
+    /// Formats `sum`, a sum of the sizes of the trace's rows, rounded and in brackets. If each row
+    /// has the size 1, the sum is only the number of rows, and the result is empty.
     fn about(self, sum: u64) -> String {
         match self.0 {
             SizeUnit::Direction => String::new(),

@@ -76,9 +76,9 @@ impl HttpDialogue {
         &self.inbox
     }
 
-    /// Parses the head of the answer. Returns the head's length and its status, which is that of
-    /// an interim answer (1xx) or of an answer that opens the stream (2xx). Any other status is an
-    /// error. Returns `None` while the head is incomplete.
+    /// Parses the head of the answer. Returns the head's length and the status code; `None` while
+    /// the head is incomplete. The status code is 2xx if the stream is open, or 1xx for an interim
+    /// answer. Any other status code, and also 101, is an error.
     fn head(&self) -> Result<Option<(usize, u16)>, ClientFault> {
         let known = self.inbox.len().min(NAME.len());
         if self.inbox[..known] != NAME[..known] {

@@ -9,9 +9,8 @@ use super::{CUT, FetchedObject, SiteContent, is_of_transfer};
 /// Maximum number of headers in an HTTP request or response.
 const HEADERS: usize = 96;
 
-/// Reads the responses with status 200 to GET requests from a packet capture. Only responses of
-/// `host` count. If `host` is `None`, only responses of the host that served the first page count
-/// ([`of_host`]).
+/// Reads the responses with status 200 to GET requests from a packet capture. Uses only responses
+/// of `host` or, if that is `None`, of the host that served the first page ([`of_host`]).
 ///
 /// # Errors
 /// The source is no capture, is damaged, or contains no such response.

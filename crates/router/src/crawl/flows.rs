@@ -432,17 +432,20 @@ pub(super) mod tests {
     use etherparse::PacketBuilder;
     use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 
-    /// A capture of segments: milliseconds, whether the client sends, sequence number, payload.
+    /// Returns a capture with TCP segments from and to client port 40000. `segments` has for each
+    /// segment: the time in milliseconds, whether the client sends it, the sequence number, and
+    /// the payload.
     pub(in super::super) fn capture(segments: &[(u64, bool, u32, &[u8])]) -> Vec<u8> {
         capture_at(40_000, segments)
     }
 
-    /// The same of a client at this port.
+    /// Returns a capture as [`capture`] does, with the client port `port`.
     pub(in super::super) fn capture_at(port: u16, segments: &[(u64, bool, u32, &[u8])]) -> Vec<u8> {
         capture_of((DataLink::RAW, b""), port, segments)
     }
 
-    /// The same of a link of this kind, whose packets begin with `front`.
+    /// Returns a capture as [`capture_at`] does, with the link type `datalink`. Each packet begins
+    /// with the bytes `front`, before its IP header.
     fn capture_of(
         (datalink, front): (DataLink, &[u8]),
         port: u16,
@@ -618,7 +621,8 @@ pub(super) mod tests {
         assert_eq!(in_units(9, 0x7f), Duration::ZERO);
     }
 
-    /// A capture of ever new connections, made as it is read, and how much of it was.
+    /// An endless capture, generated while it is read. Each packet begins a new connection. `read`
+    /// is the number of bytes that were read so far.
     struct Endless {
         made: Vec<u8>,
         connections: u32,

@@ -8,8 +8,8 @@ use std::time::UNIX_EPOCH;
 
 use super::{CrawlError, FetchedObject, LARGEST, OBJECTS, Page, SiteContent, html};
 
-/// Maximum size of a file in bytes. Larger files are left out of the covers, because they cannot
-/// hide bytes, and because no web page is that large.
+/// Maximum size of a file in bytes. Larger files are left out of the covers (the web objects of a
+/// site), because they cannot hide bytes, and because no web page is that large.
 const LONGEST: u64 = 4 << 20;
 
 /// Content types with their file name extensions, as in nginx's list. Other files are

@@ -2,9 +2,9 @@
 
 use html5gum::{Token, Tokenizer};
 
-/// Returns two lists of paths on the page's site: its pictures, scripts, styles and media, and the
-/// targets of its `a` elements. Both lists are in document order, without duplicates. `base` is
-/// the page's own path.
+/// Returns two lists of paths on the site of the page `html`. The first list has the pictures,
+/// scripts, styles and media of the page, and the second list the targets of its `a` elements.
+/// Both lists are in document order, without duplicates. `base` is the page's own path.
 pub(super) fn parts(base: &str, html: &str) -> (Vec<String>, Vec<String>) {
     let (mut parts, mut links) = (Vec::new(), Vec::new());
     for token in Tokenizer::new(html) {

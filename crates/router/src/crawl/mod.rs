@@ -36,11 +36,11 @@ pub use judge::{HidingObject, HidingObjects, judge};
 pub use anabranch_stego::{Hiding, Object};
 use anabranch_stego::{Shape, ShapeFault, Shapes};
 
-/// Maximum size, in bytes, of a file from which covers are made.
+/// Maximum size, in bytes, of a file from which covers (web objects that can hide bytes) are made.
 const LARGEST: u64 = 512 << 20;
 /// Description of an incomplete last packet, for messages.
 const CUT: &str = "the capture's last packet, which is cut";
-/// Maximum number of objects in a site's covers, and maximum number of pages.
+/// Maximum number of web objects that are read from one site, and maximum number of its pages.
 const OBJECTS: usize = 20_000;
 
 /// Reason why covers cannot be made or read.

@@ -14,7 +14,8 @@ use anabranch_onion::wire::text::hex;
 use rand_core::Rng;
 use serde::{Deserialize, Serialize};
 
-/// Description of a MORE network, stored as a JSON file.
+/// Description of a network of MORE, in which each packet takes its own path. It is stored as a
+/// JSON file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkFile {

@@ -111,8 +111,8 @@ impl Settings {
 /// New settings for a directory authority that runs already.
 #[derive(Clone, Debug)]
 pub struct Changes {
-    /// New settings of the authority's core; [`core::Authority::adopt`] lists the settings that
-    /// may change.
+    /// New rules for relays' flags, and new schedule of consensuses. [`core::Authority::adopt`]
+    /// lists the settings that may change.
     pub core: core::Settings,
     /// The operator's contact, in one line.
     pub contact: String,
@@ -123,8 +123,8 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Creates changes with the settings `core` of the protocol core. The contact is taken from
-    /// the relay's `description`; other settings have the defaults of [`Settings::new`].
+    /// Creates changes with the rules and the schedule in `core`. The contact is taken from the
+    /// relay's `description`; other settings have the defaults of [`Settings::new`].
     #[must_use]
     pub fn new(description: &Description, core: core::Settings) -> Changes {
         Changes { core, contact: contact(description), bandwidths: None, certified_for: CERTIFIED }
@@ -152,7 +152,7 @@ pub enum AuthorityEvent {
     Trouble(String),
 }
 
-/// Callback for events of an authority. The callback runs on the thread of the registry, and
+/// Callback for events of an authority. The callback runs on the authority's main thread, and
 /// blocks that thread until it returns.
 pub type EventFn = Box<dyn FnMut(AuthorityEvent) + Send>;
 

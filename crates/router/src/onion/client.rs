@@ -225,8 +225,9 @@ fn open_to_others(at: &SocketAddr) -> String {
     )
 }
 
-/// State of a running onion client: the two protocol cores, their sockets, and the connected
-/// programs.
+/// State of a running onion client: the two protocol cores (state machines without I/O), their
+/// sockets, and the connected programs. One core implements the protocol, and the other decides
+/// which circuits to build.
 struct ClientLoop<'r> {
     station: CoreDriver<Client>,
     circmgr: CircuitManager,

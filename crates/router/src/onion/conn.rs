@@ -20,18 +20,18 @@ use super::tap::{Cookie, Segment, Tap, saved_syn};
 use super::tcp_info;
 
 /// Maximum number of unsent bytes in the kernel's send buffer (`TCP_NOTSENT_LOWAT`). Further cells
-/// wait in the protocol core, which can still change the order of cells.
+/// wait in the protocol core (a state machine without I/O), which can still change their order.
 const UNSENT: u32 = 32 << 10;
-/// Encryption pauses while this number of encrypted bytes, or more, wait for the socket.
+/// Maximum number of encrypted bytes in the queue for the socket before encryption pauses.
 const SEALED: usize = 64 << 10;
 /// Minimum amount of data to fetch from the protocol core at once, in link records (such as TLS
 /// records).
 const RECORDS: usize = 2;
-/// Number of bytes to fetch from the protocol core at once if records are so small that
-/// [`RECORDS`] records have fewer bytes. The number is rounded down to whole records.
+/// Minimum number of bytes to fetch from the protocol core at once, for links with small records.
+/// The number is rounded down to whole records.
 const SMALL: usize = 32 << 10;
-/// A link is idle if it has transferred fewer than this number of bytes since the last check for
-/// idle links. The buffer of an idle link shrinks to this number of bytes.
+/// Number of bytes that a link must transfer between two checks for idle links; with fewer bytes
+/// it is idle. Also the size in bytes of an idle link's buffer, after it has been reduced.
 const TRICKLE: usize = 4 << 10;
 
 /// A link to a neighbour (relay or client) over TCP, and its socket.

@@ -39,8 +39,8 @@ use super::store::{StoreError, claim};
 const OR_PORT: u16 = 9001;
 /// Directory port of the embedded network's authority.
 const DIR_PORT: u16 = 9030;
-/// Number of the authority, which is the second byte of its address. The relays have the following
-/// numbers.
+/// Number of the authority, which is the second byte of its address. The relays have the numbers
+/// from 2.
 const AUTHORITY: u8 = 1;
 /// Maximum memory for queued cells in the client, in bytes.
 const MEMORY: usize = 128 << 20;

@@ -14,11 +14,12 @@ use socket2::SockRef;
 use super::conn::{connecting, is_passing};
 
 /// Maximum number of bytes that one call reads from the socket. The value is about half of a
-/// stream's buffer in the protocol core, because the core reports free space when half of the
-/// buffer is sent.
+/// stream's buffer in the protocol core (a state machine without I/O), because the core reports
+/// free space when half of the buffer is sent.
 const PIECE: usize = 32 << 10;
 
-/// A stream in the protocol core, as the socket outside the onion network uses it.
+/// Interface of the protocol core (a state machine without I/O) through which [`ExternalSocket`]
+/// moves a stream's bytes. At a client, the "destination" of these bytes is the local program.
 pub(crate) trait CoreStream {
     /// Returns the bytes of `stream` that wait for the destination: two pieces, to be sent in
     /// order.

@@ -15,8 +15,8 @@ use super::store_error::StoreError;
 /// Fields of a JSON object in a state file that this version does not know.
 pub type Unknown = serde_json::Map<String, serde_json::Value>;
 
-/// Maximum number of damaged copies that are kept of one state file. Further copies overwrite the
-/// last copy.
+/// Maximum number of damaged versions of one state file that stay on disk under other names. A
+/// further damaged version replaces the last one.
 const MOST_DAMAGED: u32 = 9;
 
 /// Contents of a state file.
@@ -42,10 +42,10 @@ pub fn read_bytes(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
     }
 }
 
-/// Reads the text file `path`.
+/// Reads the text file `path`. The result is [`StateContent::Damaged`] if the file is not UTF-8.
 ///
 /// # Errors
-/// The file cannot be read.
+/// The file exists, but cannot be read.
 pub fn read_text(path: &Path) -> Result<StateContent<String>, StoreError> {
     let Some(bytes) = read_bytes(path)? else { return Ok(StateContent::Absent) };
     let text = String::from_utf8(bytes);

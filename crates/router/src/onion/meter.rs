@@ -61,8 +61,8 @@ impl Meter {
     }
 
     /// Returns the time at which a waiting link should be woken. If no bytes pass before, the
-    /// bucket then allows the number of bytes that its rate allows in ten milliseconds. This
-    /// number is raised to at least 4096, and limited to the burst.
+    /// bucket then contains the number of bytes that it gains in ten milliseconds. If that number
+    /// is less than 4096, 4096 bytes are used instead. The result is limited to the burst.
     pub(super) fn some_at(&self) -> Time {
         let burst = self.burst();
         let some = (self.rate() / 100).max(4096).min(burst);
@@ -71,7 +71,8 @@ impl Meter {
         Time::ZERO + Duration::from_nanos(nanos)
     }
 
-    /// Returns the nanoseconds in which the rate allows `bytes` bytes.
+    /// Returns the time in nanoseconds in which `bytes` bytes pass at the bucket's rate, rounded
+    /// up.
     fn nanos(&self, bytes: u64) -> u64 {
         let nanos = (u128::from(bytes) * SECOND).div_ceil(u128::from(self.rate()));
         u64::try_from(nanos).unwrap_or(u64::MAX)

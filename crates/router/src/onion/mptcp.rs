@@ -32,7 +32,7 @@ pub struct MptcpCounts {
     pub links: usize,
     /// Number of MPTCP subflows of all links; each subflow uses one network path.
     pub subflows: usize,
-    /// Number of links that use plain TCP, because the neighbour or the kernel does not support
+    /// Number of links that use plain TCP, because the other end or the kernel does not support
     /// MPTCP, or a middlebox has removed the option.
     pub fell_back: usize,
 }
@@ -92,7 +92,7 @@ pub(super) fn is_there() -> bool {
 }
 
 /// Returns whether `socket` is an MPTCP socket. The socket of an accepted connection is a TCP
-/// socket if the neighbour does not use MPTCP.
+/// socket if the other end does not use MPTCP.
 pub(super) fn is_multipath(socket: &TcpStream) -> bool {
     SockRef::from(socket).protocol().is_ok_and(|protocol| protocol == Some(Protocol::MPTCP))
 }

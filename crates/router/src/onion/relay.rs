@@ -568,13 +568,15 @@ impl<'r> MainShard<'r> {
     }
 }
 
-/// Returns two forms of `credentials`: for incoming links, and for outgoing links.
+/// Returns two roles with the certificates in `credentials`: the responder's role for incoming
+/// links, and the initiator's role for outgoing links.
 fn roles(credentials: Credentials) -> (Role, Role) {
     let credentials = Arc::new(credentials);
     (Role::Responder(Arc::clone(&credentials)), Role::Initiator(credentials))
 }
 
-/// Creates the parts of all event loops (shards) of the relay. Only the first event loop listens.
+/// Creates the input of [`Shard::new`] for each of the relay's event loops (shards): its protocol
+/// core and its settings. Only the first event loop listens.
 fn shards(
     settings: &mut Settings,
     meters: &[Meter; 2],

@@ -34,7 +34,7 @@ pub struct UnknownState {
     guards: BTreeMap<(List, [u8; 20]), [Unknown; 2]>,
 }
 
-/// The lists of guards in the client's state file.
+/// One of the lists of guards in the client's state file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum List {
     Default,

@@ -45,7 +45,8 @@ pub(super) struct CoreDriver<C> {
     pub(super) carriers: Carriers,
     pub(super) listeners: Vec<TcpListener>,
     spare: SpareDescriptor,
-    /// Our addresses that neighbours learn in the link handshake; empty for a client.
+    /// Our addresses, which the other end of a link learns in the link handshake; empty for a
+    /// client.
     pub(super) own: Vec<IpAddr>,
     /// Table of the relays that have a link with any event loop of this relay; `None` if there is
     /// only one event loop.
@@ -190,8 +191,8 @@ impl<C: Core + LinkCore> CoreDriver<C> {
         self.carriers.quic.as_ref().map(QuicLinks::counts)
     }
 
-    /// Returns whether QUIC links carry lossy cells (cells that may get lost), if the neighbour
-    /// supports that too.
+    /// Returns whether QUIC links carry lossy cells (cells that may get lost), provided that the
+    /// other end of the link supports them, too.
     pub(super) fn grants_lossy(&self) -> bool {
         self.carriers.quic.as_ref().is_some_and(QuicLinks::carries_lossy)
     }
@@ -303,8 +304,9 @@ impl<C: Core + LinkCore> CoreDriver<C> {
         self.spare.turned_away()
     }
 
-    /// Waits until a file is ready, until the protocol core's timeout or the time `other`, or for
-    /// at most [`TICK`].
+    /// Waits until a file is ready, until the next timeout of the protocol core or of a link, or
+    /// until the time `other`, but for at most [`TICK`]. Returns the events of the files that are
+    /// ready.
     ///
     /// # Errors
     /// A system call fails.
@@ -456,7 +458,7 @@ impl<C: Core + LinkCore> CoreDriver<C> {
     }
 
     /// Moves to the protocol core the lossy cells (cells that may get lost) that have arrived on
-    /// `link`. Returns false if the neighbour has violated the link protocol.
+    /// `link`. Returns false if the other end of the link has violated the link protocol.
     fn take_lossy(&mut self, now: Time, link: LinkId) -> bool {
         let Some(links) = self.carriers.get_mut(link.carrier()) else { return true };
         self.lossy.clear();

@@ -48,7 +48,8 @@ pub(super) fn pair() -> io::Result<(TcpStream, TcpStream)> {
     }
 }
 
-/// This side's end of a link: the operations that the link's local connection needs.
+/// This side's end of a link (a pair of byte streams between a client and a server of our
+/// transport). The trait has the operations that the link's local connection needs.
 pub(super) trait LinkEnd {
     /// Returns the number of bytes that the link accepts now.
     fn room(&self) -> usize;
@@ -62,7 +63,8 @@ pub(super) trait LinkEnd {
     fn has_ended(&self) -> bool;
 }
 
-/// The local connection of a link. "Program" means the program or relay at its other end.
+/// The local connection of a link: the TCP connection whose bytes the link carries. "Program"
+/// means the program or relay at the other end of this connection.
 pub(super) struct Local {
     socket: TcpStream,
     connected: bool,

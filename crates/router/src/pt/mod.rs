@@ -69,17 +69,17 @@ const LISTENERS: u64 = 16;
 /// Interval of periodic checks, which do not depend on events.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Event of a client or server of our transport.
+/// Event of a client or server of our transport. A link is a pair of byte streams between a client
+/// and a server, which one or more TCP connections carry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PtEvent {
-    /// A link is open. At a client, the field is the bridge's address.
+    /// Opening of a link. At a client, the field is the bridge's address.
     Up(Option<SocketAddr>),
-    /// A link has ended. At a client, the first field is the bridge's address.
+    /// End of a link. At a client, the first field is the bridge's address.
     Over(Option<SocketAddr>, Ending),
-    /// A peer opened a connection and turned out not to be a client of our transport.
+    /// Connection of a peer that turned out not to be a client of our transport.
     Stranger,
-    /// A link could not be opened, or could not be connected to its destination. The field is the
-    /// reason.
+    /// Failure to open a link, or to connect it to its destination. The field is the reason.
     Trouble(String),
 }
 
@@ -186,9 +186,9 @@ fn carry_while<S: AsFd, T: Station>(
     }
 }
 
-/// Returns the time at which `clock`, the clock of a client or server, started, in seconds since
-/// 1970. Each call computes this time from the machine's present time. The machine's time may have
-/// been changed since the last call, and `clock` stops while the machine sleeps.
+/// Returns the start time of `clock`, the clock of a client or server, in seconds since 1970. The
+/// function subtracts the time on `clock` from the machine's present time. Its result can
+/// therefore change: the machine's time may be set, and `clock` stops while the machine sleeps.
 fn wall(clock: Clock) -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.saturating_sub(clock.now().since(Time::ZERO)).as_secs()

@@ -406,9 +406,10 @@ fn visitors_get_the_bytes_of_the_site_and_clients_a_link() {
     assert!(received == page);
 }
 
-/// Starts a web server that answers "early" to the first `\n` of a connection, and "late" once the
-/// connection's timeout is over. The timeout of the first connection is `patience` after `length`
-/// bytes. Returns the server's address, and all bytes that the server has received.
+/// Starts a web server that answers "early" to the first `\n` of a connection, and "late" if a
+/// read times out before that. The timeout of each read is `patience` once `length` bytes of the
+/// first connection were read. Otherwise it is [`PATIENCE`]. Returns the server's address, and all
+/// bytes that the server has received.
 fn impatient(patience: Duration, length: usize) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (at, input) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// The records of equal size on one direction of a link.
+/// State of one direction of an unordered link, whose TLS records have equal size and may be read
+/// before earlier records have arrived.
 #[derive(Debug)]
 pub(super) struct EarlyRecords {
     /// Offset in the stream at which the first record of equal size begins.

@@ -24,9 +24,9 @@ use crate::stack::{ConnId, TcpEvent};
 /// Number of unsent bytes in a TCP connection at which no further cells are written to it, as with
 /// `TCP_NOTSENT_LOWAT`. The constant `UNSENT` of the router is the same.
 const UNSENT: usize = 32 << 10;
-/// Number of bytes that are fetched at once from a core (the protocol state of a relay or client)
-/// if records are so small that [`RECORDS`] records have fewer bytes. The constant `SMALL` of the
-/// router is the same.
+/// Number of bytes that are fetched at once from a core (the protocol state of a relay or client),
+/// rounded down to whole records. If [`RECORDS`] records are longer, they are fetched instead. The
+/// constant `SMALL` of the router is the same.
 const SMALL: usize = 32 << 10;
 /// Minimum amount of data that is fetched at once from a core, in records. The constant `RECORDS`
 /// of the router is the same.
@@ -44,11 +44,11 @@ const SESSION: usize = 12;
 /// Stage of a link's handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The link waits for the first handshake messages of the other side.
+    /// Wait for the first handshake messages of the other side.
     Hello,
-    /// The responder waits for the Finished message of the other side.
+    /// Wait of the responder for the Finished message of the other side.
     Finished,
-    /// The link is open for cells.
+    /// End of the handshake: the link is open for cells.
     Open,
 }
 

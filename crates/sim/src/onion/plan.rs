@@ -18,9 +18,9 @@ use crate::line::LineSettings;
 use crate::network::HostSettings;
 use crate::queue::HostId;
 
-/// A network given by numbers of hosts. The rates of the hosts' access lines, and the delays
-/// between hosts, are drawn from tables. `network` is the seed of these draws. Each simulation has
-/// a second seed, which determines its events.
+/// Plan of a network: the numbers of its hosts of each kind, and its settings. The rates of the
+/// hosts' access lines, and the delays between hosts, are drawn from tables. `network` is the seed
+/// of these draws. Each simulation has a second seed, which determines its events.
 #[derive(Clone, Debug)]
 pub struct NetworkPlan {
     /// Settings that all nodes share. Each simulation replaces the seed in these settings.

@@ -58,11 +58,11 @@ pub(super) fn context() -> Context {
 /// Reason why a link has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LinkEnd {
-    /// Either end has closed it.
+    /// Close of the link by either end.
     Closed,
-    /// The connection was lost, and neither end has closed it.
+    /// Loss of the connection, which neither end has closed.
     Lost,
-    /// The peer violated the rules for QUIC streams of a link (`docs/spec/quic-links.md`).
+    /// Violation by the peer of the rules for QUIC streams of a link (`docs/spec/quic-links.md`).
     Broken,
 }
 

@@ -89,7 +89,7 @@ pub struct RelayHost {
     exits: Exits,
     processor: Processor,
     violations: u64,
-    /// Numbers of bytes received: first in datagrams, then over TLS links.
+    /// Two numbers of bytes received: in datagrams, and over TLS links.
     received: [u64; 2],
     /// True if the relay accepts TCP connections that simulate QUIC links.
     accepts_lanes: bool,

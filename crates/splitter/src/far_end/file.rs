@@ -29,7 +29,7 @@ const KEYS: &[Section] = &[
 const HEAD: &str = "# Keys for `anabranch merge` or `anabranch split`, made by `anabranch key`. \
                     Anyone who has this file can impersonate you.\n";
 
-/// The end (far end or splitter) that should read a key file.
+/// One of the two ends of a session, as the end that should read a key file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeyEnd {
@@ -90,8 +90,8 @@ pub enum KeyFileError {
     Empty(PathBuf),
     /// The file is not a key file, but a wg-quick file of a tunnel.
     WgQuick(PathBuf),
-    /// The key file was made for the other end of a session. The fields are the file, the end that
-    /// should read it, and the name of the first peer in the file, if it has a peer.
+    /// A key file that was made for the other end of a session. The fields are the file's path,
+    /// the end that should read it, and the name of the first peer in the file, if it has a peer.
     OtherHalf(PathBuf, KeyEnd, Option<String>),
     /// The public key of the named peer occurs twice in the file, or is our own. The fields are
     /// the file and the peer's name.

@@ -24,7 +24,8 @@ const MTU: u32 = 1_400;
 /// Buffer size for one packet, in bytes. No interface of this program has a larger MTU.
 const ROOM: usize = 65_536;
 
-/// The far end's interface, and the map from addresses in its network to clients.
+/// The network interface of the far end (our program in front of the server), and the map from
+/// addresses in the interface's network to clients.
 pub(super) struct ClientInterface {
     pub(super) name: String,
     tun: Tun,

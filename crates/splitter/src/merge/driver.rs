@@ -61,7 +61,8 @@ const SWEEP: Duration = Duration::from_secs(1);
 /// Minimum interval between reports that a server's port is closed.
 const COMPLAINT: Duration = Duration::from_secs(10);
 
-/// Runs the far end until SIGINT, SIGTERM or SIGHUP. Returns the counters at the end.
+/// Runs the far end (our program in front of the server) until SIGINT, SIGTERM or SIGHUP. If the
+/// process ignores SIGHUP (nohup), it continues to ignore it. Returns the counters at the end.
 ///
 /// # Errors
 /// The settings cannot be applied, or a system call fails.
@@ -335,8 +336,9 @@ impl<'s> Driver<'s> {
         self.send(now);
     }
 
-    /// Processes a packet of a stream as [`Driver::take`] does, and records whether a client or an
-    /// unknown peer sent it.
+    /// Processes a packet that arrived on a TCP or TLS stream, as [`Driver::take`] does. Then
+    /// records whether the stream belongs to an unknown peer, or to a peer whose handshake was
+    /// answered.
     fn take_of_stream(&mut self, now: Time, from: Peer, packet: &[u8]) -> Option<ClientId> {
         let (strangers, handshakes) = (self.counted.strangers, self.counted.handshakes);
         let client = self.take(now, from, packet);

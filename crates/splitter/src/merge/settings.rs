@@ -65,7 +65,7 @@ pub struct Settings {
     pub flows: usize,
 }
 
-/// A server that clients reach through the far end.
+/// A server that clients reach through the far end (our program in front of the server).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     /// Name that clients request; empty if the server is the only one.
@@ -169,7 +169,7 @@ pub enum News {
     },
 }
 
-/// All counters of a far end, counted since its start.
+/// All counters of a far end (our program in front of the server), counted since its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// Counters of each client, in the key file's order.

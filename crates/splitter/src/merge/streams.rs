@@ -560,7 +560,8 @@ mod tests {
         (streams, poller)
     }
 
-    /// Opens a stream to the listener, which is accepted under the next number.
+    /// Opens a TCP connection to the listener, and waits until it is accepted. It becomes the
+    /// stream with the next unused number. Returns the connecting end.
     fn connect(streams: &mut Streams, poller: &Poller) -> TcpStream {
         let (before, at) = (streams.next, streams.local_addr(LISTENER).unwrap());
         let stream = TcpStream::connect(at).unwrap();
@@ -570,7 +571,8 @@ mod tests {
         stream
     }
 
-    /// Reads a stream until something has arrived, or it has ended.
+    /// Reads the stream `number` until a packet has arrived, or the stream has ended or is muted.
+    /// Returns the packets' source, and the number of packets from the last read.
     fn read(streams: &mut Streams, poller: &Poller, number: u64) -> (Option<Peer>, usize) {
         let mut packets = Packets::default();
         for _ in 0..1_000 {
@@ -747,8 +749,9 @@ mod tests {
         assert_eq!((streams.snapshot().handed, streams.snapshot().bound), (0, 1));
     }
 
-    /// The web server must not keep a stream whose circuit only delays the first packet. This
-    /// holds if no byte of the packet has arrived in time, and if a part of it has.
+    /// A circuit may delay a client's first packet until its stream is relayed to the web server.
+    /// Once the whole packet arrives, the stream must return to the client. The test covers
+    /// streams on which none of the packet, or a part of it, has arrived in time.
     #[test]
     fn a_late_packet_of_a_client_takes_its_stream_back_from_the_web_server() {
         let whole = [&[0, 25][..], &[7; 25]].concat();

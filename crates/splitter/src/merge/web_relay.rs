@@ -14,16 +14,16 @@ use crate::streams::{Ending, Wire, is_passing};
 /// raise the number of waiting bytes above this limit.
 const WAITING: usize = 16 << 10;
 
-/// The connection to the web server, and the bytes that wait to be copied between the web server
-/// and the unknown peer.
+/// The connection to the web server that answers an unknown peer (a peer that no client's key
+/// authenticates), and the bytes that wait to be copied between these two.
 pub(super) struct Relay {
     web: Socket,
     /// Poller tokens of the unknown peer's stream and of the web server's connection.
     tokens: [u64; 2],
     to_web: Vec<u8>,
     to_stranger: Vec<u8>,
-    /// Two flags: whether the unknown peer, and whether the web server, has closed its sending
-    /// side.
+    /// Two flags. The first is true if the unknown peer has closed its sending side, the second if
+    /// the web server has.
     ended: [bool; 2],
     /// True if our sending side of the connection to the web server is shut down, because the
     /// unknown peer has closed its sending side.
@@ -68,7 +68,8 @@ impl Relay {
         })
     }
 
-    /// Appends bytes of the unknown peer that the caller has read.
+    /// Adds `bytes`, which the caller has read from the unknown peer, to the bytes for the web
+    /// server.
     pub(super) fn add(&mut self, bytes: &[u8]) {
         self.to_web.extend_from_slice(bytes);
     }
@@ -78,9 +79,9 @@ impl Relay {
         self.has_answered
     }
 
-    /// Copies waiting bytes in both directions between the web server and the unknown peer's
-    /// `wire`. Reads from `wire` only if `reads` is true; otherwise the caller does so
-    /// ([`Relay::add`]).
+    /// Copies bytes in both directions between the web server and the unknown peer's `wire`. Reads
+    /// from `wire` only if `reads` is true. Otherwise the caller reads from it, and passes the
+    /// bytes to [`Relay::add`].
     ///
     /// # Errors
     /// The relay has ended: one side failed, or all of the web server's answer was sent to the

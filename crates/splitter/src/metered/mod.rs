@@ -20,8 +20,8 @@ use crate::split::{ActiveSettings, FarEndNews, Screen};
 /// Maximum age of the exported counters.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// A [`Screen`] (display of events and counters) that forwards them to another screen, and exports
-/// the counters to Prometheus.
+/// A [`Screen`] (display) that forwards events and counters to another screen, and exports the
+/// counters to Prometheus.
 pub struct Metered<'s> {
     inner: &'s mut dyn Screen,
     numbers: Arc<Mutex<Numbers>>,

@@ -40,8 +40,8 @@ impl Numbers {
 #[derive(Debug)]
 pub(super) struct Run(pub(super) Arc<Mutex<Numbers>>);
 
-/// A counter of paths: its name, its help, its unit, and a function that returns its value for
-/// each combination of labels.
+/// A metric with values for each path: its name, help text and unit, and a function that returns
+/// its values from the counters of one path, with their labels.
 type PathCounter =
     (&'static str, &'static str, Option<Unit>, fn(&PathCounters) -> Vec<(Labels, u64)>);
 /// A label and its value, in addition to the label with the path's name.

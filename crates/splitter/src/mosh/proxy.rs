@@ -15,8 +15,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Time after which the user is notified that the connection is not established yet.
 const NOTICE: Duration = Duration::from_secs(3);
 
-/// Hint for the case that this program and ssh reach the server by different routes: a
-/// `ProxyCommand` on the command line overrides a `ProxyJump` of ssh_config(5).
+/// Hint in messages about a failed or slow connection. The cause may be a `ProxyJump` of
+/// ssh_config(5): a `ProxyCommand` on the command line overrides it, so this program connects
+/// directly.
 const JUMP: &str = "if ssh reaches the server through another machine (ProxyJump), add \
                     --remote-ip remote";
 
@@ -46,7 +47,7 @@ pub fn carry(host: &str, port: u16, family: Family) -> io::Result<()> {
     copy(&mut &server, &mut io::stdout().lock())
 }
 
-/// Runs `work`. Calls `say` from another thread if `work` takes longer than `after`.
+/// Runs `work`. Calls `send` from another thread if `work` takes longer than `after`.
 fn with_notice<R>(
     after: Duration,
     send: impl FnOnce() + Send + 'static,

@@ -41,9 +41,10 @@ pub struct Egress {
     pub mtu: Option<u32>,
     /// Number of source ports that the path uses in turn, at least 1.
     pub ports: u16,
-    /// TCP address of the proxy or, if the path is a stream, of its first hop. The interface, the
-    /// route and the MTU then belong to the connection to this address. `None` for datagrams
-    /// without a proxy, and if OpenSSH makes the connection.
+    /// TCP address of the proxy. If the path is a stream, it is the address of the stream's first
+    /// hop (the proxy or the far end). The interface, the route and the MTU then belong to the
+    /// connection to this address. `None` for a path of datagrams without a proxy, and for a
+    /// stream through OpenSSH.
     pub proxy: Option<SocketAddr>,
     /// Intermediary of the stream ([`Apart`]), if the path is a stream; `None` for a path of
     /// datagrams.
@@ -92,7 +93,8 @@ impl Egress {
         Some(self.mtu?.min(LARGEST_PACKET).saturating_sub(self.headers()))
     }
 
-    /// Returns the number of bytes in all headers before a datagram, including the IP header.
+    /// Returns the number of bytes in all headers before a datagram's payload, from the IP header
+    /// to the proxy's header.
     pub fn headers(&self) -> u32 {
         let ip_header = if self.peer().is_ipv4() { 20 } else { 40 };
         ip_header + UDP_HEADER + self.overhead()

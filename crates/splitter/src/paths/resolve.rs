@@ -17,10 +17,10 @@ pub type Names<'n> = &'n dyn Fn(&Target) -> io::Result<Vec<SocketAddr>>;
 /// Looks up routes to each of `destinations` in turn, until all paths lead to one of them. Returns
 /// the egresses (interface, source address and route) of the paths to this server.
 ///
-/// * `if:` the interface must exist, be up and have a route to the server. If the route exists
-///   only in a rule for one of the interface's own addresses (usual for a second uplink), that
-///   address becomes the source.
-/// * `wg:` names a tunnel, whose interface must be up, and otherwise equals `if:`.
+/// * `if:` the interface must exist, be up and have a route to the server. If a routing rule
+///   limits the route to packets from one of the interface's own addresses (usual for a second
+///   uplink), that address becomes the source.
+/// * `wg:` has the same effect as `if:` with the interface of the named tunnel.
 /// * `addr:` the address must belong to this machine. The route is looked up *with that source*,
 ///   and the path is bound to the route's interface.
 /// * `ports:` alone uses the present route, and the path is bound to the route's interface. An
@@ -390,8 +390,8 @@ impl Machine {
         if confined { Err(Fault::Outward(server, holder.name.clone())) } else { Ok(()) }
     }
 
-    /// Returns the route over `link`, and the source address to bind to; `None` if the kernel may
-    /// choose the address.
+    /// Returns the route over `link` to the server in `question`, and the source address to bind
+    /// to. The address is `None` if the kernel may choose it.
     fn by(&self, link: &Link, question: Question) -> Result<(Route, Option<IpAddr>), Fault> {
         let (server, name) = (question.server, || link.name.clone());
         match (self.holder(server).is_some(), link.kind == LinkKind::Loopback) {
@@ -501,8 +501,8 @@ impl Machine {
         })
     }
 
-    /// Returns the interface that has the address `ip`, if packets from this address leave through
-    /// another interface.
+    /// Returns the interface that has the address `ip`, if `route` (the route of packets from this
+    /// address) uses another interface. Otherwise returns `None`.
     fn stray(&self, ip: IpAddr, route: Route) -> Option<&str> {
         let home = self.holder(ip)?;
         let stray = home.index != route.oif && home.kind != LinkKind::Loopback;
@@ -510,7 +510,11 @@ impl Machine {
     }
 }
 
-/// Returns the index of the interface on which a link-local server is; `None` for other servers.
+/// Returns the index of the interface on which a link-local server is: the zone in its address, or
+/// else `device`, the path's interface. Returns `None` for other servers.
+///
+/// # Errors
+/// There is neither a zone nor a `device`, or they differ.
 fn zone(device: Option<&Link>, server: SocketAddr) -> Result<Option<u32>, Fault> {
     let SocketAddr::V6(v6) = server else { return Ok(None) };
     if !v6.ip().is_unicast_link_local() {

@@ -103,7 +103,8 @@ fn check_name(name: &str) -> Result<(), SpecError> {
     if good { Ok(()) } else { Err(SpecError::Name(name.into())) }
 }
 
-/// Applies the kernel's rule for interface names (`IFNAMSIZ` is 16 with the final zero).
+/// Refuses an interface name that the kernel does not allow (`IFNAMSIZ` is 16 with the final
+/// zero).
 fn check_device(device: &str) -> Result<(), SpecError> {
     let forbidden = |c: char| c == '/' || c == ':' || c.is_whitespace();
     let good = (1..16).contains(&device.len()) && !device.contains(forbidden);

@@ -44,7 +44,8 @@ pub struct SshHost {
     pub port: Option<u16>,
 }
 
-/// Circuits of an onion network's client that carry the streams of a path setting `onion:`.
+/// The value of a path's setting `onion:`, that is, circuits of an onion network's client. They
+/// carry the path's streams.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Circuits {
     /// Number of circuits. Each becomes a separate path.
@@ -125,8 +126,8 @@ impl StreamKind {
 }
 
 impl fmt::Display for StreamKind {
-    /// Writes the kind in the user's notation after the keyword, with three dots in place of a
-    /// password.
+    /// Writes the value of the setting in the user's notation, without the keyword. Three dots
+    /// replace a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StreamKind::Tcp(at) => at.as_ref().map_or(Ok(()), |at| at.fmt(f)),

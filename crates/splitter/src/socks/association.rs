@@ -121,7 +121,8 @@ fn is_shared(ip: Ipv4Addr) -> bool {
     first == 100 && second & 0xc0 == 64
 }
 
-/// Connects to the first hop of `reach`. Waits for at most `patience`.
+/// Opens a TCP connection to a proxy or another first hop, with the parameters `reach`. Waits for
+/// at most `patience`.
 pub(crate) fn connect(reach: &ConnectSettings, patience: Duration) -> io::Result<Socket> {
     let domain = Domain::for_address(reach.proxy);
     let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;

@@ -112,8 +112,9 @@ impl RelayedDatagrams {
     }
 
     /// Adds the datagram `payload` to the last run (datagrams of equal length, stored together),
-    /// or begins a new run. A new run begins if the last run's index is below `first`, or if that
-    /// run is complete or has shorter datagrams.
+    /// or begins a new run. A new run begins if the last run is complete, or if its index is below
+    /// `first`. It also begins if `payload` is empty, or longer than the datagrams of the last
+    /// run.
     fn add(&mut self, first: usize, payload: &[u8], ecn: u8) {
         let start = self.bytes.len();
         self.bytes.extend(payload);

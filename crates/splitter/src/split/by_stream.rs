@@ -140,7 +140,7 @@ impl Driver<'_> {
         self.settle(now);
     }
 
-    /// Reports to the core whether a path's stream has a connection.
+    /// Reports to the core (the protocol state machine) whether a path's stream has a connection.
     pub(super) fn report_stream(&mut self, now: Time, path: PathId) {
         let broken = self.uplinks.streams.broken(path);
         self.report_path(now, path, broken);

@@ -102,7 +102,8 @@ fn run_driver(mut driver: Driver<'_>) -> Result<Snapshot, Failure> {
     driver.end()
 }
 
-/// The splitter's protocol core, and the parts that execute the core's outputs.
+/// The splitter's core (a protocol state machine without I/O), and the parts that execute the
+/// core's outputs.
 pub(super) struct Driver<'s> {
     pub(super) core: Core,
     pub(super) clock: Clock,

@@ -13,8 +13,8 @@ use anabranch_os::target::Target;
 /// The lookup results, one for each name.
 pub(super) type LookupResults = Vec<(Target, io::Result<Vec<SocketAddr>>)>;
 
-/// A lookup of names on which a caller `W` waits, for example new settings. A new caller replaces
-/// the previous caller.
+/// A lookup of names, and the value `W` that waits for the results, for example new settings. A
+/// new value replaces the waiting value.
 #[derive(Debug)]
 pub(super) struct Lookup<W> {
     waiting: Option<W>,
@@ -27,7 +27,7 @@ pub(super) struct Lookup<W> {
 }
 
 impl<W> Lookup<W> {
-    /// Returns a lookup without a waiting caller.
+    /// Returns a lookup without a waiting value.
     ///
     /// # Errors
     /// No file descriptor is available.
@@ -38,10 +38,10 @@ impl<W> Lookup<W> {
         Ok(Lookup { waiting: None, round: 0, answered, answers, bell, ring })
     }
 
-    /// Starts to resolve `names` for `who`, which replaces the present waiting caller.
+    /// Starts to resolve `names` for the value `who`, which replaces the waiting value.
     ///
     /// # Errors
-    /// No thread or file descriptor is available. Then no caller waits.
+    /// No thread or file descriptor is available. Then no value waits.
     pub(super) fn begin(&mut self, who: W, names: Vec<Target>) -> io::Result<()> {
         self.dismiss();
         let (round, answered, mut ring) =
@@ -60,14 +60,14 @@ impl<W> Lookup<W> {
         Ok(())
     }
 
-    /// Forgets the waiting caller.
+    /// Drops the waiting value.
     pub(super) fn dismiss(&mut self) {
         self.round += 1;
         self.waiting = None;
     }
 
-    /// Returns the waiting caller and its results; `None` if there are no results, or only results
-    /// for an earlier caller.
+    /// Returns the waiting value and its results; `None` if there are no results, or only results
+    /// for an earlier value.
     pub(super) fn answer(&mut self) -> Option<(W, LookupResults)> {
         // If this byte is left unread, the loop wakes again.
         let _ = self.bell.read(&mut [0]);

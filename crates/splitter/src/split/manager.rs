@@ -6,7 +6,7 @@ use sd_notify::NotifyState;
 
 use super::ActiveSettings;
 
-/// Notifies the manager that clients can connect.
+/// Notifies the service manager (such as systemd) that clients can connect.
 pub(super) fn ready(about: &ActiveSettings) {
     let paths: Vec<_> = about.egresses.iter().map(|egress| egress.name.as_str()).collect();
     let ingress = match (&about.listen, &about.tun) {
@@ -18,7 +18,8 @@ pub(super) fn ready(about: &ActiveSettings) {
     notify(&[NotifyState::Ready, NotifyState::Status(&status)]);
 }
 
-/// Notifies the manager that the program is ending, because completing the captures may take long.
+/// Notifies the service manager that the program is ending. The program may run for some time
+/// after that, until the captures are complete.
 pub(super) fn stopping() {
     notify(&[NotifyState::Stopping]);
 }

@@ -168,7 +168,7 @@ mod tests {
     }
 
     /// Runs `work` with a loopback MTU of 1,500 bytes. Without the right to make a namespace, or
-    /// without iproute2, prints that and passes.
+    /// without iproute2, prints the reason and returns, so that the test passes.
     fn with_usual_mtu(work: impl FnOnce() + Send) {
         let outcome = Namespace::new().and_then(|namespace| {
             namespace.run(|| {

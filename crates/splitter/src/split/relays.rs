@@ -60,7 +60,7 @@ impl Driver<'_> {
 
     /// Prepares for new numbers of paths: stops watching the connections of spare associations
     /// (UDP relays of proxies), and drops datagrams that wait for a removed proxy. `stays` returns
-    /// whether a path's proxy is kept.
+    /// whether a path, and so its proxy, remains.
     pub(super) fn leave_proxies(&mut self, now: Time, stays: impl Fn(PathId) -> bool) {
         for path in self.uplinks.proxies.paths() {
             if let Some(spare) = self.uplinks.proxies.spare(path) {

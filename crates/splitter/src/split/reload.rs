@@ -104,8 +104,8 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Sets up the tunnel's new paths after a reload. A new path has the entry `None` in `before`,
-    /// and may be a stream or a path of datagrams.
+    /// Sets up the tunnel's new paths after a reload. `before` has each path's number before the
+    /// reload; `None` for a new path. A new path may be a stream or a path of datagrams.
     fn lead_tunnel(&mut self, now: Time, before: &[Option<PathId>]) {
         let ports = &self.settings.core.ports;
         self.tunnel.iter_mut().for_each(|tunnel| tunnel.renumber(ports));

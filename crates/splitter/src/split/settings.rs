@@ -77,7 +77,7 @@ pub struct Settings {
     pub trace: Option<PathBuf>,
     /// The directory in which a pcapng file for each path is written; `None` for no pcapng files.
     pub pcap: Option<PathBuf>,
-    /// Maximum size of the pcapng files, and maximum number of files.
+    /// Limits of each path's pcapng files: maximum size of a file, and maximum number of files.
     pub pcap_limits: PcapLimits,
 }
 
@@ -277,7 +277,8 @@ fn towards(settings: &Settings, to: &Target) -> Result<(Option<SocketAddr>, Vec<
 }
 
 /// Describes in one line for users how and how often paths are chosen, and the delays and decoys
-/// (dummy packets).
+/// (dummy packets). `more` has the values of [`ActiveSettings`]' fields `redraw`, `jitter` and
+/// `decoys`. All arguments are in the user's notation.
 pub(crate) fn dealing(schedule: &str, every: &str, more: [Option<&str>; 3]) -> String {
     let [redraw, jitter, decoys] = more;
     let redraw = redraw.map(|silence| format!(", redrawn after {silence}"));

@@ -158,7 +158,7 @@ impl Taps {
         });
     }
 
-    /// Records in the captures that a protocol's packets carry their numbers in clear text, if
+    /// Records in the captures that packets of a protocol carry packet numbers in clear text, if
     /// `event` is [`Event::NumbersInClear`].
     pub(super) fn note(&mut self, event: &Event) {
         if let Event::NumbersInClear { protocol, .. } = event {

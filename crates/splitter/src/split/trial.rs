@@ -41,7 +41,7 @@ pub(super) fn try_paths(egresses: &[Egress], fwmark: Option<u32>) -> Result<Vec<
 /// a path.
 ///
 /// # Errors
-/// A path leads nowhere, or the system does not permit the requested settings.
+/// A path cannot be used, or the system does not permit the requested settings.
 pub fn look_ahead(settings: &Settings, known: bool) -> Result<(), Failure> {
     if known {
         let about = ActiveSettings::look(settings)?;

@@ -14,9 +14,8 @@ use super::sysctl::{AddedForwarding, Setting};
 use super::undo::{missing_folders, undo, undo_within};
 use super::{Plan, SteerError};
 
-/// A slot (a set of numbers for routing tables, rules and marks) that this splitter has locked. It
-/// includes the changes that the splitter makes, and the changes of killed splitters that it
-/// undoes.
+/// The slot (a set of numbers for routing tables, rules and marks) that this splitter has locked,
+/// the splitter's changes to the machine, and the setups of killed splitters that it has to undo.
 #[derive(Debug)]
 pub(super) struct Claim {
     pub(super) ledger: Ledger,
@@ -107,8 +106,9 @@ impl Claim {
         self.ledger.write(&self.notes).map_err(SteerError::system("cannot write to /run/anabranch"))
     }
 
-    /// Undoes the setup in this slot, unless it is adopted (kept until the new setup replaces it).
-    /// Also undoes all other setups around namespaces, which cuts these namespaces off.
+    /// Undoes the setup in this slot, unless it is adopted (left in place until the new setup
+    /// replaces it). Also undoes the setups in other slots that have a namespace, which cuts these
+    /// namespaces off.
     fn clear(&mut self, plan: &Plan, needed: &[Setting]) -> std::io::Result<()> {
         self.adopted = adopts(plan, &self.notes);
         if !self.adopted {

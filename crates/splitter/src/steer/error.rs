@@ -21,7 +21,8 @@ pub enum SteerError {
     Interface(String),
     /// Another program's namespace has this name.
     Namespace(String),
-    /// Another object that the setup needs exists, and no splitter made it. The text describes it.
+    /// A routing table, a rule priority or a network that the setup needs is already in use, and
+    /// not by a splitter. The text describes it.
     Occupied(String),
     /// The file for the namespace's name servers exists, and no splitter made it.
     Resolver(PathBuf),

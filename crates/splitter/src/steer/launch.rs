@@ -155,9 +155,9 @@ fn laid_over(folder: &Path) -> io::Result<Vec<(PathBuf, PathBuf)>> {
     Ok(laid.collect())
 }
 
-/// Hides `folder`: mounts an empty read-only directory over it. If a file of `/etc` (often
-/// `/etc/resolv.conf`) is a link into `folder`, its replacement in `laid` is copied into the new
-/// directory.
+/// Hides `folder`: mounts an empty read-only directory over it. `laid` pairs each replacement file
+/// with the file of `/etc` that it replaces. If that file (often `/etc/resolv.conf`) is a link
+/// into `folder`, the replacement is copied into the new directory.
 fn cover(folder: &Path, laid: &[(PathBuf, PathBuf)]) -> io::Result<()> {
     let Ok(folder) = fs::canonicalize(folder) else { return Ok(()) };
     let inside = |(source, target): &(PathBuf, PathBuf)| {

@@ -26,8 +26,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Interval between attempts to take a lock that another splitter holds.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Changes to undo. The undo also removes all objects with the slot's names and numbers (the
-/// splitter's set for marks, tables and rules).
+/// A record of the changes that a splitter has to undo. It does not list the objects with the
+/// names and numbers of the splitter's slot (a set of numbers for marks, tables and rules), which
+/// are always removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Notes {
     /// ID of the process that made the changes.
@@ -44,7 +45,8 @@ pub(crate) struct Notes {
     pub(crate) settings: Vec<Setting>,
     /// Files that the splitter made.
     pub(crate) files: Vec<CreatedFile>,
-    /// Directories that the splitter made. The undo removes them if they contain nothing else.
+    /// Directories that the splitter made. They are removed at the end if they contain nothing
+    /// else.
     pub(crate) folders: Vec<PathBuf>,
 }
 

@@ -14,12 +14,13 @@ use anabranch_os::udp::{UdpOptions, UdpSocket};
 /// The place where a named namespace is mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MountPoint {
-    /// In the mount namespace of this process.
+    /// The mount namespace of this process.
     Here,
-    /// Only in the mount namespace of the process with this number. `ip netns exec` makes a mount
-    /// namespace for each command, and mounts inside it do not appear outside.
+    /// The mount namespace of the process with this number, but not that of this process. `ip
+    /// netns exec` makes a mount namespace for each command, and mounts inside it do not appear
+    /// outside.
     MountsOf(u32),
-    /// Nowhere: only the file is left.
+    /// No mount namespace: only the file with the name is left.
     Nowhere,
 }
 
@@ -98,8 +99,8 @@ pub(crate) fn remove(name: &str) -> io::Result<()> {
     }
 }
 
-/// Propagates mounts in the directory to other mount namespaces, and allows unmounting in it, as
-/// `ip netns` does.
+/// Propagates mounts in [`FOLDER`] to other mount namespaces, and allows unmounting in it, as `ip
+/// netns` does.
 fn share() -> io::Result<()> {
     let flags = MountPropagationFlags::SHARED | MountPropagationFlags::REC;
     if mount_change(FOLDER, flags).is_ok() {
@@ -113,8 +114,8 @@ fn share() -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Makes a namespace with the name `name`. Without the permission, prints that and returns
-    /// `None`.
+    /// Makes a namespace with the name `name`. Without the permission, prints the error and
+    /// returns `None`.
     fn named(name: &str) -> Option<Namespace> {
         let made = Namespace::new().and_then(|namespace| {
             give(name, &namespace)?;

@@ -99,9 +99,10 @@ pub(crate) fn guard_of_machine(subject: &Subject<'_>) -> String {
     in_one_line(&body)
 }
 
-/// Returns the rules that exempt packets from splitting: packets sent by any splitter, packets to
-/// this machine, packets taken by a WireGuard interface, and packets to directly connected
-/// networks.
+/// Returns the rules that exempt packets from splitting: packets sent by any splitter, and packets
+/// to this machine, to directly connected networks and to multicast groups. Also exempt are
+/// packets that already leave through the splitter's interface, or through a WireGuard interface
+/// that is not a path's.
 fn spared(subject: &Subject<'_>) -> String {
     let Subject { tun, own, .. } = subject;
     let (of_any, all) = Slot::OWN_OF_ANY;

@@ -48,8 +48,7 @@ pub(crate) struct AddedForwarding {
 /// The extent of the forwarding that this program has switched on, for one IP version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ForwardingScope {
-    /// No forwarding is on because of this program: the machine forwards by its own settings, or
-    /// not at all.
+    /// No added forwarding: the machine forwards by its own settings, or not at all.
     #[default]
     Nothing,
     /// Forwarding of packets that arrive on these interfaces.
@@ -58,8 +57,8 @@ pub(crate) enum ForwardingScope {
     All,
 }
 
-/// Returns whether a setting has the value `from`, or had it before another splitter changed it.
-/// `noted` are the original values that other splitters have recorded.
+/// Returns whether the original value of the setting `name` is `from`. The original value is the
+/// value in `noted`, which other splitters have recorded, or else the present value.
 fn is_ours(name: &str, from: &str, noted: &[Setting]) -> bool {
     let found = noted.iter().find(|setting| setting.name == name);
     found.map_or_else(|| value(name), |setting| Some(setting.value.clone())).as_deref()

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(30);
 
 /// Runs `work` in a namespace with two uplinks, p0 and p1, each with a router. If a namespace or
-/// `nft` is not available, prints that and passes.
+/// `nft` is not available, prints the reason and returns, so that the test passes.
 fn machine(work: impl FnOnce(&[Tun; 2]) + Send) {
     if super::nft::find().is_none() || !std::path::Path::new("/run").is_dir() {
         return println!("skipped: no nft");
@@ -60,7 +60,8 @@ fn becomes<T: PartialEq + std::fmt::Debug>(wanted: &T, look: impl Fn() -> T) {
     }
 }
 
-/// Starts a splitter that steers the machine, and ends it as after SIGKILL. Returns its slot.
+/// Sets up the routes and rules of a splitter, and leaves them in place, as after SIGKILL. Returns
+/// the splitter's slot.
 fn killed(uplinks: &[Tun; 2]) -> Slot {
     let (steering, tun, _) = Steering::raise(plan(uplinks, None)).unwrap();
     let slot = steering.plan().slot;

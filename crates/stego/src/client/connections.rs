@@ -39,8 +39,8 @@ pub(super) struct ConnState {
     pub(super) opened: bool,
     /// Whether anything from the server has arrived over the connection.
     pub(super) has_received: bool,
-    /// The token of the current exchange (usually a request and its answer); `None` between
-    /// exchanges and during the handshake.
+    /// Number of the token (bytes that identify the link) in the current exchange (usually a
+    /// request and its answer). `None` between exchanges and during the handshake.
     pub(super) token: Option<u32>,
     pub(super) exchange: bool,
     /// Number of padding bytes that still have to be skipped.

@@ -10,14 +10,14 @@ use crate::link::{Demand, Link, LinkViolation, Opening};
 use crate::slot::{Hidden, LoadHint, Profile};
 use crate::token::{TOKEN, TokenAllocator};
 
-/// Minimum number of unacknowledged bytes for which new connections expect mainly uploads
+/// Minimum number of unacknowledged bytes at which mainly uploads are expected on new connections
 /// ([`LoadHint::Up`]).
 const MUCH: u64 = 16 << 10;
 
 /// An estimate of the size of answers, from which the number of requests follows.
 pub(super) struct AnswerSizes {
     /// Moving average of the number of hidden bytes in an answer, counting only answers after
-    /// which the server still had data. `None` if requests are sent without such an estimate.
+    /// which the server still had data. `None` for covers without such an estimate.
     average: Option<usize>,
 }
 
@@ -83,7 +83,8 @@ impl<R: CryptoRng> Client<R> {
     }
 
     /// Returns the number of requests to keep outstanding: enough to fetch the server's backlog,
-    /// and a few in advance. Returns 1 if no data are expected, so that the server can answer as
+    /// and a few in advance. Without an estimate of the size of answers, returns the maximum
+    /// number of connections. Returns 1 if no data are expected, so that the server can answer as
     /// soon as it has data.
     fn requests(&self, link: &Link) -> usize {
         let family = self.config.profile.family();

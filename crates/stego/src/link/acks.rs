@@ -19,10 +19,10 @@ const ADVERTISED_BELOW: u64 = 256 << 10;
 
 /// State of the acknowledgements that this end sends.
 pub(super) struct Acks {
-    /// Minimum number of hidden bytes for which a message must have room to carry an
+    /// Minimum number of bytes that a message must be able to hide if it is to carry an
     /// acknowledgement.
     pub(super) least_room: usize,
-    /// Whether acknowledgements are sent together with data before they are due.
+    /// Whether an acknowledgement that is not due yet is sent if data are sent anyway.
     coalesces: bool,
     /// Whether the other end has to know of waiting data before it can fetch them.
     advertises: bool,

@@ -12,8 +12,9 @@ use crate::recovery::Recovery;
 
 /// A connection of a link.
 pub(super) struct Connection {
-    /// Number of the connection in receipts (counts of received blocks): 0 for the connection of
-    /// the handshake, otherwise the number in the connection's token plus 1.
+    /// Number of the connection in receipts (counts of received blocks). The connection of the
+    /// handshake has number 0. A later connection has the number of its token (the bytes with
+    /// which it joins the link) plus 1.
     pub(super) number: u64,
     /// Received bytes that are not a complete block yet.
     pub(super) partial: Vec<u8>,
@@ -229,8 +230,8 @@ impl Connections {
         }
     }
 
-    /// Passes each connection that has become silent to `silent`, with its number. Forgets closed
-    /// connections without blocks in flight.
+    /// Calls `silent` with the number and the recovery state of each connection that has become
+    /// silent. Then forgets closed connections that are silent or have no blocks in flight.
     pub(super) fn detect_silence(&mut self, now: Time, mut silent: impl FnMut(u64, &Recovery)) {
         let open = self.paths.iter_mut().flatten();
         let open = open.map(|open| (open.number, &mut open.recovery));

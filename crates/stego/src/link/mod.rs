@@ -100,7 +100,7 @@ pub(crate) enum Opening {
     Asks(Duration),
     /// A PONG frame, which is sent at once.
     Answers,
-    /// No control frame, because the first message is sent for another reason.
+    /// No control frame, because this end sends a first message anyway, such as the ANSWER.
     Waits,
 }
 

@@ -9,7 +9,7 @@ impl Link {
     /// Processes bytes received on `path`. Returns the number of blocks that they complete.
     ///
     /// # Errors
-    /// The other end did not send the bytes, so the connection is unusable.
+    /// The other end violates the protocol, or did not send the bytes. The connection is unusable.
     pub(crate) fn receive(
         &mut self,
         now: Time,

@@ -160,8 +160,8 @@ impl Greedy {
         world.hear(self.id, &block);
     }
 
-    /// Sends a stream without its first chunk, in chunks of `length` bytes, up to the window or
-    /// the end of the link.
+    /// Sends a stream without its first chunk, in chunks of `length` bytes. Stops when the minimum
+    /// window is full, or when the server has ended the link. Sends at most `AHEAD` - 1 chunks.
     fn send_ahead(&mut self, world: &mut World, length: usize) {
         let bytes = vec![9; length];
         for chunk in 1..=(LEAST_WINDOW / length).min(AHEAD - 1) as u64 {

@@ -62,9 +62,9 @@ pub(super) const ACK_ROOM: usize = 1_100;
 pub(super) const LITTLE_ACK_ROOM: usize = 96;
 
 impl Family {
-    /// Returns the number of requests to send in addition to the requests for the server's
-    /// advertised backlog. The number is larger if connections are short, because each connection
-    /// then carries little.
+    /// Returns the number of requests to keep outstanding in addition to those that fetch the data
+    /// waiting at the server. The number is larger if connections are short, because each
+    /// connection then carries little.
     pub(crate) fn ahead(&self) -> usize {
         if self.most.is_some() { 3 } else { 1 }
     }

@@ -157,7 +157,8 @@ pub(crate) trait ServerEnd: Slot {
 
     /// Returns the time since which this end has been holding a request; `None` if it holds none.
     /// A server that holds several requests for a link answers all but the oldest, even without
-    /// data. A module in which requests must not be answered early returns `None`.
+    /// data. If requests must not be answered early in this kind of traffic, always returns
+    /// `None`.
     fn holds_since(&self) -> Option<Time> {
         None
     }

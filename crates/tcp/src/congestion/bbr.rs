@@ -470,7 +470,9 @@ mod tests {
             Rounds { bbr: Bbr::new(10), cwnd: 10, now: Time::from_secs(1), delivered: 0 }
         }
 
-        /// Simulates a round trip in which the whole window is used, at most at the path's rate.
+        /// Simulates a round trip in which the sender sends its whole window, but at most 110
+        /// segments. `lost` of them are lost. `recovering` is whether the sender is in loss
+        /// recovery. The measured rate is at most the path's rate.
         fn round(&mut self, lost: u32, recovering: bool) {
             let sent = self.cwnd.min(100 + 10);
             let prior_delivered = self.delivered;

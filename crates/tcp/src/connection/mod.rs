@@ -338,7 +338,8 @@ impl Connection {
         }
     }
 
-    /// Changes to the state that follows from the progress of the sending and the receiving half.
+    /// Enters the state that follows from the progress of the sending and the receiving half. In
+    /// LAST-ACK, ends the connection once the FIN of this side is acknowledged.
     fn settle(&mut self, now: Time) {
         let (sent, received) = (self.sender.is_finished(), self.receiver.is_finished());
         let next = match (self.state, sent, received) {

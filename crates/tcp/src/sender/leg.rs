@@ -34,7 +34,7 @@ pub(super) struct Leg {
     rests_until: Time,
     /// Number of segments found to be lost since the congestion control was last updated.
     pub(super) lost: u32,
-    /// Effects on this path of the acknowledgement that is being processed.
+    /// Effects that the current acknowledgement has on this path.
     pub(super) acked: Acked,
 }
 

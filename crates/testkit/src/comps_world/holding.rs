@@ -33,7 +33,8 @@ const SEGMENT: u8 = b'S';
 #[derive(Clone, Copy, Debug)]
 pub enum Accepts {
     /// The address of the last handshake. If data arrives from another address, the server begins
-    /// a handshake with that address, at most once in this time.
+    /// a handshake with that address. The field is the minimum time between two such handshakes
+    /// with the same address.
     LastHandshake(Duration),
     /// The address of the first datagram. The server never answers another address.
     First,

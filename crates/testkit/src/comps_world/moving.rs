@@ -210,8 +210,9 @@ pub fn session(
     world
 }
 
-/// Runs a session in `world` for `seconds` seconds like [`session`], with probes and with pauses
-/// of `late`. The range `pauses` is the time between two pauses in milliseconds.
+/// Runs a session in `world` for `seconds` seconds like [`session`], with probes and with pauses.
+/// `late` selects what pauses. The range `pauses` has the times from the end of one pause to the
+/// start of the next, in milliseconds.
 pub fn late_session(
     world: &mut World<Moving>,
     seconds: u64,

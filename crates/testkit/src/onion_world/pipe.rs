@@ -111,7 +111,8 @@ impl Pipe {
         wires.chain(again).chain(self.opens.as_ref().map(|(time, _)| *time)).min()
     }
 
-    /// Returns the target of the link, in the first call after the link has opened.
+    /// Returns the target of the link in the first call after the link has opened. Returns `None`
+    /// before and afterwards.
     pub fn opening(&mut self, now: Time) -> Option<Target> {
         self.opens.take_if(|(time, _)| *time <= now).map(|(_, target)| target)
     }

@@ -22,7 +22,7 @@ pub const PREFIX: usize = 2;
 pub const SHORTEST: usize = 25;
 /// Length of the longest packet, in bytes: the longest payload of a UDP datagram over IPv4.
 pub const LONGEST: usize = 65_507;
-/// Maximum length in bytes of a packet on a stream before the stream is known to be a client's.
+/// Maximum length in bytes of a packet on a stream that is not yet known to belong to a client.
 /// Handshakes have at most 512 bytes, and the client (the near end) begins each stream with a
 /// short packet.
 pub const LONGEST_FIRST: usize = 2_048;

@@ -242,8 +242,8 @@ mod tests {
         assert_eq!(packets(&mut Unframer::default(), &take(&mut queue, MOST)), [vec![3; 50]]);
     }
 
-    /// Checks for any pieces and times at which a stream accepts bytes: the other end reads each
-    /// packet that was not dropped once, and in order.
+    /// Checks that the other end reads, in order and exactly once, each packet that was not
+    /// dropped. The stream accepts random numbers of bytes at random times.
     #[test]
     fn any_stream_carries_what_is_not_dropped() {
         for seed in 0..50 {

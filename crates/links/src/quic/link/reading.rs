@@ -20,8 +20,8 @@ impl QuicLink {
         Ok(())
     }
 
-    /// Reads the lane that `stream` carries. If the lane has ended, returns the stream that waited
-    /// for the lane's number, if any. The caller can read that stream next.
+    /// Reads the lane that `stream` carries. If the lane has ended and another stream waited for
+    /// its number, returns that stream, which the caller can read next. Otherwise returns `None`.
     pub(super) fn read_lane(
         &mut self,
         stream: StreamId,
@@ -54,8 +54,8 @@ impl QuicLink {
         }
     }
 
-    /// Handles a stream that ended before its lane: appends the unit (cell) that ends the lane to
-    /// `into`. Returns the stream that waited for the lane's number.
+    /// Handles a stream that ended without the last unit (cell) of its lane: appends such a unit
+    /// to `into`. Returns the stream that waited for the lane's number, if any.
     fn broke_off(
         &mut self,
         stream: StreamId,
@@ -70,8 +70,8 @@ impl QuicLink {
         Ok(self.leave_for(stream))
     }
 
-    /// Stops reading a stream whose lane has ended. Returns the stream of the next lane with the
-    /// same number, if there is one.
+    /// Stops reading a stream whose lane has ended. Returns the stream that waited for the lane's
+    /// number, if any.
     pub(super) fn leave_for(&mut self, stream: StreamId) -> Option<StreamId> {
         // This call fails if the stream was read to its end, because it is then closed already.
         let _ = self.connection.recv_stream(stream).stop(ENDED);

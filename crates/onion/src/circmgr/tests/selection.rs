@@ -3,13 +3,13 @@
 
 use super::*;
 
-/// Times in ms, both from when the circuit was begun: until the extension to its last hop began,
-/// and until it was built.
+/// Two times in ms after the beginning of a circuit: when the extension to its last hop began, and
+/// when the circuit was built.
 type BuildTimings = (u64, u64);
 
 impl World {
     /// Completes a circuit that was begun at `begun`. `built` contains the times of its last two
-    /// steps, counted from then.
+    /// steps after `begun`.
     fn complete(&mut self, begun: Time, key: CircuitKey, built: BuildTimings) {
         let after = |ms| begun + Duration::from_millis(ms);
         self.circmgr.extended(after(built.0), key, 2);
@@ -44,7 +44,8 @@ fn with_two(selection: Selection, times: [BuildTimings; 2]) -> (World, [CircuitK
     (world, keys)
 }
 
-/// The first circuit took longer to build than the second one, but its last hop answered sooner.
+/// Times of two circuits. The first circuit takes longer to build, but its last hop answers
+/// sooner.
 const SLOW_THEN_QUICK: [BuildTimings; 2] = [(900, 1_000), (300, 800)];
 const QUICK_THEN_SLOW: [BuildTimings; 2] = [(300, 800), (900, 1_000)];
 

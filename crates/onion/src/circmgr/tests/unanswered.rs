@@ -116,9 +116,9 @@ fn a_set_of_several_legs_that_does_not_answer_takes_no_new_streams_either() {
     assert_eq!(attached(&world.settle(), 2), Some(other));
 }
 
-/// Returns a client with two users, and the heads (first circuits) of their two sets of two
-/// circuits. A circuit of one set has the same middle relay as a circuit of the other set. Returns
-/// `None` if this `seed` does not lead to such sets.
+/// Returns a client with two users, and the heads (circuits that represent a set) of their two
+/// sets of two circuits. A circuit of one set has the same middle relay as a circuit of the other
+/// set. Returns `None` if this `seed` does not lead to such sets.
 fn two_users(seed: u64) -> Option<(World, [CircuitKey; 2])> {
     let mut world = world_of_legs(2);
     world.rng = stream(seed, 0, "suspects");

@@ -3,8 +3,8 @@
 use super::{Network, NoRelay, Position, Relay, RelayRestrictions, Target};
 
 /// Maximum number of pairs of exit and guard that are examined. If there are more pairs, a path is
-/// assumed to exist. A path can only be missing if the network has few relays, or if the user
-/// permits few.
+/// assumed to exist. This assumption is safe: a path can be missing only if the network has few
+/// relays, or if the user permits few.
 const MOST_PAIRS: usize = 20_000;
 
 impl Network {

@@ -21,9 +21,10 @@ fn id(place: usize) -> [u8; 20] {
 /// Indices of the relays of one family. All of them are middles.
 const KIN: [usize; 5] = [1, 6, 12, 35, 66];
 
-/// A network of 120 relays of all kinds. Five relays are a family. Every fourth relay names
-/// another relay as its family, which does not name it in return. Several relays share each
-/// subnet. Relays 60 and 61 are the only ones that permit mail, and have little bandwidth.
+/// Returns a network of 120 relays of all kinds. Five relays are a family. Every fourth relay
+/// outside this family names relay 7 as its family, but relay 7 names no relay. Several relays
+/// share each subnet. Relays 60 and 61 are the only ones that permit mail, and have little
+/// bandwidth.
 fn town() -> Network {
     let rows: Vec<(String, u32, String, String)> = (0..120).map(row).collect();
     let sketches: Vec<Sketch<'_>> = rows
@@ -66,7 +67,7 @@ fn row(place: usize) -> (String, u32, String, String) {
     (flags.join(" "), bandwidth, net, claimed + policy)
 }
 
-/// The weight of each suitable relay, computed from the documents without tables.
+/// Returns the weight of each suitable relay, computed from the documents without tables.
 fn exact(
     network: &Network,
     position: Position,

@@ -69,7 +69,7 @@ impl DirPort {
         Ok((DirPort { station, dir_connections, shared_answers, news, probes, ticked }, at))
     }
 
-    /// Serves the directory port until the registry's thread has ended.
+    /// Serves the directory port until the registry (the authority's main thread) has ended.
     pub(super) fn run(mut self) {
         loop {
             match self.turn() {
@@ -129,8 +129,8 @@ impl DirPort {
         }
     }
 
-    /// Starts the probes (test connections to relays) that the registry has requested. Returns
-    /// false once the registry has ended.
+    /// Starts the probes (test connections to relays) that the registry, the authority's main
+    /// thread, has requested. Returns false once the registry has ended.
     fn take_probes(&mut self, now: Time) -> bool {
         loop {
             match self.probes.try_recv() {

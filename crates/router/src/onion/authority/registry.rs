@@ -33,7 +33,8 @@ const RETRY: u64 = 60;
 /// changed documents are served, and the senders of the messages get their replies.
 const BATCH: usize = 100;
 
-/// Ends of the channels between the registry's thread and other threads.
+/// The registry's ends of the channels to other threads. The registry is the authority's main
+/// thread.
 pub(super) struct Ends {
     pub(super) messages: Receiver<RegistryMessage>,
     pub(super) orders: Receiver<DirCommand>,

@@ -16,8 +16,8 @@ const SETTLING: u64 = 300;
 /// A sudden change of the machine's clock, or a sleep of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
-    /// Seconds by which the clock advanced more than the time during which the machine was awake;
-    /// negative if it advanced less.
+    /// Advance of the clock since the last check, minus the time during which the machine was
+    /// awake, in seconds. Negative if the clock advanced less than that time.
     pub(super) by: i64,
     /// Change of the clock in seconds when it was set, negative if it was set back; 0 if the
     /// machine only slept.

@@ -558,8 +558,8 @@ fn is_worth_another_try(reason: EndReason) -> bool {
     .contains(&reason)
 }
 
-/// Returns the flags of the BEGIN message for the address `family` that a program requests.
-/// `flags` are the flags for a program that requests no family; they depend on the exit.
+/// Returns the flags of the BEGIN message for a program that allows the IP versions `family`.
+/// `flags` are the flags for a program that specifies none; they depend on the exit.
 fn allowed(flags: u32, family: Option<Family>) -> u32 {
     match family {
         None => flags,

@@ -51,13 +51,13 @@ pub enum Exits {
 /// Reason why a program's request timed out: what was missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
-    /// There was no consensus.
+    /// A consensus: the client had none.
     Consensus,
-    /// The newest consensus expired more than a day ago.
+    /// A usable consensus: the newest one expired more than a day ago.
     LiveConsensus,
-    /// Descriptors of too few relays were known.
+    /// Relays: the descriptors of too few relays were known.
     Relays,
-    /// No circuit could be built.
+    /// A circuit: none could be built.
     Circuit,
 }
 

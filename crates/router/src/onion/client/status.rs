@@ -39,8 +39,8 @@ pub struct Status {
     /// Bytes of queued cells: the total, and the bytes that wait for earlier cells on other
     /// circuits of the same set.
     pub waiting: [usize; 2],
-    /// Maximum number of bytes that waited, at any moment since the start, in one set of circuits
-    /// for earlier cells on other circuits.
+    /// Maximum number of bytes in one set of circuits that waited for earlier cells on other
+    /// circuits of the set, since the client's start.
     pub most_reordered: usize,
     /// Maximum memory for queued cells in bytes (option `--memory`).
     pub memory: usize,

@@ -40,7 +40,8 @@ impl Copies {
 }
 
 impl DirThread {
-    /// Reads the documents for directory clients that an earlier run stored.
+    /// Reads from disk the documents that an earlier run of this caching relay stored, in order to
+    /// serve them to directory clients.
     pub(super) fn restore_copies(&mut self) {
         if !self.settings.cache {
             return;
@@ -54,8 +55,8 @@ impl DirThread {
         self.shelve(&documents);
     }
 
-    /// Requests the next missing documents for directory clients from a random authority. Returns
-    /// false if no request is due.
+    /// Requests from a random authority the next documents that this caching relay lacks for its
+    /// directory clients. Returns false if no request is due.
     pub(super) fn copy_some(&mut self) -> bool {
         let (now, newest) = (self.millis(), self.newest());
         let wanted = match self.settings.cache {

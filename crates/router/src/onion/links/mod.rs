@@ -45,18 +45,19 @@ pub(super) const fn file(token: u64) -> (u8, u64) {
     ((token >> FILE) as u8, token & ((1 << FILE) - 1))
 }
 
-/// Function that takes cells from a core. It appends cells to a vector until the vector has the
-/// given length, and returns whether there are more cells.
+/// Function that takes cells from a core (the protocol state of a client or relay). It appends
+/// cells to a vector until the vector has the given length, and returns whether there are more
+/// cells.
 pub(super) type Fetch<'a> = dyn FnMut(&mut Vec<u8>, usize) -> bool + 'a;
 
 /// An event of a link.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LinkEvent {
-    /// The handshake of the link is complete.
+    /// Completion of a link's handshake.
     Opened(LinkId, OpenedLink),
-    /// Data may have arrived on the link, or there may be room to send again.
+    /// Event of a link on which data may have arrived, or which may have room to send again.
     Served(LinkId),
-    /// The link has ended. The event loop must call [`Carrier::end`].
+    /// End of a link. The event loop must call [`Carrier::end`].
     Ended(LinkId),
 }
 
@@ -76,24 +77,25 @@ pub(super) struct OpenedLink {
     pub(super) capabilities: Capabilities,
 }
 
-/// Reason why a link has ended, reduced to what the protocol core needs to know.
+/// Reason why a link has ended, reduced to what the protocol core needs to know. The core is
+/// notified of a link once the link is open.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LinkEnd {
-    /// The link was closed in an orderly way. The protocol core had been notified of the link.
+    /// End of an open link without a violation of the protocol. Over TCP, this includes a lost
+    /// connection.
     Closed,
-    /// The other end violated the carrier's protocol. The protocol core had been notified of the
-    /// link.
+    /// Violation of the carrier's protocol by the other end of an open link.
     Broken(CarrierFault),
-    /// The connection was lost, and neither end has closed it. The protocol core had been notified
-    /// of the link.
+    /// Loss of the connection of an open QUIC link, which neither end has closed.
     Lost,
-    /// The link was never open. The field is a new link, which tries the relay's next address.
+    /// Failure to open the link. The field is a new link, which tries the relay's next address.
     Replaced(LinkId),
-    /// The link was never open, and the relay has no other address.
+    /// Failure to open the link to the relay in the field, which has no other address.
     Unreachable(Target),
-    /// A second link, parallel to the link in the field, could not be opened.
+    /// Failure to open a second link, parallel to the link in the field.
     QuicFailed(LinkId),
-    /// The protocol core had not been notified of the link.
+    /// End of a link that the protocol core does not know: the other end began to open it, or the
+    /// carrier has no such link.
     Unknown,
 }
 
@@ -116,8 +118,8 @@ pub(super) trait Carrier {
     /// due.
     fn next_timeout(&self) -> Option<Time>;
 
-    /// Does the work that is due, and returns the links that may send. The caller must then flush
-    /// these links and take the events with [`Carrier::next_news`].
+    /// Handles rate limits and timeouts that have passed, and returns the links that may send now.
+    /// The caller must then flush these links and take the events with [`Carrier::next_news`].
     fn resume(&mut self, now: Time, poller: &Poller) -> Vec<LinkId>;
 
     /// Reads from or writes to the file `file`, which is ready. The caller must then take the
@@ -170,8 +172,9 @@ pub(super) trait Carrier {
         Vec::new()
     }
 
-    /// Sets the content of each record on a link to at most `_content` bytes from now on, so that
-    /// records can be decrypted out of order. Returns false if the link does not support this.
+    /// Makes every record on `_link` have exactly `_content` bytes of content from now on, in both
+    /// directions. Records can then be decrypted out of order. Returns false if the link does not
+    /// support this.
     fn fix_records(&mut self, _now: Time, _link: LinkId, _content: usize) -> bool {
         false
     }
@@ -290,8 +293,9 @@ impl PendingEvents {
         PendingEvents { link, opened, is_unread: true, ended }
     }
 
-    /// Returns the next event in `fresh`. Passes the received bytes in `plain` to `give` when
-    /// their event is due.
+    /// Returns the next event in `fresh`; `None` if there is none. Before it returns
+    /// [`LinkEvent::Served`], passes the link's received bytes in `plain` to `give`, and empties
+    /// `plain`.
     fn next(
         fresh: &mut Option<PendingEvents>,
         plain: &mut Vec<u8>,

@@ -61,7 +61,8 @@ fn unit(bytes: &[u8], first: bool) -> Option<Head> {
 /// control of these QUIC links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuicLinking {
-    /// True if an unordered TLS link gets no parallel QUIC link.
+    /// True if no QUIC link is opened in parallel to an unordered link (a TLS link whose records
+    /// are decrypted out of order).
     pub unless_unordered: bool,
     /// Congestion control of the links.
     pub congestion: Congestion,
@@ -84,7 +85,7 @@ pub struct QuicCounts {
 }
 
 impl QuicCounts {
-    /// Returns the sums of the counters of two cores.
+    /// Returns the sums of the counters of two of a relay's event loops.
     #[must_use]
     pub fn with(self, other: QuicCounts) -> QuicCounts {
         QuicCounts {

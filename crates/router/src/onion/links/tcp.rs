@@ -245,7 +245,8 @@ impl TcpLinks {
         Some(conn)
     }
 
-    /// Reads TCP segments from the packet tap, and notes their links.
+    /// Reads TCP segments from the packet tap, and passes them to their links. Adds each link that
+    /// could use a segment to `tapped_links`, for [`TcpLinks::take_early`].
     fn look_ahead(&mut self, now: Time) {
         let (conns, tapped, tapped_links) = (&mut self.conns, &self.tapped, &mut self.tapped_links);
         self.tap.drain(|segment| {

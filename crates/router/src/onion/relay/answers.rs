@@ -17,8 +17,9 @@ use crate::onion::dirclient::unix;
 /// status 503.
 const MOST_SAID: usize = 64 << 20;
 
-/// Limit on the memory for directory replies that are being sent. A body counts only once, even if
-/// several clients receive it.
+/// Limit on the memory for directory replies that are being sent. The map contains, for each body
+/// by its number, the number of its recipients and its length in bytes. A body counts only once,
+/// even if several clients receive it.
 #[derive(Clone, Default)]
 pub(super) struct ReplyBudget(Rc<RefCell<BTreeMap<usize, (usize, usize)>>>);
 
@@ -141,7 +142,7 @@ mod tests {
 
     const LONGEST: usize = 32 << 10;
 
-    /// A core with one stream, which accepts a hundred bytes at a time.
+    /// A core with a single stream. The stream accepts at most a hundred bytes in each write.
     #[derive(Default)]
     struct Pipe {
         received: Vec<u8>,

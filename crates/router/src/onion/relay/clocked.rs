@@ -13,8 +13,8 @@ use crate::onion::dirclient::unix;
 use crate::onion::reload::Outcome;
 use crate::onion::skew::Skew;
 
-/// A [`Watch`] that compares this machine's clock with the clocks of neighbours, and passes all
-/// events to another observer.
+/// A [`Watch`] that compares this machine's clock with the clocks of the relays at the other ends
+/// of this relay's links. It passes all events to another observer.
 pub(super) struct Clocked<'w> {
     inner: &'w mut dyn Watch,
     clocks: Clocks,

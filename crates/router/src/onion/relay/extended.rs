@@ -223,7 +223,8 @@ impl HandshakeThread {
 
 impl Dialogue {
     /// Reads from the transport once. Returns the information about the client's connection once
-    /// the handshake is complete. The outer `None` means that the handshake has failed.
+    /// the handshake is complete, and `Some(None)` before that. Returns `None` if the handshake
+    /// has failed.
     fn go_on(&mut self) -> Option<Option<ConnectionInfo>> {
         let mut buffer = [0; 512];
         let count = match self.socket.read(&mut buffer) {

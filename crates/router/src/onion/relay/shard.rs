@@ -29,7 +29,8 @@ use crate::onion::tap::Tap;
 /// Poller token of the name resolver's waker. The owner of the event loop assigns further tokens.
 const NAMES: u64 = 1;
 
-/// Parts for one of a relay's event loops (shards).
+/// Input for the creation of one of a relay's event loops (shards): its protocol core and its
+/// settings.
 pub(super) struct Parts {
     pub(super) clock: Clock,
     pub(super) core: Relay,
@@ -67,7 +68,8 @@ pub(super) struct QuicSide {
     pub(super) linking: QuicLinking,
 }
 
-/// A connection that a neighbour has opened, and that no event loop serves yet.
+/// A connection that a relay or client has opened to this relay, and that no event loop serves
+/// yet.
 pub(super) struct Newcomer {
     pub(super) socket: TcpStream,
     pub(super) peer: SocketAddr,
@@ -171,7 +173,7 @@ impl Shard {
         }
     }
 
-    /// Adds to this event loop a connection that a neighbour has opened.
+    /// Adds an incoming connection to this event loop.
     pub(super) fn accept(&mut self, newcomer: Newcomer, watch: &mut dyn Watch) {
         let CoreDriver { carriers, poller, .. } = &mut self.station;
         let Newcomer { socket, peer, place, by_transport } = newcomer;

@@ -22,18 +22,18 @@ use crate::onion::station::TICK;
 
 /// Message from a relay's first event loop to another.
 pub(super) enum WorkerOrder {
-    /// Serve this connection, which a neighbour has opened.
+    /// Request to serve this incoming connection.
     Link(Newcomer),
     Params(NetworkParams),
     Cache(Arc<dyn Answers>),
-    /// Use these new credentials: for incoming links, and for outgoing links.
+    /// Request to use these new credentials: for incoming links, and for outgoing links.
     Roles(Role, Role),
-    /// Use this TLS certificate for new links.
+    /// Request to use this TLS certificate for new links.
     Tls(Context),
     OnionKeys(Vec<CurveKeys>),
-    /// Accept no new links, and report when no circuits are left.
+    /// Request to accept no new links, and to report when no circuits are left.
     Refuse,
-    /// Apply these new settings of the relay.
+    /// Request to apply these new settings of the relay.
     Live(Box<LiveSettings>, Behaviour),
 }
 
@@ -42,7 +42,8 @@ enum WorkerReport {
     Event(Time, Event),
     Note(String),
     Numbers(usize, Box<Numbers>),
-    /// The event loop with this index accepts no new links any more, and has these counters now.
+    /// Confirmation that the event loop with this index accepts no new links any more, with its
+    /// present counters.
     Refusing(usize, Box<Numbers>),
     Failed(io::Error),
 }

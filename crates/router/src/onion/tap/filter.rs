@@ -13,7 +13,7 @@ use super::program::{ENTRY, HEAD, SOCKETS, program};
 use super::syn::Cookie;
 
 /// Size in bytes of the ring buffer between the kernel and this program. The size is twice the
-/// number of bytes that an unordered link decrypts beyond a lost segment.
+/// number of bytes beyond a lost segment that a link may decrypt out of order.
 const RING: usize = 1 << 21;
 /// `BPF_MAP_TYPE_ARRAY` of `linux/bpf.h`.
 const ARRAY: u32 = 2;

@@ -32,7 +32,7 @@ const SYN: u8 = 2;
 #[derive(Debug)]
 pub(super) struct Packets {
     socket: Socket,
-    /// Identifiers of the watched connections, by our address and the neighbour's address.
+    /// Identifiers of the watched connections, by our address and the other end's address.
     watched: BTreeMap<[SocketAddr; 2], Cookie>,
     known: BTreeMap<Cookie, Connection>,
     buffer: Vec<u8>,
@@ -73,7 +73,7 @@ impl Packets {
         Ok(Packets { socket, watched, known, buffer: vec![0; LONGEST] })
     }
 
-    /// Starts to watch the connection `cookie`. `addresses` are our address and the neighbour's.
+    /// Starts to watch the connection `cookie`. `addresses` are our address and the other end's.
     pub(super) fn watch(&mut self, cookie: Cookie, addresses: [SocketAddr; 2]) {
         let addresses = addresses.map(plain);
         self.watched.insert(addresses, cookie);

@@ -33,7 +33,8 @@ fn taps() -> Vec<Tap> {
     had.collect()
 }
 
-/// A connection with a tap on its near end, which may have opened or accepted it.
+/// The two ends of a connection, with a tap on the end `near`. Either end may have opened the
+/// connection.
 struct TappedPair {
     tap: Tap,
     cookie: Cookie,
@@ -95,8 +96,8 @@ impl TappedPair {
         shown
     }
 
-    /// Returns the origin of the stream's sequence numbers. Waits for the tap to deliver the SYN
-    /// if the near end has opened the connection.
+    /// Returns the origin of the sequence numbers of the stream to `near`. If `near` has opened
+    /// the connection, waits for the tap to deliver the SYN.
     fn begins(&mut self) -> Origin {
         let until = Instant::now() + PATIENCE;
         loop {

@@ -87,9 +87,10 @@ fn a_link_local_server_needs_an_interface() {
     assert!(error(&["a=if:lo"], "[fe80::1%4000]:9").contains("not on the network of 'lo'"));
 }
 
-/// Runs `work` in a namespace with three interfaces: `t0` (10.1.0.2) has the default route, `t1`
+/// Runs `work` in a namespace with three interfaces. `t0` (10.1.0.2) has the default route. `t1`
 /// (10.2.0.2) and the Ethernet interface `v0` (10.3.0.2) have only the routes of their own
-/// networks. If the namespace cannot be made, prints that and passes.
+/// networks. If the namespace cannot be made, prints the reason and returns, so that the test
+/// passes.
 fn with_three_interfaces(work: impl FnOnce() + Send) {
     let outcome = Namespace::new().and_then(|namespace| {
         namespace.run(|| {

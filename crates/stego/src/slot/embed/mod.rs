@@ -92,7 +92,7 @@ struct Course {
     since: Option<Time>,
     /// Whether the pause before the current step is over.
     ready: bool,
-    /// Hidden bytes that did not fit into an earlier step: the end of a block.
+    /// The rest of a block of hidden bytes, which did not fit into an earlier step.
     queue: VecDeque<u8>,
 }
 
@@ -362,7 +362,8 @@ mod tests {
         (near, ServerSlot::new(context(TEXT)))
     }
 
-    /// Returns the hidden bytes that a slot finds, and whether the other end has finished.
+    /// Passes `bytes` to an end of a connection in pieces of 7 bytes. Returns the hidden bytes
+    /// that it extracts, and whether the other end has finished.
     fn found(slot: &mut dyn Slot, now: Time, bytes: &[u8]) -> Result<(Vec<u8>, bool), NotCover> {
         let (mut hidden, mut over) = (Vec::new(), false);
         for piece in bytes.chunks(7) {
@@ -374,8 +375,7 @@ mod tests {
         Ok((hidden, over))
     }
 
-    /// Returns the message of an end that has the bytes `hidden` to send, at the time when it is
-    /// due.
+    /// Returns the message with which an end sends the `hidden` bytes at `now`, its turn to send.
     fn message_of(slot: &mut dyn Slot, now: Time, hidden: &[u8]) -> Vec<u8> {
         assert_eq!(slot.wait(now), None);
         assert!(slot.room(STEP) > 0 && slot.room(4) == 0);

@@ -113,9 +113,9 @@ impl Shape {
     }
 
     /// Creates the shape of a recorded connection. Packets of one direction within 1 ms of each
-    /// other form a step, and pauses of more than 10 s are shortened to 10 s. Steps before the
-    /// first one with which a client could begin are dropped. Steps of the client at the end are
-    /// dropped, too.
+    /// other form a step, and pauses of more than 10 s are shortened to 10 s. The shape begins
+    /// with the first step that [`Shape::new`] accepts as a client's first step; earlier steps are
+    /// dropped. Steps of the client at the end are dropped, too.
     ///
     /// # Errors
     /// No steps are left, or the errors of [`Shape::new`].
@@ -151,7 +151,7 @@ impl Shape {
         &self.steps
     }
 
-    /// Returns the steps of the shape for shared ownership by a connection.
+    /// Returns the steps of the shape, in the form that a connection can share with it.
     pub(super) fn shared_steps(&self) -> Arc<[Step]> {
         Arc::clone(&self.steps)
     }
@@ -357,16 +357,17 @@ impl Shapes {
         self.longest_pause
     }
 
-    /// Chooses a shape (recorded sizes and pauses of a connection) by the random number `draw`,
-    /// among the third of the shapes that suit `hint` best. Returns its index.
+    /// Chooses a shape (recorded sizes and pauses of a connection) by the random number `draw`.
+    /// Only the best third of all shapes for the load `hint` is considered. Returns the shape's
+    /// index.
     pub(crate) fn choose(&self, hint: LoadHint, draw: u16) -> usize {
         let best = &self.best[hint as usize];
         best[usize::from(draw) % best.len()]
     }
 }
 
-/// Returns the indices of the third of the shapes (recorded sizes and pauses of connections) that
-/// suit `hint` best, best first.
+/// Returns the indices of the best third of all shapes (recorded sizes and pauses of connections)
+/// for the load `hint`, best first.
 fn best(shapes: &[Shape], hint: LoadHint) -> Vec<usize> {
     let rate = |shape: &Shape| match hint {
         LoadHint::Quiet => shape.rate(None),

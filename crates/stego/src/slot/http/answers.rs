@@ -85,8 +85,8 @@ impl Answers {
         }
     }
 
-    /// Chooses the form of the answer for `hidden` bytes. Returns the number of hidden bytes that
-    /// the answer will have, including padding.
+    /// Returns the number of hidden bytes, including padding, of an answer for `hidden` bytes. If
+    /// bytes are hidden in pictures, chooses the picture of the answer.
     pub(super) fn fit(&mut self, heads: &Heads, hidden: usize) -> usize {
         // An answer without data still contains a sealed block, so that the client recognises the
         // server.

@@ -43,7 +43,8 @@ impl Tier {
         }
     }
 
-    /// Returns the tier (the way of hiding bytes) of requests, if this is the tier of answers.
+    /// Returns the tier (the way of hiding bytes) of the requests in connections whose answers
+    /// have this tier.
     pub(super) fn upwards(self) -> Tier {
         if matches!(self, Tier::Image | Tier::Site) { Tier::Opaque } else { self }
     }

@@ -115,7 +115,7 @@ fn server(family: &Family, context: &Arc<SharedContext>, tier: Tier) -> Box<dyn 
 }
 
 /// Maximum number of hidden bytes in a GET without padding. Encoded, they have 150 characters, so
-/// the GET is no longer than a browser's requests. Padding would make it longer.
+/// that the GET is not longer than a browser's requests. Padding would make it longer.
 const SMALL: usize = 112;
 /// Possible numbers of hidden bytes in longer GETs; larger numbers use a POST. 704 bytes become
 /// 939 characters, and can contain a cell of Tor within TLS and an acknowledgement. On sites with
@@ -295,7 +295,7 @@ pub(super) struct ServerSlot {
 enum ServerStage {
     Head,
     Body(Body),
-    /// The request was complete at this time, and has not been answered yet.
+    /// A complete request that has not been answered yet, and the time at which it was complete.
     Whole(Time),
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Derives the words of the bridge that has this key.
+    /// Derives the words in the URLs and the JSON of the bridge that has this key.
     pub(crate) fn of(key: &BridgeKey) -> Names {
         let drawn = digest(&SHA256, &[b"anabranch stego names", &key.0[..]].concat());
         let mut drawn = drawn.as_ref().iter().map(|&byte| usize::from(byte));

@@ -115,7 +115,7 @@ impl Pictures {
         (place, self.entries.get(place).map_or(0, |one| one.capacity))
     }
 
-    /// Appends the file of a picture with the bytes `hidden` in it.
+    /// Appends the file of the picture with the index `place`, with the bytes `hidden` in it.
     pub(super) fn write(&self, place: usize, hidden: &[u8], out: &mut Vec<u8>) {
         if let Some(entry) = self.entries.get(place) {
             entry.picture.write(hidden, out);

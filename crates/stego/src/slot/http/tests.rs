@@ -16,7 +16,8 @@ fn ends(tier: Tier, most: Option<usize>) -> (ClientSlot, ServerSlot) {
     (ClientSlot::new(context(), tier, most), ServerSlot::new(context(), tier, most))
 }
 
-/// Returns the hidden bytes that a slot finds if `bytes` arrive in pieces, and the number of ends.
+/// Passes `bytes` to an end of a connection in pieces of `piece` bytes. Returns the hidden bytes
+/// that it extracts, and the number of times that it reports the end of the other end's part.
 fn found(slot: &mut dyn Slot, bytes: &[u8], piece: usize) -> Result<(Vec<u8>, u32), NotCover> {
     let (mut hidden, mut ends) = (Vec::new(), 0);
     for piece in bytes.chunks(piece) {

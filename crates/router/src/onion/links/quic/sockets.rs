@@ -11,7 +11,8 @@ use libc::{BPF_ABS, BPF_ALU, BPF_B, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_MOD, B
 
 use super::SocketIndex;
 
-/// BPF_A of `linux/bpf_common.h`: the result of the packet filter is the value in the accumulator.
+/// BPF_A of `linux/bpf_common.h`: flag of the return instruction that makes the accumulator the
+/// packet filter's result.
 const A: u32 = 0x10;
 /// Bit of a packet's first byte that marks a long header (RFC 8999).
 const LONG: u32 = 0x80;

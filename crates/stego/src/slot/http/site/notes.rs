@@ -34,8 +34,8 @@ impl Notes {
         }
     }
 
-    /// Inserts a note with `path` into the `hidden` bytes of an answer, at least 16 of them.
-    /// Returns the result.
+    /// Returns the `hidden` bytes of an answer with a note that contains `path`. The note follows
+    /// the first 16 hidden bytes. `hidden` must have at least these 16 bytes.
     pub(crate) fn write(&self, hidden: &[u8], path: &str) -> Vec<u8> {
         let (first, rest) = hidden.split_at(FIRST.min(hidden.len()));
         let length = u8::try_from(path.len()).unwrap_or(0);
