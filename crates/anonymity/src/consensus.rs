@@ -144,7 +144,7 @@ pub fn read(text: &str) -> Result<ListedConsensus, NoConsensus> {
     };
     if header.weights.is_empty() {
         return Err(whole(
-            "the file has no line bandwidth-weights: if it is a consensus, a part is missing; \
+            "the file has no line 'bandwidth-weights': if it is a consensus, a part is missing; \
              download it again",
         ));
     }
@@ -305,7 +305,8 @@ fn table(text: &str, before: usize) -> Result<(Header, Vec<Row>), NoConsensus> {
     }
     match is_cut(&rows) {
         true => Err(whole(
-            "the table ends before the last relays, so its end is missing: copy or make it again",
+            "the table lacks the relays with the highest fingerprints, so its end is missing: copy \
+             or make it again",
         )),
         false => Ok((header, rows)),
     }

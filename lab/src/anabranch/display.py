@@ -131,7 +131,10 @@ def show(result: Result) -> None:
 def _cost(overhead: dict[str, Any]) -> str:
     """Describes the cost of padding the test loads."""
     bandwidth, time = _number(overhead["bandwidth"]), _number(overhead["time"])
-    return f"padding adds {bandwidth} bytes and {time} time to {overhead['loads']} test loads"
+    return (
+        f"padding adds {bandwidth} to the bytes and {time} to the time of {overhead['loads']} test "
+        "loads"
+    )
 
 
 def _percent(estimate: dict[str, float | None]) -> str:

@@ -111,11 +111,13 @@ class Cumul(Attack):
             divided = list(folds.split(task.codes, task.codes, task.groups))
         except ValueError as error:
             raise AttackError(
-                f"search: too few page loads to divide them into {FOLDS} inner folds"
+                f"search: too few page loads to divide them into {FOLDS} inner folds: give more "
+                "loads, or cost and width without a search"
             ) from error
         if any(np.unique(task.codes[train]).size < 2 for train, _ in divided):
             raise AttackError(
-                f"search: one of {FOLDS} inner folds would train on loads of only one class"
+                f"search: one of {FOLDS} inner folds would train on loads of only one class: give "
+                "more loads, or cost and width without a search"
             )
         return divided
 

@@ -170,6 +170,7 @@ def _divide(task: Task, share: float, seed: int) -> tuple[Ints, Ints]:
         inner, outer = next(division.split(task.codes, task.codes, task.groups))
     except ValueError as error:
         raise AttackError(
-            f"validation_share = {share:g}: too few page loads for a training and a validation set"
+            f"validation_share = {share:g}: too few page loads for a training and a validation "
+            "set: give more loads, or another share"
         ) from error
     return inner, outer

@@ -50,15 +50,15 @@ def controls(found: Judgement) -> Iterator[str]:
     below = [each for each in own if each.area and each.area.high < 0.5]
     if below:
         yield (
-            f"**The control fails**: of {len(own)} intervals for the browser compared with itself, "
-            f"{len(below)} lie below .5, for example {estimate(below[0].area)}. This gives no "
-            "forest an advantage. But sessions, also those of other classes, vary more than the "
-            "intervals show."
+            f"**The control fails**: for the browser compared with itself, {len(below)} of "
+            f"{len(own)} intervals of the area lie below .5, for example "
+            f"{estimate(below[0].area)}. This helps no forest to recognise a class. But sessions, "
+            "also those of other classes, vary more than the intervals show."
         )
     if own and not below and not any(map(_leaky, own)):
         yield (
             f"No forest distinguishes the browser from itself: .5 lies within each of {len(own)} "
-            f"intervals; for one connection the area is {estimate(_first(own))}."
+            f"intervals of the area; for one connection the area is {estimate(_first(own))}."
         )
     for hit in found.hits:
         text = f"'{hit.detector}' matches {hit.hits:,} of {hit.connections:,}"
@@ -76,8 +76,8 @@ def bars(found: Judgement) -> Iterator[str]:
         if each.name.startswith(HTTP) and (each.features, each.apart) == ("paper", "site"):
             word = "met" if _value(each.area) <= BAR else "missed"
             yield (
-                f"Area of at most {BAR} with the paper's features, {escaped(each.name)}: "
-                f"**{word}**, {estimate(each.area)}."
+                f"With the paper's features, the area for {escaped(each.name)} should be at most "
+                f"{BAR}: **{word}**, {estimate(each.area)}."
             )
     rows = [each for each in found.hits if each.name.startswith(HTTP)]
     if rows:
@@ -86,8 +86,8 @@ def bars(found: Judgement) -> Iterator[str]:
         word = "missed" if hits else "met" if count >= WANTED else "undecided, too few connections"
         none = f": a rate of at most {statistics.fewest_false(count):.1g}" if not hits else ""
         yield (
-            f"No match of a fixed detector in {WANTED:,} first packets of HTTP: **{word}**, {hits} "
-            f"in {count:,}{none}."
+            f"No fixed detector should match any of {WANTED:,} first packets of HTTP: **{word}**, "
+            f"{hits} matches in {count:,}{none}."
         )
 
 

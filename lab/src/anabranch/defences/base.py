@@ -55,7 +55,7 @@ class Defended(Traces):
         if self.padding.shape != self.times.shape or self.padding.dtype != np.bool_:
             raise TraceError("expected one bool for each packet", column="padding")
         if self.times is not self.marked and not np.array_equal(self.times, self.marked):
-            problem = "has times of other traces: split and delay padded traces with a Pipeline"
+            problem = "has times of other traces: use a Pipeline to split or delay padded traces"
             raise TraceError(problem, column="padding")
 
     def __getitem__(self, index: slice | ArrayLike) -> Defended:

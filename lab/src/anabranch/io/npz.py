@@ -175,7 +175,11 @@ def _given_labels(arrays: Arrays, y: NDArray[np.int64]) -> list[str]:
         return list(map(str, y.tolist()))
     labels = arrays["labels"]
     if labels.ndim != 1 or labels.dtype.kind != "U":
-        raise TraceError(f"has the shape {labels.shape} and holds {labels.dtype}", column="labels")
+        problem = (
+            f"expected a list of texts, but it has the shape {labels.shape} and holds "
+            f"{labels.dtype}"
+        )
+        raise TraceError(problem, column="labels")
     places = _added(arrays, "pages", "iu", y.size) if "pages" in arrays else y
     least, most = places.min(), places.max()
     if not 0 <= least <= most < labels.size:
@@ -208,7 +212,10 @@ def _added(arrays: Arrays, name: str, kinds: str, loads: int) -> NDArray[Any]:
     """Returns one of our additional arrays, checked to have a value for each load."""
     array = arrays[name]
     if array.shape != (loads,) or array.dtype.kind not in kinds:
-        problem = f"has the shape {array.shape}, not ({loads},), or holds {array.dtype}"
+        problem = (
+            f"expected {loads} whole numbers or bools, but it has the shape {array.shape} and "
+            f"holds {array.dtype}"
+        )
         raise TraceError(problem, column=name)
     return array
 

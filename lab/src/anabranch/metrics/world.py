@@ -129,7 +129,10 @@ def resolution(numbers: Mapping[str, Any], *, unseen: bool, most: int | None = N
         f"{r:g} that weighs as much as {r * step:.0%} of the monitored loads. "
     )
     if not unseen:
-        return f"{fineness}These pages also train, so the rate for other pages is unknown."
+        return (
+            f"{fineness}The attack is also trained on these pages, so the rate for other pages is "
+            "unknown."
+        )
     return (
         f"{fineness}Even if no page were mistaken, up to {bound:.1%} of other pages could be (95 "
         "% confidence). So this test cannot prove an r-precision above "

@@ -201,8 +201,8 @@ def _notes() -> Iterator[str]:
     yield from item(
         f"*Hostile* relays have {100 * designs.HOSTILE:.0f} % of the weight of entries, exits and "
         f"middle relays in the network of {FIRST[:7]}, and are drawn at random "
-        "(`anonymity.parquet`, [anonymity](anonymity.md)). For MORE the values are the closed "
-        "forms of section 6.1. *An entry and the exit* are enough to correlate both ends of a "
+        "(`anonymity.parquet`, [anonymity](anonymity.md)). For MORE the values are by the "
+        "formulas of section 6.1. *An entry and the exit* are enough to correlate both ends of a "
         "stream; *all entries* are necessary to see all of it at the client's side. Where circuits "
         "merge at a middle relay, this relay sees what the exit sees."
     )

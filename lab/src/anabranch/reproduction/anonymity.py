@@ -72,7 +72,7 @@ def more(data: Data, circuits: int, share: float = 0.2) -> Found:
     one, many = share * share, share * share**circuits
     verdict = HOLDS if many < one else FAILS
     text = f"{100 * many:.1g} % with {circuits} circuits, {100 * one:.0f} % with one"
-    return Found(text, verdict, "closed form", (f"{100 * many:.1g} %",))
+    return Found(text, verdict, "by formula", (f"{100 * many:.1g} %",))
 
 
 def sets(data: Data, entries: int, packets: int) -> Found:
@@ -87,7 +87,7 @@ def sets(data: Data, entries: int, packets: int) -> Found:
     verdict = HOLDS if share > 0.99 else FAILS
     used = f"have used all {entries:,} entries after {packets:,} packets"
     text = f"{100 * share:.1f} % of clients {used}"
-    return Found(text, verdict, "closed form", (f"{100 * share:.1f} % of clients have used all",))
+    return Found(text, verdict, "by formula", (f"{100 * share:.1f} % of clients have used all",))
 
 
 def model(data: Data, measure: str, least: float, most: float) -> Found:
@@ -152,7 +152,8 @@ def fingerprint(data: Data, measure: str, legs: int, number: float, near: float)
     quotes = tuple(f"{value * scale:.1f}" for value in (min(values), max(values)))
     text = f"{quotes[0]}{unit} to {quotes[1]}{unit} over {len(rows)} networks"
     if any(good):
-        return Found(text, OPEN, f"depends on the network: in {sum(good)} of {len(good)}", quotes)
+        why = f"depends on the network: within the bound in {sum(good)} of {len(good)}"
+        return Found(text, OPEN, why, quotes)
     inside = min(values) <= number <= max(values)
     verdict = OPEN if inside else FAILS
     return Found(text, verdict, "depends on the network" if inside else "", quotes)

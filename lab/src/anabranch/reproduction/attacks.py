@@ -123,7 +123,7 @@ def split(data: Data, attack: str, protocol: str) -> Found:
     text += _inline(found[True], "r_precision")
     quotes = (_inline(found[True], "recall"), _inline(found[True], "r_precision"))
     if False not in found:
-        return Found(text, OPEN, "undefended loads have not been judged by this protocol", quotes)
+        return Found(text, OPEN, "undefended loads have not been tested by this protocol", quotes)
     less, more = (found[each]["metrics"]["recall"] for each in (True, False))
     text += f"; undefended: recall {_inline(found[False], 'recall')}"
     verdict = HOLDS if less["high"] < more["low"] else FAILS if less["low"] > more["high"] else OPEN

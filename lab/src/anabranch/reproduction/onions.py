@@ -159,7 +159,7 @@ def unordered_done(
     line = {"direction": direction, "congestion": congestion, "deviation": deviation}
     rounds = _rounds(data, file, loss=5, **line)
     if not rounds:
-        return Found("", MISSING, "this line has not been measured")
+        return Found("", MISSING, "a line with these settings has not been measured")
     shares = []
     for ordered, unordered in rounds:
         moment = sorted(ordered)[math.ceil(ORDERED * len(ordered)) - 1]
@@ -222,7 +222,7 @@ def _without_loss(
     """
     rounds = _rounds(data, file, loss=0, direction=None, **line)
     if not rounds:
-        return Found("", MISSING, "this line has not been measured")
+        return Found("", MISSING, "a line with these settings has not been measured")
     ratio = median_interval([time(unordered) / time(ordered) for ordered, unordered in rounds])
     verdict, number = judge(ratio), _median(ratio)
     text = f"{number} of the time, {len(rounds)} rounds"

@@ -19,8 +19,9 @@ pub(super) fn held() -> &'static str {
      value is the median of these values. From six rounds on it has a 95 % interval (by ranks). \
      The last column is a ratio: the value of this download through our profile and Tor, divided \
      by that of Tor alone in the same round. Goodput is measured from the start of the \
-     connection, so it includes the time to open the link. A limit is missed if any download was \
-     aborted or failed. With fewer than five rounds it cannot be judged."
+     connection, so it includes the time to open the link. A limit is met if our profile costs no \
+     more, and missed if it costs more, or if any download was aborted or failed. With fewer than \
+     five rounds a limit cannot be judged."
 }
 
 /// Returns the required limits as rows of a table, the missed ones first. The headings are

@@ -169,7 +169,9 @@ fn claim(claim: Claim) -> &'static str {
         Claim::EntriesCostMore => "all guards use more CPU time than all middle relays",
         Claim::ExitCostsLess => "the exit uses less CPU time than all middle relays",
         Claim::WebLater => "320 KiB arrive later than with one circuit",
-        Claim::BulkFails => "most downloads do not finish (here the ratio is their share)",
+        Claim::BulkFails => {
+            "most downloads do not finish (the ratio is the share of failed downloads)"
+        }
     }
 }
 

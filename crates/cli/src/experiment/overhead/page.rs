@@ -62,7 +62,8 @@ fn section(subject: &Subject<'_>, system: System) -> Markup {
                     h3 { "Goodput by switching interval" }
                     p {
                         "The line is the median as a share of the median without splitting (the \
-                         fine line is 100 %). Each dot is a download; small dots do not count"
+                         fine line is 100 %). Each dot is a download; small dots are downloads \
+                         that do not count as split"
                         @if system.kind() == Kind::Quic { ", and the line has a gap where none \
                                                            counts" }
                         ". The shaded area is the goodput that remains according to the paper: "
@@ -226,9 +227,9 @@ fn conditions(subject: &Subject<'_>) -> Markup {
                 "): three paths of 100 Mbit/s with queues of 250 kB and no loss; each path has \
                  its own address at the client. The schedule is weighted random. For each \
                  repetition the probabilities of the paths are drawn from a flat Dirichlet \
-                 distribution. All systems and intervals use the same probabilities. A draw that \
-                 would leave a path nearly unused is repeated. Each download without switching \
-                 uses one path; the repetitions use the paths in turn"
+                 distribution. All programs and switching intervals use the same probabilities. A \
+                 draw that would leave a path nearly unused is repeated. Each download without \
+                 switching uses one path; the repetitions use the paths in turn"
                 @if !splitter(subject.header).is_empty() { ", without the further options of the \
                                                             split measurements" }
                 ". Repetitions are interleaved, in a random order that depends on the seed."

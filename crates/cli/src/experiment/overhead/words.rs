@@ -194,7 +194,7 @@ pub(super) fn measured_as(kind: Kind) -> &'static str {
         }
         Kind::Mosh => {
             "a file of 10 MB that cat shows again and again; the bytes that mosh-client wrote to \
-             its terminal. Mosh sends only the latest screen, as often as the round-trip time \
+             its terminal. Mosh sends only the most recent screen, as often as the round-trip time \
              allows, and omits text that scrolled by in between"
         }
         Kind::Quic => "one HTTP response; the bytes that quic-go's client read",

@@ -111,7 +111,8 @@ fn growth(subject: &Subject<'_>) -> String {
     let panels = MEASURES.iter().enumerate().map(|(at, (name, measure))| {
         panel((name, place(at % 2, at / 2)), &grown(subject, &arms, *measure))
     });
-    let title = "Number of clients grows. Two paths. Dashed lines: each design's own scheduler.";
+    let title = "Median times and speeds by the number of clients, two paths. Dashed lines: each \
+                 design's own scheduler.";
     picture((title, 2, 2), &panels.collect::<Vec<_>>())
 }
 

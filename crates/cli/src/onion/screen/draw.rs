@@ -155,8 +155,9 @@ fn whole(model: &Model, width: u16, ink: Palette) -> Text<'_> {
 
 /// Describes links other than plain TLS; `None` if there are none.
 fn links(status: &Status) -> Option<String> {
-    let tap =
-        status.tap.map(|tap| format!("utls by {tap}: {} TLS records early", status.early.opened));
+    let tap = status
+        .tap
+        .map(|tap| format!("utls by {tap}: {} records out of order", status.early.opened));
     let quic = status
         .quic
         .map(|[links, circuits]| format!("QUIC links: {links} with {circuits} circuits"));
