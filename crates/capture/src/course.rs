@@ -67,10 +67,10 @@ pub struct Lane {
 pub struct LaneTraffic {
     /// Sum of the sizes in each step.
     pub sizes: Vec<u64>,
-    /// Histogram of the lengths of runs ([`Run`]) in packets. Each run counts with its number of
+    /// Histogram of the lengths of runs ([`Run`]) in packets. The weight of a run is its number of
     /// packets.
     pub by_packets: Histogram,
-    /// Histogram of the durations of runs ([`Run`]) in milliseconds. Each run counts with its
+    /// Histogram of the durations of runs ([`Run`]) in milliseconds. The weight of a run is its
     /// number of packets.
     pub by_ms: Histogram,
 }
@@ -190,7 +190,8 @@ impl CourseBuilder {
     }
 }
 
-/// Counts the completed `run` in each of `courses`.
+/// Adds the completed `run` to the runs and histograms of each of `courses`. `up` is whether the
+/// run goes from client to server.
 fn count(courses: [Option<&mut Course>; 2], up: bool, run: Run) {
     for course in courses.into_iter().flatten() {
         course.count(up, run);

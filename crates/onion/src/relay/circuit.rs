@@ -300,7 +300,9 @@ impl Relay {
         }
     }
 
-    /// Continues a circuit of another parallel core (shard) of this relay on a link of this shard.
+    /// Continues a circuit on a link of this shard, at the request of another parallel core
+    /// (shard) of this relay, which has the relay's end of the circuit. `lane` (a circuit on a
+    /// link) leads to that shard. `body` is the data of EXTEND2.
     fn bridge(&mut self, now: Time, lane: Lane, body: &Body) {
         let circuit = self.circuits.next_index();
         let Some(wish) = Extend::read(body) else {

@@ -108,8 +108,8 @@ fn of_more(subject: &Subject<'_>) -> String {
     )
 }
 
-/// Describes the CPU use with the busiest design, and the number of networks with a CPU use above
-/// [`BUSY`].
+/// Describes the use of the machine's CPUs: the highest mean of any design, and the number of
+/// networks in which the use exceeded [`BUSY`].
 pub(super) fn machine(subject: &Subject<'_>) -> String {
     let busiest = subject.cells.iter().filter_map(|cell| cell.busy).map(|mean| mean.mean);
     let busiest = busiest.fold(0.0, f64::max);
@@ -124,8 +124,8 @@ pub(super) fn machine(subject: &Subject<'_>) -> String {
     )
 }
 
-/// Maximum share of the machine's CPUs in use at which the machine does not slow down the measured
-/// programs.
+/// Limit for the share of the machine's CPUs in use. Above it, measured times depend partly on the
+/// machine's speed.
 const BUSY: f64 = 0.7;
 
 /// Column headings of the table of verdicts.

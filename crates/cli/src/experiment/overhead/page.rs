@@ -150,8 +150,9 @@ fn line(kept: impl Iterator<Item = Option<Spread>>) -> String {
     line
 }
 
-/// Draws the ranges of remaining goodput that the paper (CoMPS) reports, and a line at the unsplit
-/// goodput.
+/// Draws the ranges of goodput with splitting that the paper (CoMPS) reports for systems of this
+/// `kind`, and a line at the goodput without splitting. `every` has the switching interval of each
+/// column.
 fn paper(kind: Kind, every: &[u32]) -> String {
     let mut shapes = format!(r#"<path class="unsplit" d="M0 {}H{}"/>"#, height(1.0), every.len());
     for claim in claims().iter().filter(|claim| claim.kind == kind) {

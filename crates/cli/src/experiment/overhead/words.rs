@@ -129,7 +129,7 @@ pub(super) fn verdict_rows(cells: &[Cell]) -> Vec<[String; 5]> {
         .collect()
 }
 
-/// Definition of the share to which the target applies.
+/// Definition of the share of goodput that the table of targets compares with the wanted share.
 pub(super) const TARGET: &str = "Goodput with switching every 100 ms over three paths of 20 ms, as \
                                  a share of the median without splitting";
 
