@@ -83,10 +83,12 @@ pub struct FingerprintRow {
     /// Mean number of clients per set of guards if all sets are equally likely. It is the number
     /// of clients divided by `C(guards, in_use)`, the paper's formula.
     pub formula: f64,
-    /// Result if each client draws its own guards and uses the first primary guards.
+    /// How many clients share a set of guards if each client draws its own list of primary guards
+    /// and uses the first `in_use` of them.
     pub own: Sharing,
-    /// Result for fixed sets: the guards are divided into sets of `in_use` guards, and each client
-    /// draws one set with a probability proportional to the set's weight.
+    /// How many clients share a set of guards if the sets are fixed: the guards are divided into
+    /// sets of `in_use` guards, and each client draws one set with a probability proportional to
+    /// the set's weight.
     pub fixed: Sharing,
 }
 

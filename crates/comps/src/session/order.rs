@@ -217,7 +217,8 @@ impl InOrder {
         probe.into_iter().chain(held).min()
     }
 
-    /// Updates the silence of the path in front when `bytes` arrive on `path`.
+    /// Records that `bytes` have arrived on `path`. If `path` is the path in front (whose datagrams
+    /// are delivered on arrival), its silence ends. Arrivals on other paths make it longer.
     fn listen(&mut self, now: Time, path: PathId, bytes: usize) {
         let pause = now.since(std::mem::replace(&mut self.last_arrival, now)).min(PAUSE);
         match self.front.as_mut() {
