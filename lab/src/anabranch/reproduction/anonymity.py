@@ -37,7 +37,13 @@ def compromised(data: Data, legs: int, share: float) -> Found:
 
 
 def formula(data: Data, measure: str) -> Found:
-    """Judges whether a closed form equals the simulation in every network, for 1 to 5 legs."""
+    """Judges whether a closed form equals the simulation in every network, for 1 to 5 legs.
+
+    Args:
+        data: has `anonymity.parquet`.
+        measure: `any` (at least one entry and the exit are hostile) or `all` (all entries and the
+            exit).
+    """
     closed = {_key(row): row["mean"] for row in _of(data, "paths", f"{measure}_closed")}
     rows = _of(data, "paths", measure)
     apart = [abs(row["mean"] - closed[_key(row)]) for row in rows]
@@ -91,15 +97,15 @@ def sets(data: Data, entries: int, packets: int) -> Found:
 
 
 def model(data: Data, measure: str, least: float, most: float) -> Found:
-    """Judges how the chance of compromise changes with the number of entries after a year.
+    """Judges how the chance of compromise after a year depends on the number of entries.
 
     Args:
         data: has `anonymity.parquet`.
         measure: `any_now` (at least one hostile entry) or `all_now` (all entries are hostile).
-        least: lower bound of the factors. They are, for `any_now`, the chances with two and with
-            three entries over the chance with one; for `all_now`, one entry over two, and two over
-            three.
-        most: upper bound of the factors.
+        least: lower bound of two ratios of chances. For `any_now`, they are the chance with two
+            entries, and that with three, over that with one. For `all_now`, they are the chance
+            with one entry over that with two, and with two over that with three.
+        most: upper bound of the ratios.
     """
     rows = {row["legs"]: row for row in _year(data, measure)}
     if measure == "any_now":

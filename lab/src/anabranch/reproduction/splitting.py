@@ -93,7 +93,10 @@ def drop(data: Data, file: str, system: str, short: int, long: int) -> Found:
 
 
 def _kept(data: Data, file: str, system: str, every: int) -> list[float]:
-    """Returns, for each run that counts, its goodput over the median goodput without a split."""
+    """Returns the goodput of each measurement over the median goodput without a split.
+
+    Only measurements that were really split (`_counts`) are used.
+    """
     rows = [
         row
         for row in data.table(file)
@@ -108,7 +111,7 @@ def _kept(data: Data, file: str, system: str, every: int) -> list[float]:
 
 
 def _counts(row: Row) -> bool:
-    """Returns whether a run counts: each path carried its part of the downlink."""
+    """Returns whether a measurement was really split: each path carried a part of the downlink."""
     counted: bool = row["counts"]
     return counted
 
