@@ -89,7 +89,10 @@ def show_report(report: Report) -> None:
 
 
 def _varied(units: list[Unit]) -> list[str]:
-    """Returns the settings that differ between units of a run, whose name does not show them."""
+    """Returns the settings that differ between units of the same run.
+
+    Such units have the same name, so the name does not show these settings.
+    """
     seen: dict[str, dict[str, set[str]]] = {}
     for unit in units:
         for name, value in unit.spec.to_dict().items():

@@ -1,4 +1,4 @@
-"""The results as tables of Markdown."""
+"""The results of the attacks on page loads through pluggable transports, as Markdown tables."""
 
 from __future__ import annotations
 
