@@ -91,8 +91,8 @@ class Spec:
             )
         if after is not None and self.observer.counter:
             raise SettingError(
-                "path_defence: decoys need a far end, which hides the packet counter: leave "
-                "out +counter"
+                "path_defence: padding of paths needs a far end, which hides the packet counter: "
+                "leave out +counter"
             )
 
     @classmethod
