@@ -328,9 +328,11 @@ impl Receiver {
 
     pub(crate) fn read(&mut self, into: &mut [u8]) -> usize {
         let length = into.len().min(self.buffer.len());
-        for (to, byte) in into.iter_mut().zip(self.buffer.drain(..length)) {
-            *to = byte;
-        }
+        let (front, back) = self.buffer.as_slices();
+        let split = front.len().min(length);
+        into[..split].copy_from_slice(&front[..split]);
+        into[split..length].copy_from_slice(&back[..length - split]);
+        self.buffer.drain(..length);
         self.note_room();
         length
     }
