@@ -176,8 +176,17 @@ impl<P: HostProgram> Simulation<P> {
                 HostEvent::Arrival { from, packet: Packet::Datagram(content) } => {
                     self.with(host, |program, io| program.datagram(io, from, content));
                 }
-                HostEvent::Timer { timer: PROGRAM_TIMER } => self.expire(host),
-                HostEvent::Timer { timer } => at.tcp.expire(now, ConnId(timer)),
+                // Nothing has changed since the host was last settled if the timer is obsolete.
+                HostEvent::Timer { timer: PROGRAM_TIMER } => {
+                    if !self.expire(host) {
+                        continue;
+                    }
+                }
+                HostEvent::Timer { timer } => {
+                    if !at.tcp.expire(now, ConnId(timer)) {
+                        continue;
+                    }
+                }
             }
             self.settle(host);
         }
@@ -189,16 +198,18 @@ impl<P: HostProgram> Simulation<P> {
         act(&mut at.program, &mut Io { now, host, tcp, udp })
     }
 
-    fn expire(&mut self, host: HostId) {
+    /// Handles the timer of a host's program. Returns false if the timer is obsolete.
+    fn expire(&mut self, host: HostId) -> bool {
         let (now, at) = (self.network.now(), &mut self.hosts[host.index()]);
         if at.armed.is_none_or(|armed| armed > now) {
-            // This timer is obsolete, because an earlier one was set after it.
-            return;
+            // An earlier one was set after it.
+            return false;
         }
         at.armed = None;
         if at.program.next_timeout().is_some_and(|due| due <= now) {
             self.with(host, |program, io| program.expire(io));
         }
+        true
     }
 
     /// Passes TCP events to a host's program, and the host's segments and datagrams to the

@@ -66,16 +66,14 @@ pub struct Stack {
     sequence_numbers: Stream,
 }
 
-/// The key of a connection at its host: a TCP four-tuple without the host's address.
+/// The key of a connection at its host: a TCP four-tuple without the host's address, as one
+/// integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct FourTuple {
-    peer: HostId,
-    ports: (u16, u16),
-}
+struct FourTuple(u64);
 
 impl FourTuple {
     fn new(peer: HostId, local: u16, remote: u16) -> FourTuple {
-        FourTuple { peer, ports: (local, remote) }
+        FourTuple(u64::from(peer.0) << 32 | u64::from(local) << 16 | u64::from(remote))
     }
 }
 
@@ -180,9 +178,18 @@ impl Stack {
         self.with(conn, |tcp| tcp.read_all(into));
     }
 
-    /// Moves received bytes of a connection into `into`. Returns the number of bytes moved.
-    pub fn read(&mut self, conn: ConnId, into: &mut [u8]) -> usize {
-        self.with(conn, |tcp| tcp.read(into))
+    /// Moves up to `limit` received bytes of a connection to the end of `into`, and returns their
+    /// number.
+    pub fn read_into(&mut self, conn: ConnId, into: &mut Vec<u8>, limit: usize) -> usize {
+        self.with(conn, |tcp| {
+            let (front, back) = tcp.peek();
+            let first = front.len().min(limit);
+            let second = back.len().min(limit - first);
+            into.extend_from_slice(&front[..first]);
+            into.extend_from_slice(&back[..second]);
+            tcp.consume(first + second);
+            first + second
+        })
     }
 
     /// Returns the next part of a connection's stream that arrived out of order, with its offset
@@ -334,13 +341,15 @@ impl Stack {
         self.timers.pop()
     }
 
-    /// Handles the expiry of a timer that [`Stack::poll_timer`] returned.
-    pub fn expire(&mut self, now: Time, conn: ConnId) {
-        let Some(socket) = self.socket(conn) else { return };
-        // Otherwise this timer is obsolete, because an earlier one was set after it.
-        if socket.armed.is_some_and(|armed| armed <= now) {
+    /// Handles the expiry of a timer that [`Stack::poll_timer`] returned. Returns false if the
+    /// timer is obsolete, because an earlier one was set after it.
+    pub fn expire(&mut self, now: Time, conn: ConnId) -> bool {
+        let Some(socket) = self.socket(conn) else { return false };
+        let is_due = socket.armed.is_some_and(|armed| armed <= now);
+        if is_due {
             socket.armed = None;
             self.mark(conn);
         }
+        is_due
     }
 }

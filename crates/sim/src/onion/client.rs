@@ -259,6 +259,8 @@ pub struct ClientHost {
     programs: Vec<Program>,
     /// True if the circuit manager has received input since it was last called.
     stirred: bool,
+    /// Timeout of the circuit manager, as of its last use.
+    circmgr_due: Option<Time>,
     number: u64,
     downloads: Vec<DownloadRecord>,
 }
@@ -305,6 +307,7 @@ impl ClientHost {
             servers: Arc::clone(servers),
             programs: loads.iter().enumerate().map(program).collect(),
             stirred: true,
+            circmgr_due: None,
             number: 0,
             downloads: Vec::new(),
         }
@@ -414,17 +417,27 @@ impl ClientHost {
 
     /// Executes the outputs of the client and the circuit manager until no output is left.
     fn execute(&mut self, io: &mut Io<'_>) {
+        self.stirred |= self.circmgr_due.is_some_and(|due| due <= io.now);
+        let was_used = self.execute_all(io);
+        if was_used {
+            self.circmgr_due = self.circmgr.next_timeout();
+        }
+    }
+
+    /// Does the work of [`ClientHost::execute`]. Returns whether the circuit manager was used, so
+    /// that its timeout may have changed.
+    fn execute_all(&mut self, io: &mut Io<'_>) -> bool {
         let at = Moment { now: io.now, unix: unix(io.now) };
-        let is_due = self.circmgr.next_timeout().is_some_and(|due| due <= io.now);
-        self.stirred |= is_due;
+        let mut was_used = false;
         loop {
             self.advance(io.now);
             if std::mem::take(&mut self.stirred) {
+                was_used = true;
                 self.circmgr.work(at, &mut self.rng);
             }
             let mut quiet = true;
             while let Some(order) = self.circmgr.poll() {
-                quiet = false;
+                (quiet, was_used) = (false, true);
                 self.follow(io.now, order);
             }
             while let Some(output) = self.core.poll(io.now) {
@@ -432,7 +445,7 @@ impl ClientHost {
                 self.carry_out(io, at, output);
             }
             if quiet && !self.stirred && self.due() > io.now {
-                return;
+                return was_used;
             }
         }
     }
@@ -623,7 +636,7 @@ impl HostProgram for ClientHost {
 
     fn next_timeout(&self) -> Option<Time> {
         let cores = [self.core.next_timeout(), self.links.next_timeout()];
-        cores.into_iter().flatten().chain(self.circmgr.next_timeout()).chain([self.due()]).min()
+        cores.into_iter().flatten().chain(self.circmgr_due).chain([self.due()]).min()
     }
 
     fn expire(&mut self, io: &mut Io<'_>) {

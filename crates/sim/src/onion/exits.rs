@@ -123,8 +123,7 @@ impl Exits {
         let (conn, held) = (destination.conn, &mut destination.held);
         loop {
             if held.is_empty() {
-                held.resize(io.tcp.readable(conn).min(BATCH), 0);
-                io.tcp.read(conn, held);
+                io.tcp.read_into(conn, held, BATCH);
             }
             if held.is_empty() {
                 break;

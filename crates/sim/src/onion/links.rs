@@ -362,10 +362,7 @@ impl Links {
     ) -> usize {
         let Some(&link) = self.numbers.get(&conn) else { return 0 };
         let Some(at) = self.links.get_mut(&link) else { return 0 };
-        let buffer = at.reader.buffer();
-        let before = buffer.len();
-        buffer.resize(before + io.tcp.readable(conn).min(limit), 0);
-        let taken = io.tcp.read(conn, &mut buffer[before..]);
+        let taken = io.tcp.read_into(conn, at.reader.buffer(), limit);
         let mut plain = std::mem::take(&mut self.plain);
         plain.clear();
         while let Some(read) = self.links.get_mut(&link).and_then(|at| at.reader.next(&mut plain)) {
