@@ -123,7 +123,7 @@ flame:  ## Draw a flame graph of a middle relay. | INTO=FILE.svg.
 	PATH=$(CACHE)/inferno/bin:$$PATH ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch \
 		$(PYTHON) bench/flame.py --into $(or $(INTO),docs/notes/relay-flame.svg) $(ARGS)
 
-bench:  ## Measure speed and compare it with the targets. | ARGS="forward delay" measures some areas of the splitter only. | AREA=tor: CPU time of a middle relay, compared with C tor. | AREA=network: a client in a network of 7,000 relays. | AREA=far-end: CPU time and goodput of a far end (root). | AREA=stream-paths: TCP connections as paths (root). | AREA=legs: schedulers over circuits, emulated. | AREA=tcp: goodput of our TCP and of Linux's (root; 20 minutes). | AREA=sim: speed of the simulator, compared with ns-3. | AREA=more: CPU time of a relay of MORE. | AREA=udp-or: UDP-OR and mUDP-OR, simulated (minutes). | AREA=lab: CPU time to train networks, compared with Keras. | AREA=camouflage: goodput, CPU and memory of a pluggable transport (root). | AREA=builds ARGS="OLD NEW": two builds against each other.
+bench:  ## Measure speed and compare it with the targets. | ARGS="forward delay" measures some areas of the splitter only. | AREA=tor: CPU time of a middle relay, compared with C tor. | AREA=network: a client in a network of 7,000 relays. | AREA=far-end: CPU time and goodput of a far end (root). | AREA=stream-paths: TCP connections as paths (root). | AREA=legs: schedulers over circuits, emulated. | AREA=tcp: goodput of our TCP and of Linux's (root; 20 minutes). | AREA=sim: speed of the simulator, compared with ns-3, and in the 315-node network. | AREA=more: CPU time of a relay of MORE. | AREA=udp-or: UDP-OR and mUDP-OR, simulated (minutes). | AREA=lab: CPU time to train networks, compared with Keras. | AREA=camouflage: goodput, CPU and memory of a pluggable transport (root). | AREA=builds ARGS="OLD NEW": two builds against each other.
 	@scripts/need bench
 ifeq ($(AREA),network)
 	scripts/build-release -p anabranch-bench --bin network
@@ -133,7 +133,8 @@ else ifeq ($(AREA),legs)
 else ifeq ($(AREA),tcp)
 	cargo test --release --locked -p anabranch-emulator --test tcp -- --ignored --nocapture
 else ifeq ($(AREA),sim)
-	cargo build --release --locked -p anabranch-sim --example speed
+	cargo build --release --locked -p anabranch-sim --example speed --example wide
+	$(CARGO_TARGET_DIR)/release/examples/wide
 	tests/interop/setup --area simulator || true
 	$(PYTHON) bench/simulator.py $(CARGO_TARGET_DIR)/release/examples/speed $(ARGS)
 else ifeq ($(AREA),lab)
