@@ -235,7 +235,7 @@ def test_an_attack_without_use_for_counters_refuses_them() -> None:
         match=r"^observer: the attack df cannot use the packet counter; these attacks can: .*k-fp",
     ):
         Spec.of(attack="df", observer="largest+counter", schedule="uniform", every="5p")
-    with pytest.raises(SettingError, match="path_defence: decoys need a far end"):
+    with pytest.raises(SettingError, match="path_defence: padding of paths needs a far end"):
         Spec.of(observer="random+counter", schedule="uniform", every="5p", path_defence="front")
     for text in ("+counter", "largest+", "largest+size", "merged:0+counter"):
         with pytest.raises(SettingError, match="each can have \\+counter"):

@@ -81,8 +81,9 @@ pub struct ListedConsensus {
 /// Minimum number of relays in a consensus table for [`is_cut`] to check it. That check assumes
 /// uniformly distributed identities, which only a large sample of the public network has.
 const LARGE: usize = 1000;
-/// Limit for [`is_cut`]. If more relays than this are expected after the last relay of a table,
-/// the table counts as incomplete.
+/// Maximum number of missing relays that [`is_cut`] accepts. That function estimates from the last
+/// identity how many relays are missing at the end of a table. With a larger estimate, it
+/// considers the table incomplete.
 const MISSING: f64 = 40.0;
 
 /// Entry of one relay in a consensus file.
@@ -105,8 +106,8 @@ struct Header {
     weights: BTreeMap<String, i32>,
 }
 
-/// Reads a consensus from the bytes of a file, which is a document of the directory protocol or a
-/// table.
+/// Reads a consensus from the bytes of a file. The file is a document of Tor's directory protocol,
+/// or a table with a row for each relay.
 ///
 /// # Errors
 /// The bytes are no consensus, are incomplete, or are compressed.
@@ -125,8 +126,8 @@ pub fn decode(bytes: &[u8]) -> Result<ListedConsensus, NoConsensus> {
     })?)
 }
 
-/// Reads a consensus from the text of a file, which is a document of the directory protocol or a
-/// table.
+/// Reads a consensus from the text of a file. The file is a document of Tor's directory protocol,
+/// or a table with a row for each relay.
 ///
 /// # Errors
 /// The text is no consensus, or is incomplete.
@@ -144,7 +145,7 @@ pub fn read(text: &str) -> Result<ListedConsensus, NoConsensus> {
     };
     if header.weights.is_empty() {
         return Err(whole(
-            "the file has no line bandwidth-weights: if it is a consensus, a part is missing; \
+            "the file has no line 'bandwidth-weights': if it is a consensus, a part is missing; \
              download it again",
         ));
     }
@@ -305,7 +306,8 @@ fn table(text: &str, before: usize) -> Result<(Header, Vec<Row>), NoConsensus> {
     }
     match is_cut(&rows) {
         true => Err(whole(
-            "the table ends before the last relays, so its end is missing: copy or make it again",
+            "the table lacks the relays with the highest fingerprints, so its end is missing: copy \
+             or make it again",
         )),
         false => Ok((header, rows)),
     }

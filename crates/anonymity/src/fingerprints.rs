@@ -83,10 +83,12 @@ pub struct FingerprintRow {
     /// Mean number of clients per set of guards if all sets are equally likely. It is the number
     /// of clients divided by `C(guards, in_use)`, the paper's formula.
     pub formula: f64,
-    /// Result if each client draws its own guards and uses the first primary guards.
+    /// How many clients share a set of guards if each client draws its own list of primary guards
+    /// and uses the first `in_use` of them.
     pub own: Sharing,
-    /// Result for fixed sets: the guards are divided into sets of `in_use` guards, and each client
-    /// draws one set with a probability proportional to the set's weight.
+    /// How many clients share a set of guards if the sets are fixed: the guards are divided into
+    /// sets of `in_use` guards, and each client draws one set with a probability proportional to
+    /// the set's weight.
     pub fixed: Sharing,
 }
 
@@ -157,9 +159,10 @@ fn set(guards: &[u32], in_use: usize) -> Set {
     set
 }
 
-/// Divides the guards at random into fixed sets, each with `of` guards. Draws one of these sets
-/// for each client, and returns the number of each client's set. If guards remain, they form no
-/// set of their own, and their weight is added to the last set.
+/// Divides the guards at random into sets of `of` guards, and draws a set for each client with a
+/// probability proportional to the set's weight. Returns the number of each client's set. If
+/// guards remain, they form no set of their own, and their weight is added to the last set. `draw`
+/// is the number of the random repetition.
 fn fixed(weights: &[u64], settings: &FingerprintSettings, of: usize, draw: u64) -> Vec<Set> {
     let mut rng = stream(settings.seed.wrapping_add(draw), 0, "fixed guard sets");
     let mut guards: Vec<usize> = (0..weights.len()).collect();
@@ -246,9 +249,10 @@ mod tests {
         assert_ne!(set(&[7, 3, 9], 3), set(&[3, 7, 8], 3));
     }
 
-    /// For 1,889 guards of equal weight, there are 43.9 clients per set, and 45 in the mean over
-    /// clients. With pairs of guards, 95.3 % of clients are alone, and four clients share the
-    /// largest set.
+    /// Tests 83,000 clients and 1,889 guards of equal weight. With one guard for each client,
+    /// there are 43.9 clients per set of guards, and 44.9 in the mean over clients. With two
+    /// guards for each client, 95.3 % of clients share their set with no other client, and about
+    /// four clients share the most common set.
     #[test]
     fn even_draws_come_to_the_formula() {
         let settings = FingerprintSettings { draws: 1, legs: 2, ..FingerprintSettings::default() };

@@ -8,9 +8,9 @@ use anabranch_onion::draw::below;
 /// Rule for the choice of the relays that the adversary runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
-    /// Relays are chosen at random, up to the adversary's share.
+    /// Random relays, up to the adversary's share of the total weight.
     Random,
-    /// The heaviest relays are chosen, up to the adversary's share.
+    /// The heaviest relays, up to the adversary's share of the total weight.
     Heaviest,
 }
 

@@ -27,7 +27,8 @@ use crate::{BadSetting, MOST_LEGS, Workers, count, enough_guards, share};
 /// Simulated time at which the clients start, in seconds since 1970. Its value does not affect the
 /// results.
 const NOW: u64 = 1_500_000_000;
-/// Number of sets of circuits that a thread simulates before it takes more work.
+/// Number of sets of circuits that a thread simulates before it takes more work. A set has the
+/// circuits of one stream.
 const PIECE: u64 = 500;
 
 /// Settings of the simulation of compromised circuits.
@@ -44,8 +45,8 @@ pub struct PathSettings {
     pub legs: usize,
     /// Port of the streams' destination.
     pub port: u16,
-    /// Number of simulated sets of circuits for each number of circuits per stream and each random
-    /// adversary. Each set belongs to a new client.
+    /// Number of sets of circuits to simulate, for each random adversary and each number of
+    /// circuits per stream. A set has the circuits of one stream, and belongs to a new client.
     pub circuits: u64,
     /// Number of random adversaries.
     pub draws: u64,
@@ -82,15 +83,15 @@ pub fn closed_form(entry: f64, exit: f64, legs: usize) -> (f64, f64) {
     (exit * (1.0 - (1.0 - entry).powi(power)), exit * entry.powi(power))
 }
 
-/// Probability of an event, once from a formula, and once as a share of the simulated sets of
-/// circuits.
+/// Probability of an event. It is determined twice: by a formula, and as a share of the simulated
+/// sets of circuits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Chance {
     /// Probability according to the formula for independent relays, with the shares of weight that
     /// the adversary actually obtained.
     pub closed: f64,
-    /// Share of the simulated sets of circuits in which the event occurred, with its 95 % interval
-    /// over the draws of the adversary.
+    /// Share of the simulated sets of circuits in which the event occurred. Its 95 % interval is
+    /// computed over the random adversaries ([`Share::over`]).
     pub drawn: Share,
 }
 
@@ -281,8 +282,8 @@ impl<'a> Clients<'a> {
         Adversary { relays, entry, exit, middle }
     }
 
-    /// Selects the relays of the random adversary number `draw`, and simulates the circuits of its
-    /// clients.
+    /// Selects the relays of the random adversary with the number `draw`. Then simulates the
+    /// circuits of clients, for each number of circuits per stream.
     fn against(&self, draw: u64) -> PathDraw {
         let adversary = self.adversary(draw);
         let legs = 1..=self.settings.legs;
@@ -384,15 +385,16 @@ impl PathCounts {
         self.by_entries.iter().map(|of| of[0]).sum()
     }
 
-    /// Sums the column `kind` of `by_entries` over the sets with at least `entries` hostile
-    /// entries. Returns this sum, and the number of sets that were built.
+    /// Counts the sets of circuits with at least `entries` hostile entries. `kind` is the index of
+    /// one of the three counts in [`PathCounts::by_entries`]. Returns this count, and the number
+    /// of all sets that were built.
     fn least(&self, entries: usize, kind: usize) -> (u64, u64) {
         let of = self.by_entries.iter().skip(entries);
         (of.map(|of| of[kind]).sum(), self.built())
     }
 }
 
-/// Summarises the results with `legs` circuits per stream over `draws`.
+/// Summarises the results for the random adversaries in `draws`, with `legs` circuits per stream.
 fn row(draws: &[PathDraw], legs: usize) -> PathRow {
     let counts = || draws.iter().map(|one| &one.circuits[legs - 1]);
     let chance = |closed: &dyn Fn(&PathDraw) -> f64, least: usize, kind: usize| {

@@ -14,8 +14,9 @@ pub const DAY: u64 = 86_400;
 /// drawn from a list of the relays that are not taken.
 const TRIES: usize = 64;
 
-/// The population of entry relays over a simulated year. Each period in which a place has the same
-/// relay is a `RelayLifetime`, whose index is the relay's number.
+/// The population of entry relays over a simulated year. It has a fixed number of places
+/// (positions), and each place has one relay at a time. The index of a `RelayLifetime` in `lives`
+/// is the relay's number.
 #[derive(Clone, Debug)]
 pub struct Population {
     /// Cumulative weights of the places (positions of relays). Entry `n` is the total weight of
@@ -62,10 +63,10 @@ impl Population {
         Population::of(weights, |_| vec![u64::MAX])
     }
 
-    /// Creates a population with a place for each entry of `weights`, for `days` days. Each place
-    /// holds one relay at a time. A relay leaves after a random time with an exponential
-    /// distribution and a mean of `mean` days. If `periods[i]` is true, the relay of place `i`
-    /// never leaves.
+    /// Creates a population with a place for each entry of `weights`, for `days` days. A relay
+    /// leaves after a random time with an exponential distribution and a mean of `mean` days, and
+    /// another relay takes its place. If `periods[i]` is true, the relay of place `i` never
+    /// leaves.
     #[must_use]
     pub fn churning(
         weights: &[u64],
@@ -107,7 +108,8 @@ impl Population {
         self.lives[relay as usize].place as usize
     }
 
-    /// Returns the time at which `relay` leaves, in seconds from the beginning of the population.
+    /// Returns the time at which `relay` leaves, in seconds from the beginning of the population;
+    /// `u64::MAX` if it never leaves.
     #[must_use]
     pub fn gone(&self, relay: u32) -> u64 {
         self.lives[relay as usize].gone

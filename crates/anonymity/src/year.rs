@@ -29,8 +29,8 @@ use crate::population::{DAY, Moment, Population};
 use crate::{BadSetting, MOST_LEGS, Workers, count, enough_guards, share};
 
 /// Simulated time at which the clients start, in seconds. It is late enough that earlier times are
-/// not negative. An example is the time at which a guard was added to the sample, because it is
-/// randomly shifted into the past.
+/// not negative. For example, the time at which a guard was added to the sample is randomly
+/// shifted into the past.
 const BEGIN: u64 = 1000 * DAY;
 /// Value that marks an unused element in an [`EntryPeriod`].
 const NOBODY: u32 = u32::MAX;
@@ -121,12 +121,13 @@ pub struct YearRow {
     pub at: Vec<CompromisedShares>,
 }
 
-/// A part of the simulation: ranges of client numbers and of numbers of random adversaries.
+/// A part of the simulation: some of the clients, and some of the random adversaries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Numbers of the clients that are counted for each of the adversaries.
+    /// Range of client numbers. For each of the adversaries, the compromised clients in this range
+    /// are counted.
     pub clients: Range<usize>,
-    /// Numbers of the random adversaries.
+    /// Range of numbers of random adversaries.
     pub draws: Range<usize>,
 }
 
@@ -198,8 +199,8 @@ impl DrawTally {
         counts.for_each(|(sum, more)| *sum += more);
     }
 
-    /// Returns the share of clients that are compromised on the counted day with index `day`.
-    /// `kind` is the index of the definition, in the order of the fields of [`CompromisedShares`].
+    /// Returns the share of compromised clients on the counted day with index `day`. `kind` is the
+    /// index of a field of [`CompromisedShares`], and defines which clients are compromised.
     /// `legs` is an index: 0 stands for one circuit per stream.
     fn share(&self, legs: usize, day: usize, kind: usize) -> f64 {
         self.compromised[day][legs][kind] as f64 / self.clients.max(1) as f64
@@ -414,8 +415,9 @@ struct EntryPeriod {
     entries: [u32; MOST_LEGS],
 }
 
-/// Simulates a client from one event of its guards (a guard expires or leaves) to the next. Stores
-/// the client's entries in `periods` each time they change.
+/// Simulates the guards of a client up to day `days`, in steps from one event (a guard expires or
+/// leaves) to the next. Clears `periods`, and then adds an element each time the client's entries
+/// change.
 fn live(
     population: &Population,
     params: &GuardParams,
@@ -443,7 +445,8 @@ fn live(
     }
 }
 
-/// Simulates a circuit through each guard in use, so that the guard becomes confirmed.
+/// Simulates the success of a circuit through each guard in use, so that these guards become
+/// confirmed.
 fn enter(guards: &mut Guards<u32>, moment: &Moment<'_>, in_use: usize, rng: &mut Stream) {
     let keys: Vec<u64> = (0..in_use as u64).collect();
     for (choice, key) in

@@ -55,10 +55,10 @@ const TCP_HEADER: usize = 20 + 12;
 /// The transport protocol of a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transport {
-    /// Each datagram of a batch is the payload of one UDP datagram.
+    /// UDP: each datagram of a batch is the payload of one UDP datagram.
     #[default]
     Udp,
-    /// Each datagram of a batch is the payload of one TCP segment.
+    /// TCP: each datagram of a batch is the payload of one TCP segment.
     Tcp,
 }
 

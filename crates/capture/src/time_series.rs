@@ -67,10 +67,10 @@ pub struct PathSeries {
 pub struct DirectionTraffic {
     /// Sum of the sizes in each step.
     pub sizes: Vec<u64>,
-    /// Histogram of the lengths of runs ([`Run`]) in packets. Each run counts with its number of
+    /// Histogram of the lengths of runs ([`Run`]) in packets. The weight of a run is its number of
     /// packets.
     pub by_packets: Histogram,
-    /// Histogram of the durations of runs ([`Run`]) in milliseconds. Each run counts with its
+    /// Histogram of the durations of runs ([`Run`]) in milliseconds. The weight of a run is its
     /// number of packets.
     pub by_ms: Histogram,
 }
@@ -191,7 +191,8 @@ impl TimeSeriesBuilder {
     }
 }
 
-/// Counts the completed `run` in each of `time_series`.
+/// Adds the completed `run` to the runs and histograms of each of `time_series`. `up` is whether
+/// the run goes from client to server.
 fn count(time_series: [Option<&mut TimeSeries>; 2], up: bool, run: Run) {
     for series in time_series.into_iter().flatten() {
         series.count(up, run);

@@ -109,7 +109,7 @@ impl<S: Sink> Worker<S> {
         self.thread = None;
         let why = format!(
             "the disk is too slow: writing is more than {} ms behind the packets, so nothing more \
-             is recorded",
+             is recorded; record to a faster disk",
             self.patience.as_millis()
         );
         io::Error::new(io::ErrorKind::TimedOut, why)

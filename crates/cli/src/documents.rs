@@ -13,12 +13,12 @@ use clap::Parser;
 
 use crate::Cli;
 
-/// Programs of other projects that the documents use.
+/// Programs of other projects that occur in commands in the README and the guides.
 const OTHERS: &str = "apt cat chmod chown chromium cp curl export install ip iptables journalctl mkdir nft \
      ping pip python3 sysctl systemctl wg-quick xz";
 
-/// Tests that every command in the documents is known. `crates/cli/tests/documents.rs` runs many
-/// of the commands, and `lab/tests/test_documents.py` checks the commands of the lab.
+/// Tests that every command in the README and the guides is known. `crates/cli/tests/documents.rs`
+/// runs many of the commands, and `lab/tests/test_documents.py` checks the commands of the lab.
 #[test]
 fn every_command_of_the_documents_is_known() {
     let makefile = fs::read_to_string(guide::root().join("Makefile")).unwrap();

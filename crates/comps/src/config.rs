@@ -58,8 +58,9 @@ pub struct Config {
     /// Maximum time that datagrams from the server are held to restore their order after the
     /// server has moved to another path; `None` delivers all datagrams on arrival.
     pub in_order: Option<Duration>,
-    /// Whether to keep a path in use on which no answer has ever arrived, if answers have arrived
-    /// on only one other path. If false, the silent path is taken out of use after 3 s
+    /// Whether the splitter goes on using a path without any answer so far, although answers have
+    /// arrived on another path. If false, and if only one other path has had answers, the silent
+    /// path is taken out of use after 3 s
     /// ([`DownReason::NeverAnswered`](crate::DownReason::NeverAnswered)).
     pub keep_silent_paths: bool,
     /// Time without a datagram from the client after which its session is closed.
@@ -109,8 +110,8 @@ impl Config {
 /// Rule that determines the protocol of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guess {
-    /// The splitter recognises the protocol from the first datagrams.
+    /// Recognition of the protocol from the session's first datagrams.
     Look,
-    /// The user has chosen the protocol.
+    /// The protocol that the user has chosen.
     Is(crate::Protocol),
 }

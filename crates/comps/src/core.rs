@@ -26,8 +26,8 @@ const EVICTABLE: Duration = Duration::from_secs(10);
 const OPENINGS: u64 = 1_000;
 /// Minimum pause between two reports of the same problem.
 const COMPLAINT_PAUSE: Duration = Duration::from_secs(1);
-/// Maximum bytes of datagrams that may wait for a path: in all sessions together, and in one
-/// session.
+/// Maximum bytes of datagrams that may wait until a path is usable. The first value is for all
+/// sessions together, the second for one session.
 const WAITING: (usize, usize) = (64 << 20, 192 << 10);
 /// Maximum bytes of one session that may wait for room in a congestion window.
 const FOR_A_WINDOW: usize = 2 << 20;
@@ -286,9 +286,9 @@ impl Core {
         }
     }
 
-    /// Closes a session if the limit on sessions is reached: the oldest session that its server
-    /// never answered, or else the session that has been idle longest. Returns `None` if no
-    /// session may be closed, because all of them are in use.
+    /// Makes room for a new session: if the limit on sessions is reached, closes one. This is the
+    /// oldest session without an answer from its server or, if there is none, the session that has
+    /// been idle longest. Returns `None` if no session may be closed, because all are in use.
     fn make_room(&mut self, now: Time) -> Option<()> {
         if self.sessions.len() < self.common.config.sessions {
             return Some(());

@@ -12,7 +12,7 @@ use crate::protocol::Confidence;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u64);
 
-/// An event to report to the user, without payload and keys.
+/// An event to report to the user. It contains neither payload nor keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The first datagram of a client arrived.
@@ -128,8 +128,8 @@ pub enum Event {
         path: PathId,
         /// Share of the downlink bytes that arrived by `path`, in percent.
         percent: u8,
-        /// Whether the server has answered on another path before, so that it has followed its
-        /// client at least once.
+        /// Whether the server has ever answered on another path. If so, it has followed its client
+        /// at least once.
         followed: bool,
     },
     /// A session ended.

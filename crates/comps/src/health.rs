@@ -32,8 +32,9 @@ struct Silence {
     server_was_active: bool,
     /// Number of answers of the server on any path before the period began.
     answers: u64,
-    /// Whether the time after the last datagram is added to `used`. It is added if the server
-    /// answers datagrams of that datagram's kind, and was active when the datagram was sent.
+    /// Whether the time since the last datagram on this path will be added to `used`. This is so
+    /// if that datagram is of a kind that the server answers, and if the server was active when it
+    /// was sent.
     counts: bool,
 }
 
@@ -122,7 +123,8 @@ impl Health {
     }
 
     /// Records that the session used only this path for `pause`, the time between two consecutive
-    /// datagrams. The time counts if the server was active when the first of them was sent.
+    /// datagrams. Adds at most [`LONGEST_PAUSE`] to the time in use without an answer, and only if
+    /// the server was active and answers datagrams like the first of the two.
     pub(crate) fn on_used(&mut self, pause: Duration) {
         if let Some(silence) = self.silence.as_mut().filter(|silence| silence.counts) {
             silence.used += pause.min(LONGEST_PAUSE);

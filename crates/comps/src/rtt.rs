@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Length of the window over which the minimum is taken. A minimum is forgotten after at most two
-/// windows if there were enough samples.
+/// Length of the time window in which the smallest sample of the round-trip time is stored. With
+/// enough samples, a smallest sample is forgotten after at most two windows.
 const WINDOW: Duration = Duration::from_secs(10);
-/// Assumed round-trip time before the first sample. A visit (a stay of the session on a path) is
-/// timed only if the path was idle in both directions for this time before the visit.
+/// Assumed round-trip time before the first sample. Until then, the answer to a visit (a stay of
+/// the session on a path) is measured only after an idle time of the path. The path must have been
+/// idle for this time in both directions.
 const UNKNOWN: Duration = Duration::from_millis(100);
 /// Minimum idle time of a path, in each direction, before a visit (a stay of the session on the
-/// path) is timed. It applies even if the round-trip time is shorter. Radio links and busy
-/// machines deliver queued datagrams in bursts, with shorter pauses between them.
+/// path) whose answer is measured. It applies even if the round-trip time is shorter. Radio links
+/// and busy machines deliver queued datagrams in bursts, with shorter pauses between them.
 const LEAST: Duration = Duration::from_millis(20);
 /// Maximum time from a datagram to its answer. A later answer belongs to another datagram.
 const LATEST: Duration = Duration::from_secs(3);
@@ -23,7 +24,8 @@ const UNANSWERED: Duration = Duration::from_secs(1);
 /// Minimum number of samples in a window before the window's minimum replaces an older minimum.
 /// Fewer samples may all be late answers of a server with little to send.
 const SAMPLES: u32 = 3;
-/// Number of samples needed before an estimate above [`UNKNOWN`] is used.
+/// Number of samples in one window that are needed before an estimate above [`UNKNOWN`] is used. A
+/// single long sample may contain a delay of the server.
 const AGREE: u32 = 2;
 
 /// Measurement of the time from the first datagram of a visit (a stay of the session on one path)

@@ -109,8 +109,8 @@ impl Tuples {
     }
 
     /// Leaves at most `limit` tuples in use, but always one for the schedule. The handshake path
-    /// gets the first tuple and needs no more. Each other path gets one tuple, in order. The
-    /// remaining tuples go to further ports of these paths in turn.
+    /// gets the first tuple, and no more if the schedule does not use this path. Each other path
+    /// gets one tuple, in order. The remaining tuples go to further ports of the paths in turn.
     pub(crate) fn cut(
         &mut self,
         limit: usize,

@@ -30,7 +30,9 @@ impl QueuedDatagram {
     }
 }
 
-/// A queue of bounded size. The oldest datagram leaves first: it is sent on a path, or dropped.
+/// The queue of a session's datagrams that wait for a usable path, or for the server's address.
+/// The oldest datagram leaves first: it is sent, or it is dropped if the queue is full or the
+/// datagram has waited too long.
 #[derive(Debug, Default)]
 pub(crate) struct WaitQueue {
     kept: VecDeque<QueuedDatagram>,
@@ -38,9 +40,9 @@ pub(crate) struct WaitQueue {
 }
 
 impl WaitQueue {
-    /// Appends `count` datagrams of `batch`, from number `first` on, with arrival time `since`.
-    /// Keeps at most `limit` bytes in all. Returns the number of datagrams dropped for lack of
-    /// room.
+    /// Appends `count` datagrams of `batch`, from number `first` on, with arrival time `since`. If
+    /// the queue then has more than `limit` bytes or [`LIMIT`] datagrams, drops its oldest
+    /// datagrams. Returns the number of dropped datagrams.
     pub(crate) fn keep(
         &mut self,
         since: Time,

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     thread_local! {
-        /// Number of times that were compared with another.
+        /// Number of comparisons of two [`CountedTime`]s on this thread.
         static COMPARED: Cell<u64> = const { Cell::new(0) };
     }
 
@@ -88,7 +88,8 @@ mod tests {
 
     impl Eq for CountedTime {}
 
-    /// Comparisons for each packet, if something is due in each of `directions`.
+    /// Returns the mean number of comparisons for each packet, if a packet is due in each of
+    /// `directions` directions.
     fn comparisons(directions: usize) -> f64 {
         const PACKETS: u64 = 10_000;
         let mut agenda = Agenda::default();

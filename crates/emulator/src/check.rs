@@ -36,7 +36,7 @@ pub fn check() -> Vec<Need> {
         need("network namespaces", namespace.err(), nobody),
         need("TUN interfaces", tun, device),
         need("TCP congestion control cubic", cubic, "load the kernel module `tcp_cubic`"),
-        need("IPv6", ipv6(), "topologies with IPv4 only work without it"),
+        need("IPv6", ipv6(), "topologies without IPv6 addresses work nevertheless"),
         Need {
             only_for: Some("[[program]]"),
             ..need("PID namespaces", PidNamespace::new().err(), shut)

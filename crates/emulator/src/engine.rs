@@ -103,8 +103,8 @@ impl Engine {
         self.plan(cable, 1);
     }
 
-    /// Updates the due time of a link's direction. The caller must do this after each change of
-    /// the link's state.
+    /// Updates the agenda with the time at which direction `way` of a link is next due. The caller
+    /// must do this after each change of the link's state.
     fn plan(&mut self, cable: usize, way: usize) {
         self.agenda.set(2 * cable + way, self.cables[cable].ways[way].link.next_timeout());
     }

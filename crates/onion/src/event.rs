@@ -197,7 +197,7 @@ impl fmt::Display for CircuitFault {
             CircuitFault::Handshake(refused) => return write!(f, "{refused}"),
             CircuitFault::Conflux(fault) => return write!(f, "{fault}"),
             CircuitFault::CircuitId => {
-                "a circuit ID that is in use, or that the neighbour may not choose"
+                "a circuit ID that is in use, or from the half of the IDs that is reserved for this end"
             }
             CircuitFault::RelayEarly => "a RELAY_EARLY cell where none is allowed",
             CircuitFault::Unrecognised => "a relay cell that is for no relay (hop) of its circuit",

@@ -16,8 +16,8 @@ use anabranch_multipath::Time;
 /// Maximum number of connections from one address with an incomplete TLS handshake. It is C tor's
 /// limit for all clients of one address.
 pub const HALF_OPEN: usize = 100;
-/// Maximum number of addresses that are counted. Connections from further addresses are accepted
-/// without limit.
+/// Maximum number of addresses whose state is stored. Connections from further addresses are
+/// accepted without limit.
 const MOST: usize = 100_000;
 /// Interval between removals of addresses whose state is no longer needed.
 const SWEEP: Duration = Duration::from_secs(60);
@@ -83,7 +83,8 @@ struct Entry {
     half: usize,
     /// Number of connections with a complete TLS handshake.
     open: usize,
-    /// Earliest time at which the rate allows the next connection.
+    /// Time at which the next connection is due at exactly the maximum rate. It may arrive up to
+    /// `burst - 1` intervals of this rate earlier.
     due: Time,
     /// Time until which the address is refused.
     barred: Time,

@@ -46,28 +46,29 @@ use memory::{Memory, MemoryUse};
 pub(crate) enum Timer {
     /// Time limit of the link's handshake. When it expires, an incomplete link is closed.
     Handshake(LinkId),
-    /// A stream of the circuit set may send again, after the limit of its rate made it wait.
+    /// Time at which a stream of the circuit set may send again. The limit on its rate has delayed
+    /// it until then.
     Streams(SetId),
     /// Time limit for the other end to accept a new leg (parallel circuit) of the circuit set.
     Linking(SetId),
-    /// A resilient circuit set, which survives the loss of legs (parallel circuits), must act on
-    /// its legs. For example, it retransmits messages on another leg.
+    /// Next action on the legs (parallel circuits) of a resilient circuit set, which survives the
+    /// loss of legs. An example is the retransmission of messages on another leg.
     LegActions(SetId),
-    /// Check whether the link has been idle for long enough to send padding.
+    /// Next check whether the link has been idle for long enough to send padding.
     Padding(LinkId),
-    /// Check whether the link has been without circuits for long enough to be closed.
+    /// Next check whether the link has been without circuits for long enough to be closed.
     Rest(LinkId),
-    /// Another attempt to open a QUIC link alongside this one is due.
+    /// Next attempt to open a QUIC link alongside this link.
     QuicRetry(LinkId),
-    /// An acknowledgement of cells on the QUIC link is due.
+    /// Acknowledgement of the cells that arrived on the QUIC link.
     Arrived(LinkId),
-    /// Time limit for the neighbour to complete its list of circuits that move from the QUIC link
-    /// to its TLS link.
+    /// Time limit for the neighbour to list all circuits that move from this QUIC link to the TLS
+    /// link alongside it.
     Moving(LinkId),
-    /// A timeout of a stream over the circuit set's lossy cells (sent in datagrams) has expired.
+    /// Next timeout of a stream that uses lossy cells (sent in datagrams) of the circuit set.
     Segments(SetId),
-    /// Check for circuits that have waited too long for a link that carries lossy cells (sent in
-    /// datagrams).
+    /// Next check for circuits that have waited too long for a link that carries lossy cells (sent
+    /// in datagrams).
     LossyLinks,
     /// Time limit for the other end to link a leg of a circuit set whose cells travel in
     /// datagrams.
@@ -111,7 +112,8 @@ pub trait NodeRole: Sized {
     fn handle(node: &mut Node<Self>, now: Time, input: Self::Input);
 
     /// Returns this node's role on a new link. `dialled` is true if the node opened the link.
-    /// Returns `None` if the link must be refused.
+    /// `start` describes the link after its TLS handshake. Returns `None` if the link must be
+    /// refused.
     fn channel_role(node: &Node<Self>, dialled: bool, start: &Start) -> Option<channel::Role>;
 
     /// Returns true if every new link that the node opens serves only one circuit.
@@ -206,9 +208,8 @@ pub struct Node<R: NodeRole> {
     /// Relays being dialled, and the circuits that wait for them.
     pub(crate) dialling: Dialling,
     pub(crate) timers: BTreeSet<(Time, Timer)>,
-    /// Circuit sets whose queued cells [`Node::deal_undealt`] must distribute among the legs
-    /// (parallel circuits). The cells belong to the sets' trunks: the circuits that continue where
-    /// the legs join.
+    /// Circuit sets whose legs (parallel circuits) join at a relay, where one circuit, the trunk,
+    /// continues. [`Node::deal_undealt`] must distribute the trunk's queued cells among the legs.
     pub(crate) undealt: Vec<SetId>,
     pub(crate) outputs: VecDeque<R::Output>,
     /// Memory use of the queues, and its limit.
@@ -219,8 +220,8 @@ pub struct Node<R: NodeRole> {
     pub(crate) rules: Rules,
     /// Number of PADDING cells received, and number sent.
     pub(crate) padding: [u64; 2],
-    /// Counters of lossy cells (sent in datagrams), without the cells that [`Channels`] has
-    /// dropped.
+    /// Counters of lossy cells (sent in datagrams). They do not include the cells that
+    /// [`Channels`] has dropped.
     pub(crate) lossy: LossyStats,
     lossy_traffic: LossyTraffic,
     /// Congestion control of streams over lossy cells (sent in datagrams).
@@ -347,12 +348,14 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Frees memory while more cells are queued than allowed. First drops copies of cells for QUIC
-    /// links; the only loss is that circuits of these links can no longer move. Then closes the
-    /// circuit whose cells have waited longest, as C tor does. Bytes buffered in sets and in
-    /// streams over lossy cells (sent in datagrams) count as cells. If the sets, or these streams,
-    /// use more memory than the queued cells, closes the set with the most such bytes instead. C
-    /// tor counts such bytes and never frees them.
+    /// Frees memory while more cells are queued than allowed. First drops the copies of cells that
+    /// allow circuits to move from a QUIC link to the TLS link alongside it. The circuits of that
+    /// QUIC link can then no longer move. If this is not enough, closes the circuit whose cells
+    /// have waited longest, as C tor does.
+    ///
+    /// Bytes buffered in sets and in streams over lossy cells (sent in datagrams) count as cells.
+    /// If the sets, or these streams, use more memory than the queued cells, closes the set with
+    /// the most such bytes instead. C tor counts such bytes and never frees them.
     pub(crate) fn relieve(&mut self) {
         while self.memory.is_exceeded(self.channels.used()) {
             if self.channels.renounce_most() {

@@ -74,8 +74,8 @@ pub struct CellOrder {
     circuits: BTreeMap<u32, Sequence>,
     /// Stored cells by circuit ID and number.
     held: BTreeMap<(u32, u32), HeldCell>,
-    /// Cells that create a circuit with an ID that an earlier circuit still uses, because the
-    /// earlier circuit's last cell has not arrived yet.
+    /// The first cells of new circuits whose ID still belongs to an earlier circuit here, by
+    /// circuit ID. They wait until the earlier circuit's last cell has arrived.
     reborn: BTreeMap<u32, HeldCell>,
     /// IDs of circuits that closed since the last call of [`CellOrder::tick`].
     left: Vec<u32>,
@@ -139,7 +139,7 @@ impl CellOrder {
     }
 
     /// Notes that the circuit with the ID `circuit` is closed. Cells of the circuit that are still
-    /// in transit are kept in order.
+    /// in transit are also handled in order.
     pub fn left(&mut self, circuit: u32) {
         let sequence = self.circuits.entry(circuit).or_default();
         if !std::mem::replace(&mut sequence.rests, true) {

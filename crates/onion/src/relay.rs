@@ -336,8 +336,8 @@ pub struct RelayRole {
     points: Box<dyn PointTable>,
     /// Sets of several circuits, shared by all parallel cores (shards) of the relay.
     sets: Box<dyn SetTable>,
-    /// Maximum number of links to any one relay, if each circuit that continues to a next relay
-    /// has its own link. `None` if circuits share links.
+    /// Maximum number of links to any one relay, if each circuit has a separate link to its next
+    /// relay. `None` if circuits share links.
     dedicated: Option<usize>,
 }
 

@@ -92,8 +92,9 @@ impl Set {
     }
 
     /// Returns the circuit for the next lossy cell (sent in a datagram); `None` if no circuit is
-    /// available now. `slot` is the slot of the circuit that the stream's TCP connection has
-    /// chosen, if it chooses circuits itself.
+    /// available now. `slot` is the number of the leg (circuit of the set) that the stream's TCP
+    /// connection has chosen. It is `None` for a reset segment, and if TCP connections do not
+    /// choose legs.
     pub(crate) fn choose_lossy(&mut self, now: Time, slot: Option<usize>) -> Option<u32> {
         match (&mut self.lossy_legs, &self.route) {
             (Some(legs), _) if legs.have_windows() => legs.circuit_at(slot.unwrap_or(0)),

@@ -8,7 +8,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-/// Number of slots that the table remembers for recent keys.
+/// Number of entries in the cache that contains the slots of recently used keys.
 const RECENT: usize = 16;
 
 /// A key of a [`SlotTable`].
@@ -23,12 +23,14 @@ impl SlotKey for u32 {
     }
 }
 
-/// A map from `K` to `V`. Its iterators follow the order of the keys unless they state otherwise.
+/// A map from `K` to `V`, which stores each value in a numbered slot. Its iterators follow the
+/// order of the keys unless they state otherwise.
 pub(crate) struct SlotTable<K, V> {
     slots: Vec<Option<(K, V)>>,
     free: Vec<u32>,
     index: BTreeMap<K, u32>,
-    /// Slots of recent keys, indexed by the keys' hints. Such a slot may hold another key by now.
+    /// Slots of recently used keys, indexed by the keys' hints. Such a slot may contain another
+    /// key by now, so each look-up compares the key.
     recent: [Cell<u32>; RECENT],
 }
 

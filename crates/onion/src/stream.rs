@@ -151,8 +151,8 @@ struct ArrivedCell {
     bytes: usize,
     /// Number of received bytes that wait for the local program, including this cell's data.
     waiting: usize,
-    /// Maximum excess of data over the window, in bytes. When a missing message arrives, the data
-    /// that waited for it in the circuit set is delivered at once, and so may exceed the window.
+    /// Maximum number of bytes by which received data may exceed the window. When a missing
+    /// message arrives, the data that waited for it in the circuit set is delivered at once.
     burst: usize,
     /// The leg (parallel circuit) on which the cell arrived; `None` if that leg is closed.
     by: Option<PathId>,

@@ -84,9 +84,9 @@ pub(crate) struct Streams {
     last_id: u16,
     control: VecDeque<ControlMessage>,
     happened: VecDeque<StreamEvent>,
-    /// Maximum excess of a stream's data over its window, in bytes. When a missing message arrives
-    /// on another leg (parallel circuit), the data that waited for it is delivered at once, and
-    /// may exceed the window.
+    /// Maximum number of bytes by which a stream's received data may exceed its window. When a
+    /// missing message arrives on another leg (parallel circuit), the data that waited for it is
+    /// delivered at once.
     burst: usize,
     /// The legs (parallel circuits) on which data may be sent now. Used only if streams have a
     /// window on each leg.
@@ -339,7 +339,7 @@ impl Streams {
         }
     }
 
-    /// Sets the maximum excess of a stream's data over its window, in bytes.
+    /// Sets the maximum number of bytes by which a stream's received data may exceed its window.
     pub(crate) fn allow_burst(&mut self, bytes: usize) {
         self.burst = bytes;
     }
@@ -494,8 +494,8 @@ mod tests {
         assert_eq!(end.happened(), Some(StreamEvent::Finished(StreamKey(2))));
     }
 
-    /// Writes the streams in `busy` full before each cell. Returns the streams that sent `count`
-    /// cells, in order.
+    /// Sends `count` cells, and returns the stream of each cell in order. Writes more data to each
+    /// stream in `busy` before each cell, so that these streams can always send.
     fn streams_of(end: &mut Streams, busy: &[u16], count: usize) -> Vec<u16> {
         let cell = |_| {
             for id in busy {
@@ -592,7 +592,8 @@ mod tests {
         assert_eq!(end.happened(), None);
     }
 
-    /// Returns an end with `idle` additional streams that have no data.
+    /// Returns the streams of an exit: the streams 1 and 2, and `idle` additional ones. All are
+    /// open and have no data.
     fn busy_end(idle: u16) -> Streams {
         let mut end = end(true);
         for id in 3..idle + 3 {

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use anabranch_multipath::{LinkView, Time};
 
-/// Maximum age of statistics. Older statistics are requested again.
+/// Age from which a connection's statistics are requested again.
 const FRESH: Duration = Duration::from_millis(10);
-/// Binary logarithm of the period for counting cells, in nanoseconds: 2^27 ns (134 ms). Cells sent
-/// in the present or the previous period count as recent.
+/// Binary logarithm of the length of a counting period of [`RecentCells`], in nanoseconds: 2^27 ns
+/// (134 ms). Cells sent in the present or the previous period count as recent.
 const SPAN: u32 = 27;
 
 /// The last known statistics of the connection below a link.

@@ -1,7 +1,7 @@
 """The lab: measures what the observer of one path learns from a split session.
 
-`anabranch._core` is the Rust code that also splits live traffic; it makes all decisions of
-schedules. The modules:
+`anabranch._core` contains the Rust code that also splits live traffic. This code makes every
+choice of a path. The modules:
 
 * `anabranch.traces`: recorded page loads in memory; `anabranch.io`: their files.
 * `anabranch.splitting`: a `Split` assigns each packet to a path.

@@ -34,16 +34,16 @@ from numpy.typing import NDArray
 from anabranch import _core
 
 COMB = (0.6, 0.2, 0.2)
-"""Shares of clients with one, two and three entries in COMB (paper, Figure 5)."""
+"""The client population COMB (paper, Figure 5): shares of clients with 1, 2 and 3 entry relays."""
 
 LONGEST = 64 << 20
 """Maximum size of a consensus, in bytes, unpacked."""
 
 _TAR_HEADER, _TAR_NAME = 512, 257
-"""Bytes of a tar file's first header, and the offset of the format's name in it."""
+"""Length of a tar file's first header in bytes, and the offset of the format's name in it."""
 
 _BEGIN = 4096
-"""Bytes at the beginning of a document that contain its times."""
+"""Number of bytes at the beginning of an archive's file that are searched for `valid-after`."""
 
 Floats = NDArray[np.float64]
 
@@ -54,7 +54,9 @@ class AnonymityError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """Mean and quantiles over random draws. The class that has the band gives the arrays' shape.
+    """Mean and quantiles over random draws.
+
+    The shape of the arrays is described in the class that has the band as an attribute.
 
     Attributes:
         mean: mean over all draws.
@@ -72,7 +74,8 @@ class Chance:
     """Probabilities for circuits of 1, 2, ... legs: arrays of shape (legs,), values 0 to 1.
 
     Attributes:
-        closed: the closed form for independent relays, with the shares of the drawn adversaries.
+        closed: the closed form for independent relays, computed with the drawn adversaries' shares
+            of the weight.
         drawn: the share of the simulated circuits.
         low: the lower end of the 95 % interval of `drawn`, over the draws of the adversary.
         high: the upper end of that interval.
@@ -267,7 +270,7 @@ class Consensus:
                 client.
             draws: number of draws of the adversary.
             seed: seed of all draws.
-            threads: to use; None: one for each processor.
+            threads: number of threads; None: one for each processor.
 
         Raises:
             AnonymityError: a setting makes no sense in this network.
@@ -304,9 +307,10 @@ class Consensus:
         """Simulates a year of clients with 1 to 3 entries, and `COMB` (section 6.2, Figure 5).
 
         Args:
-            clients: number for each draw and each number of entries. 500,000, as in the paper, take
-                a minute of CPU time. With `adds`, or with `churn` while hostile relays stay, draws
-                share no clients, and each draw takes a minute.
+            clients: number of clients for each draw and each number of entries. 500,000 clients, as
+                in the paper, take a minute of CPU time. All draws share these clients, with two
+                exceptions: `adds`, and `churn` without `hostile_churn`. There each draw simulates
+                its own clients and takes a minute.
             draws: number of draws of the adversary.
             share: the adversary's share of the entry weight, including its own relays, above 0 and
                 below 1.
@@ -316,9 +320,9 @@ class Consensus:
             churn: mean lifetime of relays in days; None: all stay.
             hostile_churn: whether hostile relays leave too; only with `churn`.
             days: days on which to count compromised clients, in order, from 1 to 3650.
-            guards_in_use: number for a client with one leg; None: from the consensus.
+            guards_in_use: number of guards of a client with one leg; None: from the consensus.
             seed: seed of all draws.
-            threads: to use; None: one for each processor.
+            threads: number of threads; None: one for each processor.
 
         Raises:
             AnonymityError: a setting makes no sense in this network.
@@ -363,9 +367,9 @@ class Consensus:
             legs: the largest number of legs of a circuit, each with its own guard; 1 to `legs` are
                 measured.
             draws: number of populations.
-            guards_in_use: number for a client with one leg; None: from the consensus.
+            guards_in_use: number of guards of a client with one leg; None: from the consensus.
             seed: seed of all draws.
-            threads: to use; None: one for each processor.
+            threads: number of threads; None: one for each processor.
 
         Raises:
             AnonymityError: a setting makes no sense in this network.
@@ -401,7 +405,9 @@ def closed_form(entry: float, exit: float, legs: int) -> tuple[float, float]:
 
 
 def _document(path: Path, valid_after: str | None) -> bytes:
-    """Returns the consensus of a file, cut to `LONGEST` + 1 bytes, which the core refuses.
+    """Returns the consensus of a file, or its first `LONGEST` + 1 bytes.
+
+    The Rust code refuses a consensus of more than `LONGEST` bytes, so the rest is not read.
 
     Raises:
         ValueError: no consensus, or several, fit `valid_after`.
@@ -426,7 +432,7 @@ def _unpacked(file: IO[bytes]) -> IO[bytes]:
 
 
 def _member(archive: IO[bytes], valid_after: str | None) -> bytes:
-    """Returns the archive's document with this `valid_after`; with None, its only document."""
+    """Returns the archive's consensus with this `valid_after`; with None, its only consensus."""
     wanted = None
     if valid_after is not None:
         wanted = valid_after.rstrip("Z").replace("T", " ", 1)
@@ -466,7 +472,10 @@ def _member(archive: IO[bytes], valid_after: str | None) -> bytes:
 
 
 def _size(value: int) -> int:
-    """Replaces a negative count by zero, which the Rust code refuses with the setting's name."""
+    """Replaces a negative count by 0.
+
+    The Rust code refuses 0, with a message that names the setting.
+    """
     return max(int(value), 0)
 
 

@@ -89,7 +89,10 @@ def show_report(report: Report) -> None:
 
 
 def _varied(units: list[Unit]) -> list[str]:
-    """Returns the settings that differ between units of a run, whose name does not show them."""
+    """Returns the settings that differ between units of the same run.
+
+    Such units have the same name, so the name does not show these settings.
+    """
     seen: dict[str, dict[str, set[str]]] = {}
     for unit in units:
         for name, value in unit.spec.to_dict().items():
@@ -131,7 +134,10 @@ def show(result: Result) -> None:
 def _cost(overhead: dict[str, Any]) -> str:
     """Describes the cost of padding the test loads."""
     bandwidth, time = _number(overhead["bandwidth"]), _number(overhead["time"])
-    return f"padding adds {bandwidth} bytes and {time} time to {overhead['loads']} test loads"
+    return (
+        f"padding adds {bandwidth} to the bytes and {time} to the time of {overhead['loads']} test "
+        "loads"
+    )
 
 
 def _percent(estimate: dict[str, float | None]) -> str:

@@ -236,7 +236,7 @@ def _show(found: dict[str, Any]) -> None:
     print(f"{host['processors']} processors, {_bytes(host['memory'])} of memory free")
     console.print(table)
     seen = found["devices"]
-    print(f"networks run on {'; '.join(seen['found']) or 'nothing'}")
+    print(f"neural networks run on {'; '.join(seen['found']) or 'nothing'}")
     if seen["advice"]:
         print(seen["advice"])
     for kind, names in found["outside"].items():
@@ -253,7 +253,7 @@ def _show_sweep(report: dict[str, Any]) -> None:
         table.add_row(escape(each["unit"]), _bytes(each["memory"]), time, escape(each["made"]))
     Console(highlight=False).print(table)
     print(f"one at a time: {duration(report['seconds'])}", end="; ")
-    print(f"{report['at_once']} at a time, if memory allows, at best: "
+    print(f"{report['at_once']} at a time, if memory allows: at best "
           f"{duration(report['seconds_at_best'])}")  # fmt: skip
     print(
         f"Times are right within a factor of {report['factor']:g} (MiniRocket: 5, because one of "

@@ -42,5 +42,5 @@ def select(offsets: Ints, index: slice | ArrayLike | tuple[Any, ...]) -> Selecti
 
 
 def keep(offsets: Ints, kept: NDArray[np.bool_]) -> Ints:
-    """Returns the offsets of all runs when only some of the elements are `kept`."""
+    """Returns the offsets of all runs after removal of the elements that are not `kept`."""
     return offsets_of(kept)[offsets]

@@ -20,11 +20,11 @@ Floats: TypeAlias = NDArray[np.float64]
 Paths: TypeAlias = NDArray[np.int16]
 
 _STREAM = 0x6F627376
-"""Domain constant that makes an observer's draws independent of other draws with the same seed."""
+"""Part of the seed of an observer's draws, which makes them independent of all other draws."""
 
 
 class SettingError(ValueError):
-    """A setting of an evaluation that cannot be used; the message names it."""
+    """Error of a setting of an evaluation that cannot be used; the message names it."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
@@ -225,9 +225,10 @@ def _usual(traces: Traces, shares: Floats, session: int) -> Floats:
 
 
 def _estimated(seen: Traces, usual: Floats) -> NDArray[np.int64]:
-    """Returns int64 (packets,): estimated packets on all paths so far, in a packet's direction.
+    """Returns int64 (packets,): estimated number of packets so far on all paths.
 
-    `usual` (n,) is the probable share of the path seen.
+    Only packets of the same load and direction are counted. `usual` (n,) is the probable share of
+    the path that the observer sees.
     """
     counts = np.zeros(seen.times.size, np.int64)
     for way in (seen.sizes > 0, seen.sizes < 0):

@@ -175,5 +175,5 @@ def _dots(axes: Axes, values: Any, labels: Sequence[str], style: dict[str, Any])
 
 
 def _column(points: Sequence[dict[str, float | None]], part: str) -> Any:
-    """Returns one part of each point in percent; NaN where it is undefined."""
+    """Returns `value`, `low` or `high` (`part`) of each estimate in percent; NaN for None."""
     return 100 * np.array([point[part] for point in points], np.float64)

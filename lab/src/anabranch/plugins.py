@@ -27,7 +27,7 @@ Kind: TypeAlias = Literal["attacks", "defences", "schedules"]
 
 
 class PluginError(ValueError):
-    """The named item cannot be loaded from its file or package; the message has the reason."""
+    """Error of a named item that cannot be loaded or registered; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,10 @@ def from_file(text: str, folder: Path = Path()) -> tuple[str, Plugin]:
 
 
 def _module(path: Path, code: bytes, digest: str) -> ModuleType:
-    """Runs a file as a module, once per process and content; pickles find it by its name."""
+    """Returns a file as a module; runs it unless this process already ran the same content.
+
+    Pickles find the module by its name, which contains the start of `digest`.
+    """
     name = f"anabranch_file_{path.stem}_{digest[:12]}"
     if name in sys.modules:
         return sys.modules[name]
@@ -156,8 +159,9 @@ def describe(error: BaseException, path: Path | None = None) -> str:
     """Formats an error of third-party code in one line: type, message and line number in `path`.
 
     Args:
-        error: as it was raised.
-        path: file whose last frame gives the line; None for the innermost file.
+        error: the error that was raised.
+        path: file whose innermost frame in the traceback gives the line number; None for the
+            innermost frame in any file.
     """
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if path is None or Path(frame.filename) == path]

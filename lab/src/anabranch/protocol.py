@@ -233,9 +233,9 @@ def describe(traces: Traces, design: Design, pages: Pages) -> str:
 
 
 class _Draw:
-    """Draws loads of given pages for one set, at most the design's number per page.
+    """A function that draws loads for one set: at most the design's number of loads per page.
 
-    For a page of `unmonitored` without a load in the set's runs, it draws from all of its loads.
+    If a page in `unmonitored` has no load in the set's runs, it draws from all loads of the page.
     """
 
     def __init__(
@@ -365,7 +365,10 @@ def _no_label_only_in_test(traces: Traces, sides: NDArray[np.int8], pages: Ints)
 
 
 def _parts(classes: Ints, chance: np.random.Generator, parts: int = PAPER_PARTS) -> Ints:
-    """Returns int64 (n,): a random part, from 0, for each element; even within each class."""
+    """Returns int64 (n,): the random part, 0 to `parts` - 1, of each element.
+
+    Within a class, the sizes of the parts differ by at most one.
+    """
     order = chance.permutation(classes.size)
     ranks = np.empty(classes.size, np.int64)
     ranks[order] = _rank_within(classes[order].astype(np.int32))

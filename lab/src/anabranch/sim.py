@@ -43,7 +43,7 @@ MEMORY = 1 << 30
 
 
 class SimError(TraceError):
-    """A sweep that cannot begin or continue; the message is one line."""
+    """Error of a sweep that cannot begin or continue; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ Delay = float | tuple[float, float]
 
 
 class SplitError(ValueError):
-    """A split that cannot be made; the message names the setting."""
+    """Error of a split that cannot be made; the message names the setting."""
 
 
 DEFAULT_SCHEDULE, DEFAULT_EVERY = _core.DEFAULT_SCHEDULE, _core.DEFAULT_EVERY
@@ -35,7 +35,7 @@ _TOGETHER = "mode together"
 """Beginning of the warning about the mode `together`; `after_warning` filters by it."""
 
 _STREAM = 0x6465616C
-"""Domain constant that makes draws of third-party schedules independent of others of the seed."""
+"""Part of the seed of third-party schedules' draws: independent of all other draws."""
 
 
 class Schedule(ABC):
@@ -120,7 +120,13 @@ def parse_delay(text: str) -> Delay:
 
 
 def warn_together(splits: int = 1, of: int = 1, stacklevel: int = 2) -> None:
-    """Warns that no program can make the splits of `splits` of `of` evaluations, if any."""
+    """Warns that no program can make the splits of some evaluations, if there are such splits.
+
+    Args:
+        splits: number of evaluations with such a split.
+        of: number of all evaluations.
+        stacklevel: as if the caller called `warnings.warn`.
+    """
     if not splits:
         return
     said = "" if of == 1 else f"{splits} of {of} evaluations: "
@@ -141,7 +147,10 @@ def after_warning() -> Iterator[None]:
 
 
 def _from_outside(schedule: str | Schedule) -> Schedule | None:
-    """Returns a third-party schedule, made by its package from a text; None for a built-in one."""
+    """Returns a third-party schedule; None for a built-in or unknown one.
+
+    If `schedule` is text, as `name:parameters`, the package of the name makes the schedule.
+    """
     if isinstance(schedule, Schedule):
         return schedule
     name, _, rest = schedule.partition(":")

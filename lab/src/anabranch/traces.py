@@ -17,7 +17,7 @@ Floats: TypeAlias = NDArray[np.float64]
 Sizes: TypeAlias = NDArray[np.int32]
 
 WHOLE = -1
-"""The path of packets that were not split."""
+"""The path of the packets of a load that was not split."""
 
 
 _COLUMN = "column"
@@ -118,7 +118,7 @@ class Traces:
 
     @property
     def shape(self) -> tuple[int]:
-        """(n,). scikit-learn needs it to recognise an indexable object, to split and shuffle it."""
+        """The shape (n,), by which scikit-learn recognises an object to index and shuffle."""
         return (len(self),)
 
     @property

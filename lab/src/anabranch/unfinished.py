@@ -20,7 +20,10 @@ from anabranch.io import draft
 SUFFIX = ".training"
 
 EVERY_S = 300.0
-"""Default of `every_s`: about the most that an interruption costs. A write takes 1 to 2 s."""
+"""Default of `every_s`: about the maximum time, in seconds, that an interruption loses.
+
+A write takes 1 to 2 s.
+"""
 
 
 @dataclass(frozen=True, slots=True)

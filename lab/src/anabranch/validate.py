@@ -93,7 +93,7 @@ def structure(traces: Traces) -> None:
 
 
 def filled(traces: Traces, form: str) -> None:
-    """Refuses a load without packets, for a format that cannot hold one.
+    """Refuses a load without packets, because the format `form` cannot contain it.
 
     Raises:
         TraceError: with the load.
@@ -201,7 +201,7 @@ def _load_names(traces: Traces) -> None:
 
 
 def _earlier_than_before(traces: Traces) -> NDArray[np.bool_]:
-    """Returns which packets are earlier than their predecessor in the load."""
+    """Returns bool (packets,): whether a packet is earlier than the previous one of its load."""
     earlier = np.zeros(traces.times.size, dtype=np.bool_)
     earlier[1:] = np.diff(traces.times) < 0
     starts = traces.offsets[:-1]

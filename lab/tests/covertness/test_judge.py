@@ -264,7 +264,7 @@ def test_features_are_as_many_as_their_names_and_say_what_they_say() -> None:
     assert named["gap 2"] == pytest.approx(0.2)
     assert (named["turns"], named["requests"], named["headers of a request"]) == (2, 1, 1)
     assert (named["others at its start"], named["others at a time"]) == (0, 1)
-    assert named["answer's delay beyond the way, shortest"] == pytest.approx(0.1)
+    assert named["answer's delay without the RTT, shortest"] == pytest.approx(0.1)
     other = dict(zip(features.NAMES, rows[1], strict=True))
     assert (other["others at its start"], other["since the one before"]) == (1, 0.5)
     assert other["requests"] == 0

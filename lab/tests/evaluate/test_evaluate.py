@@ -332,7 +332,8 @@ def test_the_command_shows_and_keeps_a_result(data: Path, tmp_path: Path) -> Non
     shown = json.loads(lab("evaluate", data, *options, "--replace", "--json").stdout)
     assert shown == kept.metrics
     padded = lab("evaluate", data, "--defence", "front", "--parameter", "trees=20")
-    assert re.search(r"padding adds \d+\.\d% bytes and 0\.0% time to 40 test loads", padded.stdout)
+    cost = r"padding adds \d+\.\d% to the bytes and 0\.0% to the time of 40 test loads"
+    assert re.search(cost, padded.stdout)
     opened = lab("evaluate", data, "--world", "open", "--parameter", "trees=20")
     assert (
         "The false-positive rate is estimated from 5 unmonitored pages (20 loads)" in opened.stdout

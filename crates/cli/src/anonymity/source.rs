@@ -12,7 +12,7 @@ use tar::{Archive, Entry};
 
 /// Size of a tar header in bytes (POSIX ustar).
 const TAR_HEADER: u64 = 512;
-/// Magic number in a tar header, after its offset in bytes (POSIX ustar).
+/// Offset in a tar header, in bytes, and the magic number at this offset (POSIX ustar).
 const TAR_NAME: (usize, &[u8]) = (257, b"ustar");
 /// Number of bytes at the beginning of a consensus that are searched for the `valid-after` line.
 const BEGIN: u64 = 4096;

@@ -60,9 +60,10 @@ pub(super) fn paths_text(
         text,
         "the adversary runs {relays:.0} relays. A client chooses one of them as entry with \
          probability {entry:.4}, as exit to port {} with {exit:.4}, and as middle relay with \
-         {middle:.4}.\nThe table has the probability that these relays are hostile, for streams \
-         over 1, 2, ... circuits:\ncomputed by a formula, and simulated with {} random sets of \
-         circuits. The joining middle is\nthe middle relay at which a stream's circuits join.\n",
+         {middle:.4}.\nEach row of the table has the probability that the relays named in it are \
+         hostile, for a stream\nover this number of circuits: computed by a formula, and simulated \
+         with {} random sets of circuits.\nThe joining middle is the middle relay at which a \
+         stream's circuits join.\n",
         settings.port,
         settings.circuits * settings.draws,
     );
@@ -176,8 +177,9 @@ pub(super) fn year_text(
         "{} clients, {} random adversaries (draws). The adversary {whose} with the share {} of the \
          weight of all entries.\nDuring the year {stay}.\nEach value is a share of clients: mean \
          over the draws (5th to 95th percentile). Columns:\nlegs = circuits per stream, each with \
-         its own entry (COMB: 60 % of clients have 1, 20 % 2, 20 % 3);\nin use = guards (entry \
-         relays) of a client at a time; guards = guards of a client in the year, mean\n",
+         its own entry (row COMB: a mixture, 60 % of clients have 1, 20 % 2, 20 % 3);\nin use = \
+         guards (entry relays) of a client at a time; guards = mean number of guards of a client \
+         in the year\n",
         settings.clients, settings.draws, settings.share
     );
     for (kind, (_, name)) in COMPROMISED.iter().enumerate() {
@@ -254,10 +256,10 @@ pub(super) fn fingerprints_text(
          {} simulations.\nRows: drawn = each client draws its guards; in fixed sets = each client \
          draws one of fixed sets of guards.\nColumns: legs = circuits per stream; in use = guards \
          of a client; formula = clients per set if all sets are\nequally likely; over sets = mean \
-         over the sets in use; over clients = mean number of clients with a client's set,\nand \
-         median of it; unique = share of clients whose set nobody else has; largest = clients \
-         with the most\ncommon set; effective = N / 2^H, with N clients and the entropy H of the \
-         sets\n\n{:<26} {:>9} {:>10} {:>12} {:>8} {:>8} {:>8} {:>10}",
+         over all sets in use; over clients, median = mean and median, over\nall clients, of the \
+         number of clients with the same set; unique = share of clients whose set nobody else\n\
+         has; largest = clients with the most common set; effective = N / 2^H, with N clients and \
+         the\nentropy H of the sets\n\n{:<26} {:>9} {:>10} {:>12} {:>8} {:>8} {:>8} {:>10}",
         settings.clients,
         settings.draws,
         "legs in use",

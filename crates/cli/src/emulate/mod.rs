@@ -182,8 +182,8 @@ fn check() -> Result<(), Failure> {
     match needs.iter().filter(essential).count() {
         0 => Ok(()),
         missing => Err(Failure::trouble(format!(
-            "this machine cannot emulate networks: {missing} of the features marked 'missing' \
-             above are needed by every network"
+            "this machine lacks general features ({missing}), so it can emulate only some networks \
+             or none: follow the advice in the lines marked 'missing' above"
         ))),
     }
 }

@@ -31,7 +31,7 @@ enum Input {
     Line(String),
     Notice(Notice),
     Interrupt,
-    /// All programs have ended, and no notice of a program follows.
+    /// The end of all programs, after the last notice about one of them.
     Stopped,
     End,
 }

@@ -25,8 +25,8 @@ pub(super) struct Results {
     /// Keep the measurements and results in this folder, which is created if it is missing.
     #[arg(value_name = "FOLDER")]
     pub(super) folder: PathBuf,
-    /// Start all random choices of the experiment from N, such as the order of measurements and
-    /// the probabilities of the paths.
+    /// Start all random choices of the experiment from N. The same N and the same options give the
+    /// same choices.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
     /// Measure nothing. Write the tables and pages again from the measurements that are already in

@@ -87,8 +87,8 @@ pub(super) type EventCallback<'a, E> =
     dyn FnMut(&Progress, Event<'_, <E as Experiment>::Unit, <E as Experiment>::Record>) + Send + 'a;
 
 impl<'a, E: Experiment> Run<'a, E> {
-    /// Opens the journal of a plan with `settings` and `units` (the measurements). `peers` are the
-    /// third-party programs that were found.
+    /// Opens the journal of a run with `settings`, which executes `units` (the measurements).
+    /// `peers` are the third-party programs that were found.
     ///
     /// # Errors
     /// Misuse (exit code 2): the journal belongs to a run with other settings.

@@ -11,7 +11,8 @@ use crate::text::wrapped;
 /// Width of a document's prose in columns.
 const COLUMNS: usize = 100;
 
-/// Replaces the text between the two marks (comment lines) of the part `name` in `file` by `text`.
+/// Replaces the text between the two marks (comment lines) with the name `name` in `file` by
+/// `text`.
 ///
 /// # Errors
 /// The file is missing, or lacks the mark of the beginning or, below it, the mark of the end. The

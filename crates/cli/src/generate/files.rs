@@ -116,7 +116,8 @@ fn key_of(roff: &mut Roff, key: &str, form: &str, about: &str) {
     roff.text([roman(about)]);
 }
 
-/// Describes the form of the value of the key for the option `arg`, such as ` = [FILE, ...]`.
+/// Returns the text that shows the type of value after a key, such as ` = [FILE, ...]`. The key
+/// sets the option `arg`.
 fn form(arg: &Arg) -> String {
     let names = arg.get_value_names().unwrap_or_default();
     let value = names.first().map_or("TEXT", |name| name.as_str());

@@ -399,7 +399,7 @@ fn print_line(log: &Log, event: &AuthorityEvent) {
         AuthorityEvent::Line(line) => line.clone(),
         AuthorityEvent::Consensus(relays, _) => format!("consensus: {relays} running relays"),
         AuthorityEvent::Relay(id, known) => {
-            format!("relay: new descriptor of {}; {known} relays known", hex(id))
+            format!("relay {} sent a new descriptor; {known} relays are known", hex(id))
         }
         AuthorityEvent::Refused(text) => format!("refused: {text}"),
     };

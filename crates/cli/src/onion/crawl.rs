@@ -170,8 +170,8 @@ fn report(log: &Log, found: &SiteContent, judged: &HidingObjects, asked: Option<
     let of = list(kinds.iter().map(|(kind, count)| ((*kind).to_owned(), *count)));
     let of = if of.is_empty() { of } else { format!(" ({of})") };
     let mut text = format!(
-        "the web site has {objects} files and {pages} pages; {kept} files{of} can hide {hides} \
-         bytes"
+        "the web site has {objects} files and {pages} pages; {kept} of the files{of} can carry \
+         hidden data, at most {hides} bytes"
     );
     let why = left_out(found, judged);
     if !why.is_empty() {

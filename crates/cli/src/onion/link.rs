@@ -11,8 +11,9 @@ use serde::{Deserialize, Deserializer};
 use crate::failure::Failure;
 use crate::split::forms::OneOrMany;
 
-/// Kinds of links to other relays. A kind is used only if the neighbour supports it. If a
-/// [`StreamFamily`] has the name of the kind, links over TCP use the protocol of that family.
+/// Kinds of links (connections) to other relays, as in `--link`. A kind is used only if the other
+/// relay supports it. A kind with the name of a [`StreamFamily`] selects that family for links
+/// over TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum LinkKind {
     /// A TLS connection that delivers all bytes in order, as in any Tor.
@@ -96,12 +97,12 @@ impl<'de> Deserialize<'de> for SegmentControl {
 }
 
 impl LinkOptions {
-    /// Parses the list `kinds`. A link has the first of these kinds that the neighbour supports.
-    /// Every neighbour supports TLS, which need not be listed.
+    /// Parses the list `kinds`. A link has the first of these kinds that the other relay supports.
+    /// Every relay supports TLS, which need not be listed.
     ///
     /// # Errors
-    /// A kind is listed twice, or after TLS, where it would never be used, or together with
-    /// `tls-per-circuit`.
+    /// A kind is listed twice. A kind is listed after TLS, so it would never be used. Or
+    /// `tls-per-circuit` is listed together with other kinds.
     pub(super) fn new(kinds: &[LinkKind]) -> Result<LinkOptions, Failure> {
         let place = |kind| kinds.iter().position(|found| *found == kind);
         if kinds.iter().enumerate().any(|(at, kind)| place(*kind) != Some(at)) {

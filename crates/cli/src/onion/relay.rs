@@ -382,7 +382,8 @@ impl RelayArgs {
         self.threads.unwrap_or_else(cores)
     }
 
-    /// Returns the IPv6 address at which links are accepted; `None` if there is none.
+    /// Returns the IPv6 address that the relay publishes: the address in `--address6` with the
+    /// port of the first IPv6 `--listen`. Returns `None` without `--address6`.
     fn v6(&self) -> Result<Option<SocketAddrV6>, Failure> {
         let Some(address) = self.address6 else { return Ok(None) };
         let Some(listen) = self.listen.iter().find(|at| at.is_ipv6()) else {

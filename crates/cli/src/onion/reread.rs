@@ -18,7 +18,8 @@ pub(super) struct Source<A> {
     pub(super) authorities: Vec<Authority>,
 }
 
-/// Name of a setting, and whether its new value differs from the one in force.
+/// Result of comparing a setting: its name, and whether its new value differs from its value in
+/// force.
 pub(super) type Setting = (&'static str, bool);
 
 /// Returns the names of the settings that differ. Settings in `live` take effect at once, and

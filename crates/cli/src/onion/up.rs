@@ -148,7 +148,8 @@ fn torrc(line: &str) -> String {
     format!("TestingTorNetwork 1\n{line}")
 }
 
-/// Prints an event that is not the client's. `json` is given if the output is for programs.
+/// Prints an event of the network or of a node other than the client. With `json`, prints it as a
+/// JSON object. Otherwise prints only the start of the network and warnings, on `screen`.
 fn report(event: &EmbeddedEvent, socks: SocketAddr, json: Option<&Stamp>, screen: &mut Screen) {
     match (json.zip(value(event)), event) {
         (Some((stamp, value)), _) => {

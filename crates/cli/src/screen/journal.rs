@@ -19,10 +19,11 @@ pub(crate) enum Priority {
     Information = 6,
 }
 
-/// Prefix of the lines of a running program: a priority and a name. Both are optional.
+/// Prefix of each line that a running program prints: a priority for systemd's journal and a name.
+/// Both are optional.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Journal {
-    /// Whether each line begins with its priority, so that the journal can filter lines.
+    /// Whether each line begins with its priority, so that systemd's journal can filter lines.
     priorities: bool,
     /// Name of the running program (`--name`), which distinguishes its lines in a log that several
     /// programs share; `None` if the user gave none.
@@ -30,8 +31,8 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Empty prefix, for a program without a name (`--name`) whose output the journal does not
-    /// read.
+    /// Empty prefix, for a program without a name (`--name`) whose output systemd's journal does
+    /// not read.
     pub(crate) const NONE: Journal = Journal { priorities: false, name: None };
 
     /// Returns the prefix for standard output.
@@ -44,8 +45,9 @@ impl Journal {
         Journal::of(io::stderr().as_fd())
     }
 
-    /// Returns the prefix for `file`. The journal reads it if it has the device and inode in
-    /// `JOURNAL_STREAM` (systemd.exec(5)).
+    /// Returns the prefix for lines in `file`. They have priorities if systemd's journal reads
+    /// `file`. This is so if `file` has the device and inode in `JOURNAL_STREAM`
+    /// (systemd.exec(5)).
     fn of(file: BorrowedFd<'_>) -> Journal {
         let named = std::env::var("JOURNAL_STREAM").ok();
         let own = || {

@@ -46,8 +46,9 @@ impl Key {
     }
 }
 
-/// Passes each key to `take`, until `take` returns false because the view has ended. Without a
-/// key, `take` is called with `None` every [`TURN`].
+/// Reads keys, and calls `take` with each of them. If no key is pressed, calls `take` with `None`
+/// every [`TURN`]. Returns when `take` returns false (the view has ended), or when keys cannot be
+/// read.
 ///
 /// Keys are read by crossterm's event reader, which also reads the terminal's reports of the
 /// cursor position. A second reader could consume these reports. A process in the background reads

@@ -49,7 +49,8 @@ impl Lines {
         })
     }
 
-    /// Creates the output to standard error, which may be closed.
+    /// Creates the output to standard error. If writing fails, for example because standard error
+    /// is closed, the program continues without this output.
     ///
     /// # Errors
     /// The thread or the file descriptor cannot be created.
@@ -124,9 +125,9 @@ struct Queue {
 }
 
 impl Queue {
-    /// Queues `text`, or counts its lines as dropped if there is no room. Once a line is dropped,
-    /// further lines are dropped until the thread has taken the queue. Thus a single notice
-    /// reports all lines of a gap.
+    /// Queues `text`, or counts its lines as dropped if there is no room. An empty queue accepts a
+    /// text of any length. Once a line is dropped, further lines are dropped until the thread has
+    /// taken the queue. Thus a single notice reports all lines of a gap.
     fn add(&mut self, text: &str, lost: impl FnOnce(u64) -> String) {
         let no_room = self.lost > 0 || self.text.len() + text.len() >= ROOM;
         if self.over || (no_room && !self.text.is_empty()) {
@@ -191,7 +192,8 @@ impl Shared {
     }
 }
 
-/// Writes all of `text` to `out`, which may be a non-blocking file.
+/// Writes all of `text` to `out`. If `out` is a non-blocking file without room, tries again after
+/// [`RETRY`].
 fn write_all(out: &mut impl Write, mut text: &[u8]) -> io::Result<()> {
     while !text.is_empty() {
         match out.write(text) {

@@ -29,7 +29,7 @@ pub(crate) mod table;
 mod view;
 pub(crate) mod waiting;
 
-/// Maximum number of events that are kept for a view.
+/// Maximum number of recent events that a view can show.
 const RECENT: usize = 32;
 
 /// Returns whether standard output is a terminal that supports a live view.

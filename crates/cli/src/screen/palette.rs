@@ -36,7 +36,7 @@ impl Palette {
         self.ink(Color::Green)
     }
 
-    /// Returns the style of things that deserve attention.
+    /// Returns the style of warnings, losses and unfinished work.
     pub(crate) fn doubtful(self) -> Style {
         self.ink(Color::Yellow)
     }
@@ -66,7 +66,7 @@ impl Palette {
         Style::new().add_modifier(Modifier::DIM)
     }
 
-    /// Returns the style of things that must not be overlooked.
+    /// Returns the style of labels about the state of the whole view, such as `PAUSED`.
     pub(crate) fn striking(self) -> Style {
         Style::new().add_modifier(Modifier::REVERSED)
     }

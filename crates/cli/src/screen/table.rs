@@ -96,8 +96,8 @@ pub(crate) fn table<'r, R: 'r>(
 }
 
 /// Returns the columns that fit into `width` with a space between them, each with its width. There
-/// is always at least one column. Remaining width is given to columns from left to right, up to
-/// the result of `preferred_width`, the preferred width.
+/// is always at least one column. Remaining width goes to the columns from left to right, but no
+/// column becomes wider than the result of `preferred_width`.
 fn fitting<R>(
     columns: &[Column<R>],
     width: u16,

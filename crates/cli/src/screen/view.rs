@@ -49,8 +49,8 @@ impl<M: Picture> View<M> {
         view.runs().then_some(view)
     }
 
-    /// Starts to handle keys. The terminal must neither echo keys nor buffer them until the end of
-    /// a line.
+    /// Starts a thread that handles keys. Before the call, the caller must set the terminal to a
+    /// mode without echo and without line buffering.
     pub(super) fn follow_keys(&self) {
         let shared = Arc::clone(&self.shared);
         let follow = move || keys::follow(|key| shared.take_key(key));
@@ -154,7 +154,8 @@ impl<M: Picture> State<M> {
         false
     }
 
-    /// Returns the model to draw, and the choices of the user.
+    /// Returns the model to draw, and the options that the user has set by keys, such as the order
+    /// of rows.
     fn shown(&self) -> (&M, &ViewState) {
         (self.held.as_ref().unwrap_or(&self.model), &self.look)
     }
@@ -178,7 +179,7 @@ impl<M> State<M> {
         self.kept.drain(..).chain(notice).collect()
     }
 
-    /// Advances to `phase`. A phase that is earlier than the current one has no effect.
+    /// Sets the view's phase to `phase`, unless the current phase is a later one.
     fn end(&mut self, phase: Phase) {
         self.phase = self.phase.max(phase);
     }

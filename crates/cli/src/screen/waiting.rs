@@ -5,17 +5,18 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
-/// Time without an answer after which the notice is printed.
+/// Duration of a name lookup after which a notice about the lookup is printed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Timer of the notice. The notice is printed to standard error, unless this value is dropped
-/// within [`PATIENCE`].
+/// Timer of a name lookup. Unless this value is dropped within [`PATIENCE`], a notice that the
+/// lookup is in progress is printed to standard error.
 pub(crate) struct LookingUp {
     _answered: Sender<()>,
 }
 
 impl LookingUp {
-    /// Starts the timer when `names` begin to be looked up. Returns `None` if there are no names.
+    /// Starts the timer of a lookup of `names`. Returns `None` if there are no names, or if the
+    /// timer's thread cannot be started.
     pub(crate) fn of(names: &[String]) -> Option<LookingUp> {
         LookingUp::reporting(names, |line| {
             // A failure means that standard error is closed, so nobody reads the line.

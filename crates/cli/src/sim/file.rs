@@ -80,11 +80,12 @@ const NOT_BUILT: [(&str, &str); 2] = [
     ("utor", "it is a kind of link: write `link = \"utls\"` in [relays]"),
 ];
 
-/// Design with one circuit.
+/// Name of the design with one circuit for each stream.
 const TOR: &str = "tor";
-/// Design whose streams are TCP connections between client and exit, over one circuit.
+/// Name of the design whose streams are TCP connections between client and exit, over one circuit.
 const UDP_OR: &str = "udp-or";
-/// Design whose streams are TCP connections between client and exit, over several circuits.
+/// Name of the design whose streams are TCP connections between client and exit, over several
+/// circuits.
 const MUDP_OR: &str = "mudp-or";
 
 /// Maximum number of circuits in a set, that is, of circuits that carry the same streams together.
@@ -406,8 +407,8 @@ impl RawClients {
         only(self.topology.as_ref(), ("topology", "partial-mesh", lacks), at)
     }
 
-    /// Returns the design for sets of circuits that the keys `multipath` and `merging` describe
-    /// together.
+    /// Returns the design that two keys describe together: `multipath` (the name of the design)
+    /// and `merging` (the relay at which the circuits of a stream join).
     fn joined_design(
         &self,
         at: &dyn Fn(Range<usize>, String) -> TomlError,
@@ -416,7 +417,8 @@ impl RawClients {
         switches::joining(self.merging.as_ref(), named, at)
     }
 
-    /// Returns the number of circuits that carry a stream together.
+    /// Returns the number of circuits that carry a stream together: the value of the key `legs`,
+    /// or its default.
     fn legs(&self, at: &dyn Fn(Range<usize>, String) -> TomlError) -> Result<usize, TomlError> {
         let Some(legs) = &self.legs else { return Ok(self.usual_legs()) };
         let count = *legs.get_ref();
@@ -431,9 +433,9 @@ impl RawClients {
         }
     }
 
-    /// Returns the number of circuits for a file without the key `legs`. It is 1 if the file names
-    /// a design with a single circuit, or names neither a design nor the relay at which circuits
-    /// join (the key `merging`). Otherwise it is [`SET_LEGS`].
+    /// Returns the default of the key `legs`. If the file has the key `multipath` with a design of
+    /// several circuits, or only the key `merging`, the default is [`SET_LEGS`]. Otherwise it is
+    /// 1.
     fn usual_legs(&self) -> usize {
         let names_one = self.is(TOR) || self.is(UDP_OR);
         let names_set = self.multipath.is_some() || self.merging.is_some();

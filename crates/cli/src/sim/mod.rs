@@ -165,8 +165,8 @@ fn print(out: &mut impl Write, run: &RunResult, simulated: Duration) -> io::Resu
     let speed = simulated.as_secs_f64() / elapsed.as_secs_f64();
     writeln!(
         out,
-        "seed {seed}: {events} events, hash {hash:016x}; {} s simulated in {:.1} s ({speed:.1} \
-         times real time)",
+        "seed {seed}: {events} events with the hash {hash:016x}; {} s simulated in {:.1} s \
+         ({speed:.1} times real time)",
         simulated.as_secs(),
         elapsed.as_secs_f64()
     )?;

@@ -18,7 +18,8 @@ use super::uplinks::PathChoice;
 use super::values::{self, Mark};
 use crate::status::run_name;
 
-/// Parses a value that has the form of its option's text.
+/// Parses a text or a number in the same way as the value of the option on the command line: with
+/// the `FromStr` of `T`.
 pub(crate) fn text<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -301,7 +302,8 @@ impl PathFields {
         }
     }
 
-    /// Returns the path to the server or, if `proxied`, to the proxy or first hop.
+    /// Returns the first section of the path: from this machine to the server or, if `proxied`, to
+    /// the proxy or another first hop, such as an ssh server.
     fn way(&self, proxied: bool) -> Result<PathSpec, SpecError> {
         let PathFields { name, interface, wg, address, ports, .. } = self;
         let ports = match ports {

@@ -229,7 +229,8 @@ fn run(
     go(&mut metered.map_err(cannot)?).map(drop).map_err(blame)
 }
 
-/// Returns a notice about a slow lookup, if the server is given by name.
+/// Returns a timer, if the server is given by name. The timer prints a notice if the lookup of the
+/// name takes long, unless it is dropped before.
 fn looking_up(settings: &Settings) -> Option<LookingUp> {
     let to = settings.entrance.to().filter(|to| to.literal().is_none())?;
     LookingUp::of(std::slice::from_ref(&to.host))

@@ -461,7 +461,7 @@ fn schedule() -> String {
     )
 }
 
-/// Returns the long help text of `--schedule`, with all families.
+/// Returns the long help text of `--schedule`, which lists all kinds of schedules.
 fn schedules() -> String {
     let line = |family: &Family| format!("{}: {}", family.syntax, family.about);
     let lines: Vec<_> = without_windows().map(line).collect();

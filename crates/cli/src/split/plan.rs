@@ -434,8 +434,8 @@ impl Roles {
         Ok(Roles { handshake, handshake_scheduled, scheduled })
     }
 
-    /// Returns the paths in the order that the splitter's core expects. A handshake path that the
-    /// schedule does not use is the last.
+    /// Returns the paths in the order in which the splitter numbers them. A handshake path that
+    /// the schedule does not use is the last.
     fn order(&self, paths: &[PathSpec]) -> Vec<PathSpec> {
         let mut ordered = paths.to_vec();
         if let Some(index) = self.handshake.filter(|_| !self.handshake_scheduled) {

@@ -34,13 +34,13 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
-/// TLS of the near end (the splitter), which knows the fingerprint of the far end's certificate,
-/// or the CA that has signed it.
+/// TLS settings of the near end (the splitter). They accept only a far end whose certificate has a
+/// known fingerprint, or is signed by a known CA.
 pub(crate) struct Near(Arc<ClientConfig>);
 
 impl Near {
-    /// Returns a near end (TLS of a splitter) that accepts only the certificate with
-    /// `fingerprint`, whatever names and dates are in the certificate.
+    /// Returns TLS settings of a splitter that accept only the certificate with `fingerprint`,
+    /// whatever names and dates are in the certificate.
     pub(crate) fn pinned(fingerprint: Fingerprint) -> Near {
         let provider = provider();
         let verifier = Arc::new(Pinned::new(fingerprint, &provider));
@@ -52,8 +52,8 @@ impl Near {
         Near::of(config.with_no_client_auth())
     }
 
-    /// Returns a near end (TLS of a splitter) that accepts a certificate for the far end's name if
-    /// a CA in the PEM file `path` has signed it.
+    /// Returns TLS settings of a splitter that accept a certificate for the far end's name if a CA
+    /// in the PEM file `path` has signed it.
     ///
     /// # Errors
     /// The file cannot be read, or has no certificate of a CA.
@@ -109,14 +109,14 @@ impl TlsEnd for Near {
     }
 }
 
-/// TLS of the far end (`anabranch merge`), with its certificate and key.
+/// TLS settings of the far end (`anabranch merge`): its certificate and key.
 pub(crate) struct Far {
     config: Arc<ServerConfig>,
     fingerprint: Fingerprint,
 }
 
 impl Far {
-    /// Returns a far end with the certificate and key in these PEM files.
+    /// Returns TLS settings of a far end, with the certificate and key in these PEM files.
     ///
     /// # Errors
     /// A file cannot be read, or certificate and key do not belong together.
@@ -124,8 +124,8 @@ impl Far {
         Far::of(Certificate::read(certificate, key)?)
     }
 
-    /// Returns a far end with the certificate and key in the file at `path`, which is created if
-    /// it does not exist.
+    /// Returns TLS settings of a far end, with the certificate and key in the file at `path`. If
+    /// the file does not exist, creates it.
     ///
     /// # Errors
     /// Those of [`Far::read`], or the file cannot be created.

@@ -21,8 +21,8 @@ const NOBODY: [u8; 2] = [0x8f, 0xff];
 const HEADERS: [usize; 2] = [4, 8];
 /// Length of the connect command, in bytes.
 const COMMAND: usize = 48;
-/// First bytes of a CONNECT command that requests an acknowledgement, on no channel, with number
-/// 1.
+/// First bytes of a CONNECT command: its type with the flag that requests an acknowledgement, no
+/// channel (255), and sequence number 1.
 const CONNECT: [u8; 4] = [0x82, 0xff, 0, 1];
 /// First bytes of a VERIFY_CONNECT command, with the same fields as [`CONNECT`].
 const VERIFY: [u8; 4] = [0x83, 0xff, 0, 1];

@@ -106,16 +106,16 @@ impl Verdict {
     }
 }
 
-/// Whether packets carry, in clear, a number that counts the packets of one direction over all
-/// paths.
+/// The presence of an unencrypted packet number, which counts the packets of one direction over
+/// all paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counter {
-    /// Each packet carries, in clear, a number that counts packets.
+    /// Every packet has such a number.
     Always,
-    /// Some versions or settings of the protocol number their packets. [`Numbers`] searches for
-    /// the number.
+    /// Packets have such a number only in some versions or settings of the protocol. [`Numbers`]
+    /// searches each session for it.
     Looked,
-    /// No packet carries, in clear, a number that counts packets.
+    /// No packet has such a number.
     Never,
 }
 
@@ -130,16 +130,15 @@ pub struct Family {
     pub title: &'static str,
     /// Whether a user can choose the protocol with `--protocol`.
     pub selectable: bool,
-    /// Returns the weight, as evidence for the protocol, of a client's datagram that may begin a
-    /// session.
+    /// Function that returns how strongly a client's datagram suggests this protocol.
     pub mark: fn(&[u8]) -> Mark,
-    /// Compares a later datagram with the client's datagram that has the protocol's mark. The
-    /// arguments are the first [`HEAD`] bytes of the datagram with the mark, the later datagram,
-    /// and the later datagram's sender.
+    /// Function that returns whether a later datagram fits an earlier datagram of the client that
+    /// suggests this protocol. The arguments are the first [`HEAD`] bytes of the earlier datagram,
+    /// the later datagram, and the later datagram's sender.
     pub follow: fn(&[u8], &[u8], Side) -> Verdict,
     /// The reason why a session of this protocol must stay on one path; `None` if it may be split.
     pub one_path: Option<&'static str>,
-    /// Whether the protocol's packets are numbered in clear.
+    /// Whether the protocol's packets have an unencrypted packet number.
     pub counter: Counter,
     /// The page of `docs/guide` about the protocol.
     pub guide: &'static str,

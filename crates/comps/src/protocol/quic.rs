@@ -52,7 +52,7 @@ impl Cid {
     }
 
     /// Returns whether a packet with a short header carries this ID. A short header does not state
-    /// the length of its ID, so only this ID's length is compared.
+    /// the length of its ID. So this ID is compared with the same number of bytes of the packet.
     pub fn leads(&self, short_packet: &[u8]) -> bool {
         short_packet.get(1..).is_some_and(|after| after.starts_with(self.bytes()))
     }

@@ -67,9 +67,9 @@ impl Candidate {
 #[derive(Debug)]
 pub struct Recogniser {
     candidate: Option<Candidate>,
-    /// Protocol for which the client's first datagram had only a weak mark ([`Mark::Weak`]). The
-    /// client's later datagrams agree with it, but the server's first datagram can still
-    /// contradict it.
+    /// A protocol with only a weak mark ([`Mark::Weak`]) in a client's datagram, after another
+    /// datagram of the client has confirmed it. The server's next datagram can still contradict
+    /// it.
     unanswered: Option<Candidate>,
     finding: Option<Finding>,
     left: u8,
@@ -181,6 +181,7 @@ impl Recogniser {
     }
 
     /// Makes the candidate's protocol certain, because a datagram of `side` agrees with it.
+    /// Returns the finding (protocol and confidence) if it has changed.
     fn confirm(&mut self, side: Side) -> Option<Finding> {
         let candidate = self.candidate.take()?;
         let protocol = candidate.protocol;
@@ -190,10 +191,11 @@ impl Recogniser {
         self.find(protocol, Confidence::Certain)
     }
 
-    /// Searches `datagram` for the mark (fixed fields) of a protocol. A session without a mark in
-    /// its first datagrams may still be QUIC, because a restarted splitter sees only the later
-    /// packets of a connection. `knows` is true if the session already has a finding, or had a
-    /// candidate that was contradicted.
+    /// Searches `datagram` for the mark (fixed fields) of a protocol. Returns the finding
+    /// (protocol and confidence) if it has changed. `knows` is true if the session already has a
+    /// finding, or had a candidate that was contradicted. A session without a mark in its first
+    /// datagrams may still be QUIC, because a restarted splitter sees only the later packets of a
+    /// connection.
     fn begin(&mut self, datagram: &[u8], knows: bool) -> Option<Finding> {
         let marked = (self.left > 0).then(|| Protocol::recognise(datagram));
         self.left = self.left.saturating_sub(1);
@@ -216,8 +218,8 @@ impl Recogniser {
     }
 }
 
-/// Returns the right protocol if a client's later `datagram` shows that the finding `protocol` was
-/// wrong; `None` otherwise.
+/// Returns the right protocol if a client's later `datagram` shows that the session was wrongly
+/// recognised as `protocol`; `None` otherwise.
 fn turns_out(protocol: Protocol, datagram: &[u8]) -> Option<Protocol> {
     match protocol {
         Protocol::Other => quic::is_of_a_client(datagram).then_some(Protocol::Quic),

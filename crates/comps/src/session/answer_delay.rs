@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Length of the window over which the maximum is taken. A maximum is forgotten after at most two
-/// windows.
+/// Length of the time window in which the longest delay of an answer is stored. It is forgotten
+/// after at most two windows.
 const WINDOW: Duration = Duration::from_secs(2);
 /// Silence of the client after which it no longer waits for answers to earlier datagrams. The last
 /// datagram before a silence is often an acknowledgement, which gets no answer.
@@ -17,7 +17,8 @@ const GAP: Duration = Duration::from_secs(1);
 /// The longest delay of an answer in the present window, and in the window before.
 #[derive(Debug, Default)]
 pub(super) struct AnswerDelay {
-    /// Time of the client's first datagram since the last answer; `None` if there is none.
+    /// Time of the client's first datagram since the last answer; `None` if no datagram waits for
+    /// an answer.
     unanswered_since: Option<Time>,
     /// Time of the client's latest datagram.
     sent: Time,
@@ -50,7 +51,7 @@ impl AnswerDelay {
         self.now.max(self.before).max(waits)
     }
 
-    /// Begins a new window of the maximum if the present window is over.
+    /// Begins a new window if the present window is over.
     fn turn(&mut self, now: Time) {
         let age = now.since(self.window_began);
         if age < WINDOW {

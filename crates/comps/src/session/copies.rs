@@ -18,14 +18,15 @@ const QUIET: Duration = Duration::from_secs(2);
 /// Idle time of a path after which it carries a copy of a keep-alive. Many NATs drop UDP mappings
 /// after 30 s, although RFC 4787 requires 120 s.
 const IDLE: Duration = Duration::from_secs(15);
-/// Time for which the second attempt (a copy of a datagram) on a path holds the session's traffic,
-/// in addition to the difference between the one-way delays of this path and the fastest path.
-/// Each further attempt doubles this time.
+/// Additional time for which the session's traffic is held in the second round of attempts on a
+/// path (copies of datagrams). The first round holds traffic only for the difference between the
+/// one-way delays of this path and the fastest path. Each further round doubles the additional
+/// time.
 const FIRST_LAG: Duration = Duration::from_millis(5);
-/// Maximum time for which one attempt (a copy of a datagram) holds the session's traffic.
+/// Maximum time for which one round of attempts (copies of datagrams) holds the session's traffic.
 const LONGEST_LAG: Duration = Duration::from_millis(100);
-/// Ratio of the pause between two attempts (copies of datagrams) to the time for which one attempt
-/// holds traffic.
+/// Minimum ratio of the pause between two rounds of attempts (copies of datagrams) to the time for
+/// which a round holds the session's traffic.
 const RARITY: u32 = 25;
 /// Maximum bytes of held datagrams. If more arrive, all are released early.
 const HELD_BYTES: usize = 512 * 1024;
@@ -61,9 +62,9 @@ impl Session {
     ///
     /// A server follows its client to the source address of the newest packet, and drops replays.
     /// So it answers the copy only if the copy arrives before the original and all later
-    /// datagrams. Therefore the session's traffic is held for the difference between the one-way
-    /// delays of this path and the fastest path. Each further attempt holds it longer, so that the
-    /// copy arrives first even if the path has become slower.
+    /// datagrams. Therefore, at the first copy of a round, the session's traffic is held for the
+    /// difference between the one-way delays of this path and the fastest path. Each further round
+    /// holds it longer, so that the copy arrives first even if the path has become slower.
     pub(super) fn try_down_paths(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common) {
         if self.queues.held.is_some()
             || !self.paths.health.iter().any(|health| health.due_try(now).is_some())
@@ -144,8 +145,8 @@ impl Session {
         self.paths.health_of(path).on_copy(now, pause, asks);
     }
 
-    /// Returns how long the session's traffic is held for a copy on path `index` at attempt number
-    /// `tries` (from 0).
+    /// Returns how long the session's traffic is held for a copy on path `index`, after `tries`
+    /// completed rounds of copies on that path.
     fn lag(&self, index: usize, tries: u32) -> Duration {
         (self.paths.lag(index) + patience(tries)).min(LONGEST_LAG)
     }
@@ -166,8 +167,8 @@ impl Session {
 }
 
 /// Returns the time for which traffic is held in addition to the difference between the one-way
-/// delays of the path and the fastest path. It grows with `tries`, the number of earlier attempts
-/// on the path.
+/// delays of the path and the fastest path. It grows with `tries`, the number of completed rounds
+/// of copies on the path.
 fn patience(tries: u32) -> Duration {
     match tries {
         0 => Duration::ZERO,

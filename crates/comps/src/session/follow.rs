@@ -26,8 +26,9 @@ use anabranch_multipath::{PathId, Time};
 
 use super::answer_delay::AnswerDelay;
 
-/// Minimum number of unanswered visits (stays of the uplink on one path) before a server counts as
-/// staying on one path.
+/// Minimum number of unanswered visits before a server counts as staying on one path. An
+/// unanswered visit is a stay of the uplink on a path during which almost all answers arrived on
+/// other paths.
 const VISITS: u32 = 4;
 /// Number of unanswered visits (stays of the uplink on one path) that stop counting at each change
 /// of the server's path. A server that follows its client changes its path as often as the client
@@ -45,8 +46,8 @@ const LONGEST: Duration = Duration::from_secs(1);
 /// Maximum ratio of the downlink bytes on other paths to the downlink bytes on the visited path. A
 /// visit (a stay of the uplink on one path) that exceeds this ratio counts as unanswered.
 const PART: u64 = 10;
-/// Margin for jitter. For this time plus one and a half round trips after a change of path,
-/// answers to datagrams on the previous path may still arrive.
+/// Margin for jitter. After a change of path, answers to datagrams on the previous path may still
+/// arrive for one and a half round trips plus this time.
 const MARGIN: Duration = Duration::from_millis(10);
 /// Minimum pause between two reports that the server of a session stays on one path.
 const PAUSE: Duration = Duration::from_secs(600);
@@ -98,7 +99,8 @@ struct Visit {
     began: Time,
     /// Time of the client's latest datagram of a kind that the server answers.
     last_request: Time,
-    /// Time after which no answer to a datagram on the previous path can arrive.
+    /// Time at which late answers to the previous visit (the stay on another path) have arrived.
+    /// If there were none, the earliest time of an answer to this visit.
     settles: Time,
     /// Bytes of the downlink that arrived on the uplink's path.
     own: u64,
@@ -157,8 +159,8 @@ struct Run {
     /// Number of visits (stays of the uplink on a path) that were longer than the delay of the
     /// server's answers. Such visits show that the server does not follow its client.
     evident: u32,
-    /// Sum, over the `evident` visits, of the part of each visit that exceeds the delay of the
-    /// server's answers. A visit adds at most [`LONGEST`].
+    /// Total time that the `evident` visits lasted longer than the delay of the server's answers.
+    /// A visit adds at most [`LONGEST`].
     away: Duration,
     /// Bytes that arrived on the server's present path since these visits began.
     own: u64,

@@ -91,7 +91,7 @@ impl Handshakes {
         usable.find(|index| has_arrival(*index)).or(next).map(PathId::at)
     }
 
-    /// Unpins the path of handshakes once no connection is pinned (kept on one path) any more.
+    /// Unpins the path of handshakes once no connection is pinned (bound to one path) any more.
     /// Then returns the round-trip time of the handshake, which is zero if it was not measured.
     /// Returns `None` if nothing was unpinned.
     pub(super) fn release(&mut self) -> Option<Duration> {

@@ -381,7 +381,7 @@ impl Session {
         self.paths.refresh(&common.broken);
     }
 
-    /// Passes the server's datagrams to the state of pinned QUIC connections (kept on one path).
+    /// Passes the server's datagrams to the state of pinned QUIC connections (bound to one path).
     /// The datagrams may confirm handshakes.
     fn confirm(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common) {
         let pins = &mut self.handshakes.pins;
@@ -391,8 +391,8 @@ impl Session {
         }
     }
 
-    /// Lets the schedule choose the session's path once no connection is pinned (kept on one path)
-    /// any more.
+    /// Lets the schedule choose the session's path once no connection is pinned (bound to one
+    /// path) any more.
     fn release(&mut self, now: Time, common: &mut Common) {
         if let Some(rtt) = self.handshakes.release() {
             self.splitter.begin_run(now);
@@ -401,10 +401,10 @@ impl Session {
     }
 }
 
-/// Returns the session's own splitter, with its draw of the schedule. `change` is the number of
-/// the change of settings that caused this draw; `None` for the first draw. If `keeps` is true,
-/// the session stays on one path: the schedule never chooses a path again, and its random choices
-/// are never drawn again.
+/// Returns the [`Splitter`] that chooses the paths of one session, with the random parameters of
+/// the schedule drawn for this session. `change` is the number of the change of settings that
+/// caused this draw; `None` for the first draw. If `keeps` is true, the session stays on one path:
+/// the schedule never chooses a path again, and its random choices are never drawn again.
 fn splitter(id: SessionId, config: &Config, keeps: bool, change: Option<u64>) -> Splitter {
     let suffix = change.map_or_else(String::new, |change| format!(" {change}"));
     let seed = config.seed;

@@ -22,14 +22,14 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// Time without datagrams after which a path counts as silent, even if nothing arrived on other
 /// paths either.
 const LONG_SILENCE: Duration = Duration::from_millis(6);
-/// Maximum length of a probe, in bytes. A short datagram on a path that the server has left is not
-/// the rest of a queue. It is a probe, such as a PATH_CHALLENGE (s2n-quic sends them on both
-/// paths). The server sent the probe after the datagrams that now arrive on the newer path.
+/// Maximum length in bytes of a probe, such as a PATH_CHALLENGE. On a path that the server has
+/// left, a datagram of at most this length is not treated as the rest of a queue, but as a probe
+/// (s2n-quic sends them on both paths). The server sent the probe after the datagrams that now
+/// arrive on the newer path.
 ///
-/// The path whose datagrams are delivered on arrival is the path in front. While our uplink
-/// already uses another path, the last datagram on the path in front may also be this short. But
-/// then the path in front has no queue, so that datagram arrives before the first datagram on the
-/// new path.
+/// While our uplink already uses another path, the last data on the path that the server still
+/// uses may be this short, too. It is then also treated as a probe. This does no harm: the path
+/// then has no queue, so that datagram arrives before the first datagram on the new path.
 const PROBE: usize = 100;
 /// Time for which a probe (a short datagram such as a PATH_CHALLENGE) is held, so that it does not
 /// overtake earlier datagrams.
@@ -80,9 +80,9 @@ struct Probe {
 #[derive(Debug)]
 struct Front {
     path: PathId,
-    /// Time after which datagrams on this path count as sent after the server validated the path.
-    /// It is three quarters of a round trip after the path's first datagram, so that the first
-    /// burst after validation is included.
+    /// Arrival time from which datagrams on this path count as sent after the server had validated
+    /// the path. It is three quarters of a round trip after the path's first datagram. The first
+    /// burst after validation arrives later than this.
     validated: Time,
     last_arrival: Time,
     /// Length of this path's silence. A pause of all paths adds at most [`PAUSE`] to it.
@@ -172,10 +172,10 @@ impl InOrder {
     /// Returns the datagrams that need not be held any longer, in order. `longest` is the maximum
     /// time for which datagrams are held.
     ///
-    /// The path in front is the path whose datagrams are delivered on arrival. Usually, released
-    /// datagrams show that the server has moved to their path. But if the path in front is not
-    /// silent, and at least as many bytes arrived on it meanwhile, the released datagrams were
-    /// probes. Then the path in front does not change.
+    /// The path in front is the path whose datagrams are delivered on arrival. Usually, the server
+    /// has moved to the path of the released datagrams, and that path becomes the path in front.
+    /// But if the path in front is not silent, and at least as many bytes arrived on it meanwhile,
+    /// the server only tested the other path. Then the path in front does not change.
     pub(super) fn release(&mut self, now: Time, longest: Duration) -> Vec<HeldDatagrams> {
         let mut free = Vec::new();
         while let Some(probe) = self.probes.pop_front_if(|probe| probe.is_due(now)) {
@@ -217,7 +217,8 @@ impl InOrder {
         probe.into_iter().chain(held).min()
     }
 
-    /// Updates the silence of the path in front when `bytes` arrive on `path`.
+    /// Records that `bytes` have arrived on `path`. If `path` is the path in front (whose datagrams
+    /// are delivered on arrival), its silence ends. Arrivals on other paths make it longer.
     fn listen(&mut self, now: Time, path: PathId, bytes: usize) {
         let pause = now.since(std::mem::replace(&mut self.last_arrival, now)).min(PAUSE);
         match self.front.as_mut() {

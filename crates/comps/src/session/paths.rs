@@ -52,7 +52,7 @@ impl Paths {
         &mut self.health[path.index()]
     }
 
-    /// Returns the source port (tuple) of `path` that the next datagrams use.
+    /// Returns `path`, and the source port (tuple) that the next datagrams on it use.
     pub(super) fn current(&self, path: PathId) -> (PathId, TupleId) {
         (path, self.tuples.current(path))
     }

@@ -37,15 +37,15 @@ const CONNECTIONS: usize = 16;
 const IDS: usize = 8;
 /// Length in bytes of the shortest ID that a client invents for a server (RFC 9000, section 7.2).
 const INVENTED: usize = 8;
-/// Number of round-trip times for which a connection is pinned (kept on one path), counted from
-/// the client's first short header and from its last long header. A lost last flight is
-/// retransmitted after 3 and 9 round trips (RFC 9002, section 6.2.1, with the first sample's
-/// variation), which pins the connection again.
+/// Number of round-trip times for which a connection is pinned (bound to one path) after the
+/// client's first short header or its last long header, whichever is later. A lost last flight is
+/// retransmitted after 3 and 9 round trips, which pins the connection again. These are the probe
+/// timeouts of RFC 9002, section 6.2.1, if a single sample has set the variation.
 const ROUND_TRIPS: u32 = 8;
-/// Minimum time for which a QUIC connection is pinned (kept on one path). It covers the timer
+/// Minimum time for which a QUIC connection is pinned (bound to one path). It covers the timer
 /// delays of busy machines if the round trip is short.
 const SHORTEST_PIN: Duration = Duration::from_millis(100);
-/// Time for which a QUIC connection is pinned (kept on one path) while the round-trip time is
+/// Time for which a QUIC connection is pinned (bound to one path) while the round-trip time is
 /// unknown.
 const UNMEASURED_PIN: Duration = Duration::from_secs(1);
 
@@ -118,7 +118,7 @@ struct Connection {
     /// Whether the client sent early data, which may bring new IDs before the handshake ends.
     early: bool,
     /// Time of the client's first packet with a short header since the connection was last pinned
-    /// (kept on one path); `None` if there was no such packet.
+    /// (bound to one path); `None` if there was no such packet.
     short_sent: Option<Time>,
     /// Time at which the client last sent a long header.
     long_sent: Time,
@@ -134,15 +134,17 @@ impl Connection {
         self.pinned && self.answered
     }
 
-    /// Returns whether at least `longest` has passed since the client's first short header and
-    /// since its last long header.
+    /// Returns whether the server has answered, and at least `longest` has passed since the
+    /// client's first short header and since its last long header.
     fn is_overdue(&self, now: Time, longest: Duration) -> bool {
         let since = self.short_sent.map(|sent| sent.max(self.long_sent));
         self.answered && since.is_some_and(|since| now.since(since) >= longest)
     }
 
     /// Returns whether a server's packet with a short header proves that the server has received
-    /// the client's last flight.
+    /// the client's last flight. It does if the client sent a short header at least `rtt` ago. It
+    /// also does if the packet has a new connection ID (`has_new_id`), unless the client sent
+    /// early data.
     fn is_confirmed_by(&self, now: Time, has_new_id: bool, rtt: Option<Duration>) -> bool {
         let Some(sent) = self.short_sent else { return false };
         let by_time = rtt.is_some_and(|rtt| now.since(sent) >= rtt);
@@ -155,19 +157,19 @@ impl Connection {
 pub(crate) struct Pins {
     connections: Vec<Connection>,
     rtt: Option<Duration>,
-    /// Whether any connection was pinned (kept on one path) at the last call of
+    /// Whether any connection was pinned (bound to one path) at the last call of
     /// [`Pins::take_release`].
     held: bool,
 }
 
 impl Pins {
-    /// Returns whether any connection is pinned (kept on one path until its handshake is
+    /// Returns whether any connection is pinned (bound to one path until its handshake is
     /// confirmed).
     pub(crate) fn any(&self) -> bool {
         self.connections.iter().any(|connection| connection.pinned)
     }
 
-    /// Returns whether the number of pinned connections (kept on one path until their handshakes
+    /// Returns whether the number of pinned connections (bound to one path until their handshakes
     /// are confirmed) has fallen to zero since the previous call.
     pub(crate) fn take_release(&mut self) -> bool {
         let any = self.any();
@@ -233,7 +235,7 @@ impl Pins {
         }
     }
 
-    /// Returns the maximum time for which a connection stays pinned (kept on one path) without
+    /// Returns the maximum time for which a connection stays pinned (bound to one path) without
     /// handshake packets.
     fn longest_pin(&self) -> Duration {
         self.rtt.map_or(UNMEASURED_PIN, |rtt| SHORTEST_PIN.max(rtt * ROUND_TRIPS))
@@ -245,7 +247,7 @@ impl Pins {
 
     /// Returns the connection of a client's packet with a short header. The first choice is the
     /// connection with the packet's ID. If the ID is unknown, the server may have issued it in an
-    /// encrypted packet. So the next choices are the newest pinned connection (kept on one path)
+    /// encrypted packet. So the next choices are the newest pinned connection (bound to one path)
     /// that has sent no short header yet, and the newest pinned connection. The last choice is the
     /// session's only connection, if it is not pinned.
     fn sender(&mut self, datagram: &[u8]) -> Option<&mut Connection> {
@@ -259,7 +261,7 @@ impl Pins {
     }
 
     /// Returns the connection of a server's packet with a short header. The first choice is the
-    /// connection with the packet's ID. Other choices are pinned connections (kept on one path)
+    /// connection with the packet's ID. Other choices are pinned connections (bound to one path)
     /// that the server has answered and whose client has sent a short header. Of these, it returns
     /// the oldest connection whose client has an empty ID or, if all connections are pinned, the
     /// oldest one. Returns `None` if there is none.
@@ -357,8 +359,8 @@ impl Pins {
         self.measure(now, is_receiver);
     }
 
-    /// Measures the time from the first datagram of a connection to its first answer.
-    /// `is_answered` selects the connection.
+    /// Measures the time from a connection's first datagram to its first answer, which has just
+    /// arrived. `is_answered` returns true for the connection that the answer belongs to.
     fn measure(&mut self, now: Time, is_answered: impl Fn(&Connection) -> bool) {
         let mut sample = None;
         for connection in self.pinned().filter(|connection| is_answered(connection)) {

@@ -18,14 +18,15 @@ pub(super) struct Usage {
     pub(super) stay: PathStay,
 }
 
-/// The datagrams sent now, compared with the datagrams sent last.
+/// The difference between the datagrams sent now and the datagrams sent before them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
     /// The path and the source port of the datagrams sent last; `None` if nothing was sent before.
     pub(super) before: Option<(PathId, TupleId)>,
     /// Time since the previous datagrams.
     pub(super) pause: Duration,
-    /// Whether there were previous datagrams and they used another path.
+    /// Whether the path differs from the path of the previous datagrams. True also if there were
+    /// none.
     pub(super) moves: bool,
 }
 

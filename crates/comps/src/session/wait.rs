@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Time without an answer before a session's first report, and minimum pause between two reports
-/// over all sessions.
+/// Time without an answer before a session first reports that its server does not answer. Also the
+/// minimum pause between two such reports of all sessions together.
 pub(super) const FIRST: Duration = Duration::from_secs(10);
-/// Longest pause between two reports of one session. Each pause is twice as long as the pause
-/// before.
+/// Longest pause between two reports of one session that its server does not answer. Each pause is
+/// twice as long as the pause before.
 const LONGEST: Duration = Duration::from_secs(640);
 /// Silence of a client after which it no longer waits for answers to older datagrams. NAT
 /// keep-alives, which get no answer, are further apart (RFC 3948, section 4: 20 s).
@@ -22,9 +22,11 @@ const ROUNDS: u32 = 3;
 /// Minimum time from the start of one round of the client's datagrams to the start of the next
 /// round.
 const ROUND: Duration = Duration::from_secs(1);
-/// Minimum time from the start of the wait to the client's latest datagram before a wait is
-/// reported. Probe timeouts double (RFC 9002, section 6.2.1), so a client that still waits after
-/// `FIRST` has sent in the second half of that time. WireGuard's handshakes are 5 s apart.
+/// Minimum time from the start of a wait to the client's latest datagram. A shorter wait is not
+/// reported, because the client may have stopped waiting. A client that still waits after
+/// [`FIRST`] has sent later than this. QUIC's probe timeouts double each time (RFC 9002, section
+/// 6.2.1), so its client has sent in the second half of [`FIRST`]. WireGuard's handshakes are 5 s
+/// apart.
 const STILL: Duration = Duration::from_secs(4);
 
 /// A wait for the server's next answer.

@@ -17,8 +17,10 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
-    /// Adds a piece at offset `at`. If pieces overlap, the bytes received first are kept. Bytes
-    /// beyond [`LONGEST`] are dropped.
+    /// Adds a piece at offset `at`. Bytes before the first gap are never replaced. If pieces after
+    /// the gap overlap, the piece with the smaller offset takes precedence or, at the same offset,
+    /// the longer piece. Bytes beyond [`LONGEST`] are dropped, and so are pieces after the gap if
+    /// [`WAITING`] are already stored.
     pub(super) fn take(&mut self, at: u64, bytes: &[u8]) {
         let inside = at < LONGEST as u64 && !bytes.is_empty();
         if inside && (at <= self.front.len() as u64 || self.later.len() < WAITING) {

@@ -52,7 +52,8 @@ pub(super) fn check(map: &Map<'_>) -> Result<(), TopologyError> {
     Err((line, message))
 }
 
-/// Returns the first address of each interval of addresses that all routes treat alike.
+/// Returns the first address of each interval of addresses that have the same routes on every
+/// host. Each address of a host (`owned`) is an interval of its own.
 fn edges(map: &Map<'_>, owned: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
     let single = |&ip: &IpAddr| Prefix { ip, len: if ip.is_ipv4() { 32 } else { 128 } };
     let prefixes = map.prefixes().chain(owned.iter().map(single)).chain(NEVER);

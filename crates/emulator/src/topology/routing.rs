@@ -49,7 +49,7 @@ struct HostRoute {
     line: Option<usize>,
 }
 
-/// The fate of a packet that the module follows through the routes.
+/// The result of following a packet from host to host along their routes.
 enum Fate {
     Arrives,
     /// The packet loops over these hosts.
@@ -116,7 +116,9 @@ impl<'t> Map<'t> {
         Ok(())
     }
 
-    /// Checks a route of `host`, over a link to `next`.
+    /// Checks that packets on a route of `host`, whose first hop is the host `next`, can reach an
+    /// address in the route's destination, and that none of them loops. An address with a more
+    /// specific route counts as reached.
     fn check_way(&self, host: usize, next: usize, route: &Route) -> Result<(), String> {
         let to = route.to.network();
         let mut covered =

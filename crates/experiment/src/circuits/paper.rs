@@ -39,8 +39,9 @@ const MUDP_OR: [Row; 3] = [
     Row { legs: 2, first_byte: 0.002, web: 0.034, bulk: Some(0.081), cpu: [36.75, 32.67, 73.48] },
     Row { legs: 3, first_byte: 0.0024, web: 0.035, bulk: Some(0.113), cpu: [22.73, 24.45, 75.30] },
 ];
-/// The DBSec 2019 paper's row of MORE with one path. Its rows for two and three paths are about
-/// the same.
+/// Times and CPU use that Table 1 of the DBSec 2019 paper has for MORE (onion routing with a new
+/// path for each packet) with one path. The table's values for two and three paths are about the
+/// same.
 const MORE: Row =
     Row { legs: 1, first_byte: 0.014, web: 1.41, bulk: None, cpu: [6.73, 6.93, 75.92] };
 

@@ -95,8 +95,9 @@ impl Client {
         self.link_leg(now, circuit, with)
     }
 
-    /// Links a leg (parallel circuit) by the rules of [`Client::link`], but does not check whether
-    /// the design needs hops after the relay at which the legs join.
+    /// Links a leg (parallel circuit) by the rules of [`Client::link`], with one exception: the
+    /// first leg of a set may also end at the relay at which the legs join. Merged designs need a
+    /// further hop there, and [`Client::link`] refuses such a leg.
     pub(super) fn link_leg(
         &mut self,
         now: Time,

@@ -275,7 +275,8 @@ mod tests {
         std::array::from_fn(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap())
     }
 
-    /// Returns a direction with the state given by three fields: keys, nonce, last tag.
+    /// Returns the encryption state of one direction of a circuit, from three hexadecimal fields
+    /// of a test vector: keys, nonce and last tag.
     fn direction<C: KeyInit<KeySize = U16>>(fields: &[&str]) -> Direction<C> {
         let seed: [u8; SEED] = bytes(&[fields[0], fields[1]].concat());
         Direction { last: bytes(fields[2]), ..Direction::new(&seed) }

@@ -100,8 +100,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles the closing of the connection below the link `id`. Circuits that have moved to
-    /// another link are not affected.
+    /// Handles the closing of the connection that carries the link `id`. Closes the link and its
+    /// circuits, unless the circuits have moved to another link or are moving.
     pub(super) fn carrier_closed(&mut self, now: Time, id: LinkId) {
         if !self.channels.has_moved(id) {
             self.closed(now, id);
@@ -109,7 +109,8 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Handles a violation of the TLS or QUIC protocol by the neighbour of the link `id`. Closes
-    /// the link and its circuits, which do not move to another link.
+    /// the link and its circuits, which do not move to another link. Does nothing if the circuits
+    /// have already moved or are moving.
     pub(super) fn carrier_broke(&mut self, now: Time, id: LinkId, fault: CarrierFault) {
         if self.channels.link(id).is_some_and(|link| !link.has_moved()) {
             self.violated(id, LinkFault::Carrier(fault));
@@ -117,8 +118,9 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles the loss of the connection below the link `id`. The link's circuits move to the
-    /// link alongside it if they can, and are lost otherwise.
+    /// Handles the failure of the connection that carries the link `id`. The link's circuits move
+    /// to the link alongside it if they can. Otherwise closes the link as [`Node::carrier_closed`]
+    /// does.
     pub(super) fn carrier_lost(&mut self, now: Time, id: LinkId) {
         let has_circuits = self.channels.link(id).is_some_and(|link| link.circuits() > 0);
         if !(has_circuits && self.start_move(now, id)) {
@@ -202,10 +204,10 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// Ends all moves of circuits from or to the closing link `id`. Closes the QUIC links whose
-    /// circuits moved to it. Other QUIC links alongside it stay open, but their circuits can no
-    /// longer move. If the circuits of `id` itself had moved to another link, sends MOVE_OVER to
-    /// the neighbour.
+    /// Ends the moves of circuits to or from the link `id`, which is closing. Closes each QUIC
+    /// link whose circuits have moved to `id` or are moving to it. Other QUIC links alongside `id`
+    /// stay open, but their circuits can no longer move. If the circuits of `id` itself have moved
+    /// to another link, sends MOVE_OVER on that link.
     pub(super) fn close_detours(&mut self, now: Time, id: LinkId) {
         for quic in self.channels.paired_quic(id) {
             match self.channels.has_moved(quic) {

@@ -209,8 +209,9 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// Requests one fixed size for all TLS records of a link whose cells have numbers, once both
-    /// NETINFO cells have been exchanged.
+    /// Requests from the driver (I/O code) that all TLS records of the link `id` have one fixed
+    /// size. Does so only on a link whose cells have numbers, once both NETINFO cells have been
+    /// exchanged.
     pub(super) fn fix_records(&mut self, id: LinkId) {
         if self.channels.link(id).is_some_and(|link| link.channel.wants_fixed()) {
             self.put(LinkOutput::FixRecords { link: id, content: NUMBERED_CELL });

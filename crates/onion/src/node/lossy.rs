@@ -46,7 +46,7 @@ pub struct LossyStats {
 }
 
 impl LossyStats {
-    /// Returns the sum of each counter of this core and of the core `other`.
+    /// Returns the counters of two cores (protocol state machines), added together.
     #[must_use]
     pub fn with(self, other: &LossyStats) -> LossyStats {
         LossyStats {
@@ -156,8 +156,8 @@ impl<R: NodeRole> Node<R> {
         self.pump_lossy(now, id);
     }
 
-    /// Sends the due segments of the streams of the circuit set `id` over lossy cells (sent in
-    /// datagrams), and outputs the events of these streams.
+    /// Sends the due segments of the streams that use lossy cells (sent in datagrams) of the
+    /// circuit set `id`. Also outputs the events of these streams.
     pub(crate) fn pump_lossy(&mut self, now: Time, id: SetId) {
         self.send_segments(now, id);
         let lossy = self.sets.get_mut(id).and_then(|set| set.lossy.as_mut());
@@ -243,8 +243,9 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Makes the circuit `index` a leg (parallel circuit) of the set `id`. Returns false if the
-    /// set is full, or cannot have legs whose cells travel in datagrams.
+    /// Makes the circuit `index` a leg (parallel circuit) of the set `id`. `requested` is the time
+    /// of the client's request to the other end (`None` at the exit). Returns false if the set is
+    /// full, or cannot have legs whose cells travel in datagrams.
     pub(crate) fn join_lossy_set(
         &mut self,
         index: u32,
@@ -283,8 +284,8 @@ impl<R: NodeRole> Node<R> {
         false
     }
 
-    /// Runs the timers of the streams of the circuit set `id` over lossy cells (sent in
-    /// datagrams).
+    /// Runs the expired timers of the streams that use lossy cells (sent in datagrams) of the
+    /// circuit set `id`.
     pub(super) fn segments_due(&mut self, now: Time, id: SetId) {
         if let Some(lossy) = self.sets.get_mut(id).and_then(|set| set.lossy.as_mut()) {
             lossy.expired();

@@ -76,14 +76,14 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Returns the set with the streams that use the trunk of the set `id` (the circuit that
-    /// continues where its legs join). Returns `None` if the set has no trunk, or if these streams
-    /// do not end at this node.
+    /// Returns the circuit set whose streams use the trunk of the set `id`. The trunk is the
+    /// circuit that continues where the legs of `id` join. Returns `None` if `id` has no trunk, or
+    /// if the streams of the trunk do not end at this node.
     pub(crate) fn streams_set_over(&self, id: SetId) -> Option<SetId> {
         self.set_of(self.sets.trunk_of(id)?)
     }
 
-    /// Returns the number of streams that have data for the legs (parallel circuits) of the
+    /// Returns the number of streams whose cells travel on the legs (parallel circuits) of the
     /// circuit set `id`.
     pub(super) fn streams_over(&self, id: SetId) -> usize {
         let of = self.streams_set_over(id).unwrap_or(id);

@@ -301,7 +301,9 @@ impl Relay {
         }
     }
 
-    /// Continues a circuit of another parallel core (shard) of this relay on a link of this shard.
+    /// Continues a circuit on a link of this shard, at the request of another parallel core (shard)
+    /// of this relay, which has the relay's end of the circuit. `link_circuit` leads to that shard.
+    /// `body` is the data of EXTEND2.
     fn bridge(&mut self, now: Time, link_circuit: LinkCircuit, body: &Body) {
         let circuit = self.circuits.next_index();
         let Some(wish) = Extend::read(body) else {

@@ -89,8 +89,9 @@ impl LegRequest {
         Ok(LegRequest { design, link, dealing, serial: 0, resumes: false })
     }
 
-    /// Returns the data of the LINKED message that answers this request with `linked`, in the
-    /// format of the design that the circuit set uses, such as proposal 329.
+    /// Returns the data of the LINKED message that answers this request, in the format of the
+    /// circuit set's design. `linked` contains the fields for proposal 329. Other designs use only
+    /// its nonce.
     fn answer(&self, linked: &ConfluxLink) -> Vec<u8> {
         let (nonce, dealing) = (linked.nonce, String::new());
         let message = match (self.design, self.design.ancestor()) {

@@ -63,8 +63,8 @@ impl CircuitSets {
         }
     }
 
-    /// Returns the streams of the circuit set `id` whose cells travel in datagrams, if the stream
-    /// with the ID `stream` and the key `key` is one of them.
+    /// Returns the streams that use lossy cells (sent in datagrams) of the circuit set `id`.
+    /// Returns `None` if the stream with the ID `stream` and the key `key` is not one of them.
     pub(crate) fn lossy_of(
         &mut self,
         id: SetId,

@@ -29,8 +29,9 @@ const RECENT: usize = 1_024;
 /// and 14,600 bytes).
 const INITIAL: u32 = 20;
 
-/// Number of bytes at the beginning of each direction of a stream whose segments are sent twice.
-/// The exit's CONNECTED, and the beginning of the next segment, are among these bytes.
+/// Number of bytes at the beginning of each direction of a stream. Segments that begin within
+/// these bytes are sent twice. At the exit, these are the segment with CONNECTED and the segment
+/// after it.
 const DOUBLED: u64 = 400;
 
 /// Error for input that cannot be parsed: the content of a cell, or the first message from the
@@ -60,8 +61,8 @@ pub(crate) enum LossyEvent {
 pub(crate) struct LossyCell {
     /// Body of the cell, with the content after the zeros.
     pub(crate) body: Body,
-    /// Slot of the leg (parallel circuit) to use. `None` for a reset, and if connections have one
-    /// window for all legs.
+    /// Slot of the leg (parallel circuit) to use. `None` for a reset segment, and if each TCP
+    /// connection has one window for all legs.
     pub(crate) leg: Option<usize>,
     /// Number of bytes of the stream in the cell.
     pub(crate) payload: usize,
@@ -114,21 +115,21 @@ pub(crate) struct LossyStreams {
     /// Value of `held` when the core last read it.
     counted: usize,
     congestion: Congestion,
-    /// The legs (circuits of the set), if each connection has a separate window on each leg.
-    /// `None` if each connection has one window.
+    /// The legs (circuits of the set), if each stream's TCP connection has a separate window on
+    /// each leg. `None` if each connection has one window for all legs.
     legs: Option<Legs>,
-    /// Round-trip time that new connections with one window expect; `None` if unknown. At first it
-    /// is the round-trip time of the circuit, and then the last measurement by any of these
-    /// connections.
+    /// Round-trip time that new TCP connections with one window for all legs expect; `None` if
+    /// unknown. At first it is the round-trip time of the circuit or of the slowest leg, and then
+    /// the last measurement by any of these connections.
     rtt: Option<Duration>,
 }
 
-/// The legs of a circuit set whose connections have a separate window on each leg.
+/// The legs of a circuit set in which each TCP connection has a separate window on each leg.
 #[derive(Clone, Copy, Default)]
 struct Legs {
     /// The slots whose legs (parallel circuits) are linked: bit `n` stands for slot `n`.
     open: u8,
-    /// Round-trip time of each leg (parallel circuit), from the last measurement by any
+    /// Round-trip time of each leg (parallel circuit), from the last measurement by any TCP
     /// connection.
     rtts: [Option<Duration>; MOST_LEGS],
 }
@@ -158,15 +159,15 @@ impl LossyStreams {
         self.congestion = congestion;
     }
 
-    /// Sets the expected round-trip time of new connections to that of the circuit. The first
+    /// Sets the expected round-trip time of new TCP connections to that of the circuit. The first
     /// measurement by a connection replaces it.
     pub(crate) fn expect_rtt(&mut self, rtt: Duration) {
         self.rtt = Some(rtt);
     }
 
-    /// Passes the legs (parallel circuits) to all connections that have a separate window on each
-    /// leg. Cells in flight on a removed leg count as lost. Connections with one window expect the
-    /// round-trip time of the slowest leg.
+    /// Passes the legs (parallel circuits) to all TCP connections that have a separate window on
+    /// each leg. Cells in flight on a removed leg count as lost. Connections with one window for
+    /// all legs expect the round-trip time of the slowest leg.
     pub(crate) fn set_legs(&mut self, legs: &LossyLegs) {
         if !legs.have_windows() {
             self.rtt = legs.rtts().into_iter().flatten().max().max(self.rtt);

@@ -42,8 +42,9 @@ pub(crate) struct LossyLegs {
 }
 
 impl LossyLegs {
-    /// Returns a circuit set without legs. `dealing` configures the scheduler that distributes
-    /// cells. Returns `None` if this scheduler does not support [`MOST_LEGS`] legs.
+    /// Returns the state of a circuit set without legs. `nonce` identifies the set. `dealing`
+    /// configures the scheduler that distributes cells, and `seed` is the scheduler's only source
+    /// of randomness. Returns `None` if this scheduler does not support [`MOST_LEGS`] legs.
     pub(crate) fn new(nonce: SetNonce, dealing: &LegScheduler, seed: u64) -> Option<LossyLegs> {
         let dice = move |purpose: &str| seed::stream(seed, 0, purpose);
         let LegScheduler { schedule, every, redraw } = dealing;

@@ -60,8 +60,8 @@ impl Passing {
         self.waiting.push_back((command, body));
     }
 
-    /// Notes that cells have arrived. Returns true if they are the first since the queued cells
-    /// were last distributed among the legs (parallel circuits).
+    /// Notes that cells have arrived that must be distributed among the legs (parallel circuits).
+    /// Returns true if this is the first call since the last distribution began.
     pub(crate) fn becomes_undealt(&mut self) -> bool {
         !std::mem::replace(&mut self.undealt, true)
     }

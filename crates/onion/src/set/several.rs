@@ -45,8 +45,8 @@ pub(crate) struct SetLegs {
     splitter: Option<(DesiredUx, Splitter)>,
     seed: u64,
     views: Vec<PathView>,
-    /// Copy of the scheduler's views, restricted to the legs (parallel circuits) on which some
-    /// stream has room.
+    /// Copy of `views`, the state of each leg (parallel circuit) as the scheduler sees it. In this
+    /// copy, the window of a leg is 0 if no stream has room on the leg.
     narrowed: Vec<PathView>,
     /// True if the other end has acknowledged data on any leg (parallel circuit).
     opened: bool,
@@ -75,9 +75,9 @@ pub(crate) struct PassingCell {
     pub(crate) body: Vec<u8>,
 }
 
-/// Number of DATA cells that arrived since `since`. The counting period is about the longest
-/// round-trip time of a leg (parallel circuit). In this time a sender sends at most the cells of
-/// its windows. The peer's windows therefore had room for at least this number of cells.
+/// Number of DATA cells that arrived since `since`, a lower bound of the peer's total window. The
+/// counting period is about the longest round-trip time of a leg (parallel circuit). In this time,
+/// a sender sends at most as many cells as its windows allow.
 #[derive(Clone, Copy, Debug, Default)]
 struct Arrivals {
     since: Time,
@@ -124,7 +124,8 @@ impl SetLegs {
     }
 
     /// Sets the timer for actions on legs (parallel circuits) if the next action is due before the
-    /// timer expires. Returns the new time, or `None` if the timer does not change.
+    /// timer expires. `streams` is true if the circuit set has streams. Returns the new time, or
+    /// `None` if the timer does not change.
     pub(crate) fn tends_sooner(&mut self, streams: bool) -> Option<Time> {
         let due = self.end.retransmitter()?.next_timeout(streams)?;
         let sooner = self.tends_at.is_none_or(|at| due < at);
@@ -361,9 +362,9 @@ impl SetLegs {
         assigned(splitter.assign(now, &self.views, cells.max(1)))
     }
 
-    /// Returns the leg (parallel circuit) for the next data cell, and the number 1. Considers only
-    /// legs for which `has_room` returns true, because a stream with data has room in its window
-    /// there. Returns `None` if no leg can take a cell.
+    /// Returns the leg (parallel circuit) for the next data cell, and the number of cells to send
+    /// on it, which is 1. Considers only legs for which `has_room` returns true: legs on which the
+    /// window of a stream with data has room. Returns `None` if no leg can take a cell.
     pub(crate) fn assign_one(
         &mut self,
         now: Time,
@@ -455,14 +456,16 @@ impl SetLegs {
         drawn.expect("the default scheduler fits any number of circuits")
     }
 
-    /// Returns the leg (parallel circuit) for messages other than data. It is the leg of the last
-    /// sent message, because no SWITCH is needed on it. Before the first message, it is the leg
-    /// with the shortest round-trip time, or any linked leg if none is measured. Returns `None` if
-    /// that leg's queue is full, or no leg is linked.
+    /// Returns the leg (parallel circuit) for messages other than data. Returns `None` if that
+    /// leg's queue is full, or no leg is linked.
+    ///
+    /// Usually it is the leg of the last sent message, because no SWITCH is needed on it. Before
+    /// the first message, it is the leg with the shortest round-trip time, or any linked leg if
+    /// none is measured.
     ///
     /// While streams are paused in a design that retransmits lost messages, it is the leg on which
-    /// messages arrive. The missing messages are on another leg, which may have failed unnoticed.
-    /// XOFF would be lost there.
+    /// messages arrive. The missing messages were sent on another leg, which may have failed
+    /// unnoticed. An XOFF on that other leg would be lost.
     pub(crate) fn control(&self) -> Option<PathId> {
         self.takes_control(self.preferred()?)
     }

@@ -24,8 +24,8 @@ struct OnLeg {
 }
 
 impl LegWindows {
-    /// Returns the stream's windows on `leg`. The windows are fully open if the leg (parallel
-    /// circuit) has carried no data of the stream.
+    /// Returns the stream's windows on `leg` (a parallel circuit). If there are none yet, creates
+    /// them, fully open. The result is therefore never `None`.
     fn on(&mut self, leg: PathId) -> Option<&mut OnLeg> {
         if self.legs.get(leg).is_err() {
             self.legs.set(leg, OnLeg { windows: Windows::new(), early: 0 });
@@ -33,8 +33,9 @@ impl LegWindows {
         self.legs.get_mut(leg).ok()
     }
 
-    /// Returns the windows of the leg (parallel circuit) on which a cell arrived. Returns `None`
-    /// if this leg is closed and has no windows any more.
+    /// Returns the leg (parallel circuit) on which a cell arrived, and the stream's windows on it.
+    /// Returns `None` if this leg is closed and has no windows any more. Never returns an error,
+    /// because [`LegWindows::on`] creates missing windows.
     fn of(&mut self, arrived: &ArrivedCell) -> Result<Option<(PathId, &mut OnLeg)>, Broken> {
         let Some(leg) = arrived.by else { return Ok(None) };
         Ok(Some((leg, self.on(leg).ok_or(Broken::OutOfPlace)?)))

@@ -69,7 +69,8 @@ impl Rates {
     }
 
     /// Returns true if more bytes wait for our program (`waiting`) than the peer can have sent
-    /// before it received our XOFF.
+    /// before it received our XOFF. An excess of up to `burst` bytes is allowed, because a missing
+    /// message can release many bytes at once.
     fn is_flooded(&self, waiting: usize, burst: usize) -> bool {
         waiting.saturating_sub(burst)
             > self.limit + self.params.ss_cwnd_max.min(self.params.cwnd_max) as usize * DATA

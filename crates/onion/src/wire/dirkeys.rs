@@ -15,9 +15,9 @@ use super::netdoc::{AuthorityCert, parse_certs};
 use super::text::{hex, line, object};
 use crate::directory::civil::utc;
 
-/// Size in bits of an identity key (C tor's value).
+/// Size in bits of an authority's RSA identity key (C tor's value).
 const IDENTITY_BITS: usize = 3072;
-/// Size in bits of a signing key (C tor's value).
+/// Size in bits of an authority's RSA signing key (C tor's value).
 const SIGNING_BITS: usize = 2048;
 
 /// The reason why a signature cannot be made.

@@ -254,8 +254,8 @@ mod tests {
 
     use super::*;
 
-    /// A descriptor published by an onion service of an unmodified tor 0.4.9.11, and the time at
-    /// which it was published.
+    /// A descriptor published by an onion service of an unmodified tor 0.4.9.11. `THEN` is the
+    /// time at which it was published.
     const STOCK: &str = include_str!("../../testdata/hs-descriptor.txt");
     const THEN: u64 = 1_795_541_696;
 

@@ -124,7 +124,8 @@ pub fn read_quic(body: &[u8]) -> Option<(u16, TlsLinkToken)> {
 
 /// Returns the body of a BESIDE cell: the number of the QUIC link, and the token of the TLS link
 /// parallel to it. The QUIC links that are parallel to this TLS link are numbered in sequence. A
-/// token of zeros means that there is no TLS link. The answer repeats the number, or contains 0.
+/// token of zeros means that there is no TLS link. The answer repeats the number. It contains 0
+/// instead if circuits of the QUIC link cannot move to the TLS link.
 pub fn put_pairing(number: u32, token: &TlsLinkToken) -> [u8; 20] {
     let mut body = [0; 20];
     body[..4].copy_from_slice(&number.to_be_bytes());

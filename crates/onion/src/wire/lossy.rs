@@ -20,14 +20,14 @@ const TCP_HEADER: usize = 20;
 /// Maximum segment size in bytes of TCP inside lossy cells, which are sent in datagrams (RFC 9293,
 /// section 3.7.1). As in UDP-OR, a segment must fit into one lossy cell.
 pub const MSS: u16 = (SEGMENT - TCP_HEADER) as u16;
-/// Length in bytes of the header of the first message that each direction of a stream sends:
-/// command and length.
+/// Length in bytes of the header of a stream's first message in either direction: command and
+/// length.
 pub const HEAD: usize = 3;
 /// IP address that both ends assume in the checksum of TCP segments. Inside a circuit, segments
 /// carry no addresses.
 const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// Error: the first message of one direction of a stream is longer than a relay message may be.
+/// Error: the first message of a stream in one direction is longer than a relay message may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong;
 
@@ -77,7 +77,8 @@ fn read_block(bytes: &[u8; BLOCK]) -> Option<(Seq, Seq)> {
     (block.0 != block.1).then_some(block)
 }
 
-/// Returns the first message that one direction of a stream sends.
+/// Returns the first message of a stream in one direction: `command`, the length of `data`, and
+/// `data`.
 ///
 /// # Panics
 /// If `data` is longer than 65,535 bytes.
@@ -88,8 +89,9 @@ pub fn put_head(command: RelayCommand, data: &[u8]) -> Vec<u8> {
     [&[command.0][..], &length.to_be_bytes(), data].concat()
 }
 
-/// Parses the first message of one direction of a stream. The bytes received so far are `front`
-/// followed by `back`. Returns `None` if the message has not arrived completely.
+/// Parses the first message of a stream in one direction. `front` and `back` are the bytes
+/// received so far, in two consecutive parts. Returns `None` if the message has not arrived
+/// completely.
 ///
 /// # Errors
 /// Returns [`TooLong`] if the message is longer than a relay message.

@@ -180,7 +180,8 @@ mod tests {
         assert_eq!(Format::OpenMetrics.of(page), page);
     }
 
-    /// The `Accept` headers are those of curl, a browser, Prometheus 2 and 3, and others.
+    /// Checks the formats chosen for the `Accept` headers of curl, a browser, Prometheus 2 and 3,
+    /// and others.
     #[test]
     fn each_client_gets_the_format_that_it_likes_best() {
         use Format::{OpenMetrics, Text};

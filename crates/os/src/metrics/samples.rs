@@ -7,7 +7,8 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
-/// Encodes a counter that has a value for each value of `label`.
+/// Encodes a counter with the label `label`. Each pair in `values` contains a value of the label,
+/// and the count for it.
 pub fn counts(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
@@ -19,7 +20,8 @@ pub fn counts(
     counter_family(encoder, name, help, &labelled.collect::<Vec<_>>())
 }
 
-/// Encodes a counter that has a value for each set of labels.
+/// Encodes a counter with several sets of labels. Each pair in `values` contains a set of labels,
+/// and the count for it.
 pub fn counter_family<L: EncodeLabelSet>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
@@ -35,7 +37,8 @@ pub fn counter_family<L: EncodeLabelSet>(
     Ok(())
 }
 
-/// Encodes a gauge that has a value for each set of labels.
+/// Encodes a gauge with several sets of labels. Each pair in `values` contains a set of labels,
+/// and the level for it.
 pub fn levels<L: EncodeLabelSet>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,

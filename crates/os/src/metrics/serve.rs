@@ -20,10 +20,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const REQUEST: (usize, usize) = (8 << 10, 64);
 /// Pause between a failure of `accept` and the next call.
 const PAUSE: Duration = Duration::from_millis(100);
-/// A function that is called for each request and returns the metrics page.
+/// A function that returns the content of the metrics page. It is called for each request.
 type Page = dyn Fn() -> String + Send + Sync;
 
-/// A server on its own thread. The thread ends when this value is dropped.
+/// An HTTP server for the metrics page, on its own thread. The thread ends when this value is
+/// dropped.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,

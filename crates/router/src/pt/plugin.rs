@@ -185,7 +185,7 @@ impl PluginThread {
                 pause = FIRST_PAUSE;
             }
             let why = why.unwrap_or_else(|| "the program has ended".to_owned());
-            self.log(&format!("{why}; restarting it in {:.1} s", pause.as_secs_f32()));
+            self.log(&format!("{why}; the program starts again in {:.1} s", pause.as_secs_f32()));
             if self.must_stop(pause) {
                 return;
             }

@@ -183,8 +183,8 @@ impl QuicLinks {
         self.links.insert(conn, link);
     }
 
-    /// Handles a datagram that the host `from` has sent. Returns the datagram's CPU time at a
-    /// relay, as the number of bytes of a TLS link that take the same time.
+    /// Handles a datagram that the host `from` has sent. Returns the CPU cost of the datagram at a
+    /// relay. The unit is the cost of one byte that arrives on a TLS link.
     pub(super) fn receive(
         &mut self,
         io: &mut Io<'_>,

@@ -77,8 +77,8 @@ impl fmt::Display for SpecError {
             }
             SpecError::NoKind(name) => write!(
                 f,
-                "path '{name}' has no kind: give it an interface, an address or a number of \
-                 ports"
+                "path '{name}' does not name what it goes through: add if:DEVICE (an interface), \
+                 addr:ADDRESS (a local address) or ports:N (N source ports)"
             ),
             SpecError::Device(name) => write!(
                 f,

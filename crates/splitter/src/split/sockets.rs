@@ -70,8 +70,8 @@ impl PathSocket {
     }
 }
 
-/// The source of answers: the session's four-tuple at which they arrived. Its path may have been
-/// removed.
+/// The session and the four-tuple on which a batch of the server's datagrams arrived. `removed` is
+/// true if the path of this four-tuple has been removed since.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source {
     session: SessionId,

@@ -83,8 +83,8 @@ class Task:
         X: the samples.
         codes: int64 (n,), the class of each sample.
         groups: (n,), the load of each sample; None if not given.
-        validation: samples and codes to choose epochs or parameters by; the code is `UNKNOWN` for
-            labels that the training set lacks. None if not given.
+        validation: samples and codes, used only to choose epochs or parameters; the code is
+            `UNKNOWN` for labels that the training set lacks. None if not given.
         on_epoch: called after each epoch of a network.
         unfinished: where a network's training state is saved.
     """
@@ -137,7 +137,8 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
             X: the training set: `Sequences`, `Traces`, a list of traces (`sequences_of`), or a
                 table (n, packets) in WFlib's form (`from_rows`).
             y: (n,) labels of any sortable type; numeric labels must be whole numbers.
-            groups: (n,) load IDs. Inner splits keep all samples of a load on one side.
+            groups: (n,) load IDs. If the attack divides the training set, for validation or
+                cross-validation, all samples of a load stay in the same part.
             validation: traces and labels used only to choose epochs or parameters.
             on_epoch: called after each epoch of a network; other attacks never call it.
             unfinished: where a network's training state is saved regularly. If the same call was
@@ -254,7 +255,10 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
         return attack
 
     def _taken(self, X: Observed, *, learning: bool) -> Sequences:
-        """Converts `X` to sequences. Stores a table's width in `fit`, and checks it later."""
+        """Converts `X` to sequences.
+
+        If `X` is a table, its width is stored with `learning`; otherwise it must have this width.
+        """
         if learning:
             self.__dict__.pop("n_features_in_", None)
         seen = sequences_of(X)
@@ -281,7 +285,7 @@ def random_state(seed: int) -> int:
 
 
 def _targets(X: Sequences, y: ArrayLike) -> Labels:
-    """Returns the checked class labels (n,); flattens a column, with scikit-learn's warning."""
+    """Returns the checked class labels (n,). A column (n, 1) is flattened, with a warning."""
     given = np.asarray(y)
     labels = _labels_for(X, column_or_1d(given, warn=True) if given.ndim == 2 else given, "y")
     try:

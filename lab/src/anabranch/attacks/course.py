@@ -11,10 +11,10 @@ from .ranges import Range, Ranges
 
 
 class CourseForest(ForestAttack):
-    """A random forest over cumulative counts of packets at fixed moments, totals and duration.
+    """A random forest over totals, duration, and cumulative packet counts at fixed moments.
 
-    This is not a published attack. It trains in minutes. It uses cleartext counters directly: as
-    the number of packets that all paths had carried at each moment (`course_features`).
+    This is not a published attack. It trains in minutes. From cleartext counters, it takes the
+    number of packets that all paths had carried at each moment (`course_features`).
 
     Attributes:
         forest_: the fitted forest.
@@ -58,8 +58,9 @@ class CourseForest(ForestAttack):
 class Size(ForestAttack):
     """A random forest over the packets and bytes of each direction: a load's size alone.
 
-    With counters, it also uses the totals of all paths that these reveal. It ignores order and
-    time. Its accuracy therefore shows how much of another attack's accuracy comes from page size.
+    With cleartext counters, it also uses the number of packets on all paths, as the counters
+    show it. It ignores order and time. Its accuracy therefore shows how much of another attack's
+    accuracy comes from page size.
 
     Attributes:
         forest_: the fitted forest.

@@ -19,7 +19,7 @@ COSTS = tuple(2.0**i for i in range(11, 18, 2))
 WIDTHS = tuple(2.0**i for i in range(-3, 4, 2))
 FOLDS = 3
 AT_ONCE = 1 << 22
-"""Maximum decision values held at once, one for each sample and pair of classes."""
+"""Maximum number of decision values in memory, one for each sample and pair of classes."""
 
 
 class Cumul(Attack):
@@ -27,13 +27,13 @@ class Cumul(Attack):
 
     It uses 104 features, scaled to [-1, 1], and an RBF kernel. The paper searches cost and width in
     2^11..2^17 and 2^-3..2^3 by cross-validation. `search=True` does this in steps of a factor of 4:
-    on `validation` if it is given, else in three folds, which keep loads together if `groups` are
-    given. Without a search, `cost` and `width` are used as given.
+    on `validation` if it is given, else in three folds. If `groups` are given, all samples of a
+    load are in one fold. Without a search, `cost` and `width` are used as given.
 
-    Departures: Probabilities are vote shares. A pairwise classifier splits its vote between its two
-    classes within its margin, so that loads can be ranked in an open world. Predicted labels and
-    the search follow these shares, whereas libsvm counts whole votes. Platt scaling is not used,
-    because its inner folds would put sub-traces of one load on both sides.
+    Departures: Probabilities are vote shares. For a sample within the margin of a pairwise
+    classifier, both classes get a part of the vote, so that loads can be ranked in an open world.
+    Predicted labels and the search follow these shares, whereas libsvm counts whole votes. Platt
+    scaling is not used, because its inner folds would put sub-traces of one load on both sides.
 
     Attributes:
         machine_: the fitted pipeline.
@@ -111,11 +111,13 @@ class Cumul(Attack):
             divided = list(folds.split(task.codes, task.codes, task.groups))
         except ValueError as error:
             raise AttackError(
-                f"search: too few page loads to divide them into {FOLDS} inner folds"
+                f"search: too few page loads to divide them into {FOLDS} inner folds: give more "
+                "loads, or cost and width without a search"
             ) from error
         if any(np.unique(task.codes[train]).size < 2 for train, _ in divided):
             raise AttackError(
-                f"search: one of {FOLDS} inner folds would train on loads of only one class"
+                f"search: one of {FOLDS} inner folds would train on loads of only one class: give "
+                "more loads, or cost and width without a search"
             )
         return divided
 
@@ -123,9 +125,10 @@ class Cumul(Attack):
 def votes(values: Floats, classes: int) -> Floats:
     """Returns class probabilities: the share of each class in the votes of all pairs.
 
-    Each pair of classes has one vote. It goes to the first class for values from 1 on, and to the
-    second for values down to -1. In between, within the margin, it is split. Whole votes could not
-    rank loads: among many classes, one nearly always wins all of its pairs.
+    Each pair of classes has one vote. It goes to the first class if the decision value is at
+    least 1, and to the second if it is at most -1. In between, within the margin, both classes get
+    a part. Whole votes could not rank loads: among many classes, one nearly always wins all of its
+    pairs.
 
     Args:
         values: float64 (n, pairs), decision values of classes 0 and 1, 0 and 2, ..., 1 and 2, ...

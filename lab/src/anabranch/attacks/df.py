@@ -25,8 +25,8 @@ class DeepFingerprinting(NetworkAttack):
     packets, 30 epochs of mini-batches of 128, Adamax at 0.002, dropout 0.1, 0.7 and 0.5.
 
     Departures: The running averages of batch normalisation are corrected for their start at zero
-    (see `nets.layers.BatchNorm`). The last mini-batch is filled up to full size, so that only one
-    shape is compiled.
+    (see `nets.layers.BatchNorm`). Samples of the first mini-batch also fill the last one up to full
+    size, so that only one shape is compiled.
 
     Args:
         length: number of packets used; training time is proportional to it.

@@ -20,14 +20,14 @@ SEEDS = ("seed", "random_state")
 
 
 def attack_class(thing: Any, name: str) -> type[Attack]:
-    """Returns the class of attacks for `thing`, which may be a third-party estimator.
+    """Returns a class of attacks that use an estimator; returns a subclass of `Attack` unchanged.
 
     Args:
         thing: a class of estimators, a function without required arguments that creates an
-            estimator, or an estimator, whose parameters become the defaults. Its `fit` receives
-            `Sequences` as `X`, and also `groups` and `validation` if it has these parameters. Its
-            attributes `needs_times` (default True), `uses_counter` (default False) and `revision`
-            (default 0) mean the same as in `Attack`.
+            estimator, or an estimator. The parameters of an estimator become the defaults. The
+            estimator's `fit` receives `Sequences` as `X`, and also `groups` and `validation` if it
+            has these parameters. Its attributes `needs_times` (default True), `uses_counter`
+            (default False) and `revision` (default 0) mean the same as in `Attack`.
         name: name of the estimator in error messages.
 
     Raises:
@@ -139,7 +139,7 @@ class _Foreign(Attack):
         return rows
 
     def _own(self, call: Callable[[], Any]) -> Any:
-        """Calls `call`, code of the third-party estimator; its exceptions become `AttackError`."""
+        """Runs code of the third-party estimator; converts its exceptions to `AttackError`."""
         try:
             return call()
         except Exception as error:

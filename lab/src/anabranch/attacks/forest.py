@@ -155,7 +155,11 @@ class ForestAttack(Attack):
 
 
 def _portions(trees: int, seed: int) -> Iterator[tuple[int, int]]:
-    """Yields the number of trees and a random state for each portion; portions are independent."""
+    """Yields the number of trees and a random state for each portion of a forest.
+
+    scikit-learn grows one portion of at most `AT_ONCE` trees at a time. The random states of the
+    portions are independent.
+    """
     states = np.random.SeedSequence(seed).generate_state(-(-trees // AT_ONCE))
     for number, state in enumerate(states):
         yield min(AT_ONCE, trees - number * AT_ONCE), int(state)

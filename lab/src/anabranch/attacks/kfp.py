@@ -21,10 +21,10 @@ class KFingerprinting(ForestAttack):
     in which it ends, and the `k` training loads with the most equal leaves vote. The paper's rule,
     monitored only if all `k` agree, corresponds to a threshold of 1 on the probabilities.
 
-    Departures: The default is 200 trees to bound the training time on large sets of re-splits; the
-    authors' program grows 1,000 (`trees=1000` is the published setting). `features.kfp` describes
-    how the features differ. Where packets show counters, there are additional features, which the
-    paper does not have.
+    Departures: The default is 200 trees to bound the training time, because each load may be in the
+    training set several times, split differently. The authors' program grows 1,000 trees
+    (`trees=1000`). `features.kfp` describes how the features differ. If packets show counters,
+    there are additional features, which the paper does not have.
 
     Attributes:
         forest_: the fitted forest.

@@ -31,7 +31,7 @@ Inputs = tuple[NDArray[Any], ...]
 class NetworkAttack(Attack):
     """Base class of attacks by neural networks, each an ensemble of members.
 
-    After 0 epochs the members are untrained.
+    With `epochs=0` the members stay untrained.
 
     Attributes:
         weights_: for each member, all its arrays: first the parameters, then running statistics.
@@ -118,7 +118,7 @@ class NetworkAttack(Attack):
         return Trained(*jax.tree.unflatten(shape, self.weights_[member]))
 
     def _prepare(self, X: Sequences) -> None:
-        """Learns parameters of the inputs, such as a scale, before any input is computed."""
+        """Learns parameters that `_inputs` uses, such as a scale; by default, there are none."""
 
     def _validation_share(self) -> float:
         """Returns the share of the training set to hold out if no validation set is given."""
@@ -138,7 +138,7 @@ class NetworkAttack(Attack):
 
 
 def _seed_of(seed: int, member: int) -> int:
-    """Derives the seed of a member's training, independent of those of other seeds and members."""
+    """Derives the seed of a member's training; each `seed` and `member` has an independent one."""
     state = np.random.SeedSequence(seed, spawn_key=(1, member)).generate_state(1)
     return int(state[0]) >> 1
 
@@ -170,6 +170,7 @@ def _divide(task: Task, share: float, seed: int) -> tuple[Ints, Ints]:
         inner, outer = next(division.split(task.codes, task.codes, task.groups))
     except ValueError as error:
         raise AttackError(
-            f"validation_share = {share:g}: too few page loads for a training and a validation set"
+            f"validation_share = {share:g}: too few page loads for a training and a validation "
+            "set: give more loads, or another share"
         ) from error
     return inner, outer

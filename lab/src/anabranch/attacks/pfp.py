@@ -26,11 +26,12 @@ class PFP(NetworkAttack):
     tanh layer of 256 units; dropout 0.2. Training uses gradient descent at 0.05, decayed by a
     factor of 0.96 per 1,000 steps, with the kernels' squared norm as a penalty. This follows the
     authors' program, also where the paper does not give a value. The program uses its library's
-    default mini-batches of 64. It has 30 epochs, and 40 in a comment; later work trained the
-    attack for 40, as this class does.
+    default mini-batches of 64. It trains for 30 epochs, although one of its comments gives 40.
+    Later work trained the attack for 40 epochs, as this class does.
 
     Departures: Dense layers start Glorot-uniform; the program's library draws from a normal
-    distribution with a standard deviation of 0.02. The last mini-batch is filled up to full size.
+    distribution with a standard deviation of 0.02. Samples of the first
+    mini-batch also fill the last one up to full size.
 
     Args:
         length: number of packets used.

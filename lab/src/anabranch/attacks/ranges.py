@@ -43,13 +43,13 @@ Ranges: TypeAlias = dict[str, Range | Choice]
 COUNT = Range(1)
 """Range of counts that must be at least 1."""
 CHANNELS, UNITS = Range(1, 1024), Range(1, 16_384)
-"""Ranges of a convolution's channels and a dense layer's units, far above any published attack."""
+"""Ranges of a convolution's channels and a dense layer's units; no published attack has as many."""
 SEED = Range(0, 2**64 - 1)
 """Range of seeds, the same as for splits."""
 
 
 def alike(value: Any, default: Any) -> bool:
-    """Returns whether a value has its default's type; a whole number also passes as a real one."""
+    """Returns whether a value has its default's type. A whole number is also valid for a float."""
     if isinstance(value, bool) or isinstance(default, bool):
         return isinstance(value, bool) and isinstance(default, bool)
     for kind in (Integral, Real):

@@ -26,14 +26,15 @@ class RobustFingerprinting(NetworkAttack):
     `train.py`): 30 epochs of mini-batches of 200, Adam at 0.0005 times 0.2^(epoch / 30), weight
     decay 0.001, no scaling of the counts.
 
-    Departures: The last mini-batch is filled up to full size, so that only one shape is compiled.
-    The running averages of batch normalisation are corrected for their start at zero. With
-    counters, two more rows of the TAM count the packets of all paths that counters newly reveal.
+    Departures: Samples of the first mini-batch also fill the last one up to full size, so that only
+    one shape is compiled. The running averages of batch normalisation are corrected for their start
+    at zero. With counters, the TAM has two more rows, the increases of the counters in each slot.
 
     Args:
-        slots: columns of the TAM, at least 54, so that pooling leaves at least one.
+        slots: number of columns of the TAM, at least 54, so that pooling leaves at least one.
         window: seconds that the slots cover; later packets are counted in the last slot.
-        width: filters of the first convolution; those of the others are multiples of it.
+        width: number of filters of the first convolution; later convolutions have multiples of
+            this number.
     """
 
     ranges: ClassVar[Ranges] = NetworkAttack.ranges | {

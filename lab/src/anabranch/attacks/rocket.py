@@ -1,4 +1,4 @@
-"""Shift-invariant convolutions of slot counts with linear discriminants."""
+"""An attack by linear discriminants over shift-invariant convolutions of slot counts."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from .features import Convolution, draw_convolutions, rocket_features, slot_seri
 from .ranges import Range, Ranges
 
 SHRINKAGES = (0.0001, 0.001, 0.01, 0.03, 0.1, 0.3)
-"""Shrinkages from which a validation set chooses."""
+"""Shrinkages to try; the most accurate one on the validation set is used."""
 USUAL = 0.03
 """Default shrinkage, used without a validation set."""
 
 
 class MiniRocket(Attack):
-    """Random convolutions of slot counts, pooled over time, with linear discriminants.
+    """Linear discriminants over random convolutions of slot counts, pooled over time.
 
     Based on MiniRocket (Dempster, Schmidt and Webb, KDD 2021), with linear discriminants in place
     of its ridge classifier, and with different thresholds and pooled counts. No paper uses it to
     attack web pages. Results call it `rocket`, its earlier name here.
 
     Kernels of nine taps with weights -1 and 2 are dilated by powers of two. They are applied to
-    square roots of slot counts. Features are the numbers of slots above thresholds, and logarithms
-    of a load's totals. Training takes seconds, where networks take hours. With counters, the
-    packets that counters reveal are counted like packets seen.
+    square roots of slot counts. Features are the numbers of slots in which a result is above its
+    threshold, and logarithms of a load's totals. Training takes seconds; that of networks takes
+    hours. With counters, their increases in each slot are also used, like the packets seen.
 
     The attack is designed for loads with missing parts. On undefended loads, where a page's exact
     size reveals most, it is less accurate than other attacks (82 % in

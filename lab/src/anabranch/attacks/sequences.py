@@ -132,9 +132,10 @@ class Sequences:
 
     @property
     def increments(self) -> Ints:
-        """int64 (packets,): the packets of all paths that each packet's counter newly reveals.
+        """int64 (packets,): the increase of the counter since the previous packet of the direction.
 
-        Their sum up to a moment is the greatest count seen so far.
+        It is the number of packets that all paths carried since then, including this packet. The
+        sum of the increases up to a moment is the greatest count seen so far in the direction.
         """
         assert self.counts is not None, "asked for only where there are counters"
         increments = np.zeros(self.times.size, np.int64)
@@ -148,11 +149,12 @@ class Sequences:
 
 @dataclass(frozen=True, slots=True)
 class PathSequences(Sequences):
-    """Sequences whose packets also carry the path that they were seen on.
+    """Sequences with the path on which each packet was seen.
+
+    An attack that does not use `paths` treats them as plain `Sequences`.
 
     Attributes:
-        paths: int16 (packets,), -1 where nothing is split. An attack that does not use it treats
-            these as plain `Sequences`.
+        paths: int16 (packets,), the path of each packet; -1 in loads that are not split.
     """
 
     paths: NDArray[np.int16]
@@ -183,8 +185,8 @@ def sequences_of(X: Any) -> Sequences | None:
     Args:
         X: `Sequences`; `Traces`, whose paths and counters are ignored; or a list of traces. Each
             trace is a pair of arrays (times [s], signed sizes), an array (packets, 2) with the same
-            columns, or one array of direction times seconds, as in `from_rows`. A list of such
-            arrays of equal length is a table.
+            columns, or one array of directions multiplied by times [s], as in `from_rows`. A list
+            of such arrays of equal length is a table.
 
     Raises:
         AttackError: if a trace has none of these forms; the message gives its index.
@@ -197,10 +199,10 @@ def sequences_of(X: Any) -> Sequences | None:
 
 
 def from_rows(X: Floats) -> Sequences:
-    """Converts a table in WFlib's form: direction times seconds of each packet, padded with 0.
+    """Converts a table in WFlib's form: directions multiplied by times [s], padded with 0.
 
-    Packets are sorted by time. The product of a packet at time 0 does not contain its direction:
-    zeros at the start of a row count as packets of the client, which sends first.
+    The result is sorted by time. The product of a packet at time 0 does not contain its direction.
+    Zeros at the start of a row count as packets of the client, which sends first.
 
     Args:
         X: float64 (n, packets), finite.

@@ -37,7 +37,8 @@ class Load:
 
     Attributes:
         file: name of the capture in its folder.
-        kind: the client's tunnel, profile and database.
+        kind: the client's tunnel (such as `tor`), the profile of our transport around it, and the
+            database (`a` or `b`) with the profile's covers; for example `tor-http-site-a`.
         server: address and port to which the client connects.
         turn: the repetition of the experiment.
         monitored: whether the site is loaded in every turn.

@@ -65,7 +65,7 @@ def pairs(names: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yields pairs of kinds of loads: the kind to train on, then the kind to test on.
 
     For each tested kind, the training kinds are the kind itself, the same tunnel without a
-    transport, and the same profile with the other database.
+    transport, and the same profile with the other database (source of its covers).
     """
     for tested in names:
         tunnel, _, profile = tested.partition("-")

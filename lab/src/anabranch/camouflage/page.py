@@ -1,4 +1,4 @@
-"""The results as tables of Markdown."""
+"""The results of the attacks on page loads through pluggable transports, as Markdown tables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def document(folder: Path, found: Sequence[Row]) -> str:
     """
     parts = {
         "Sites that an attack recognises": _closed(found, same=True),
-        "Attacks that were trained on other loads": _closed(found, same=False),
+        "Attacks that were trained on another kind of loads": _closed(found, same=False),
         "Other pages": _open(found),
         "The paper's classifier": _sums(found),
         "The paper's classifier, site by site": _sites(found),
@@ -66,9 +66,9 @@ def _open(found: Sequence[Row]) -> Iterator[str]:
     rows = [row for row in found if row["measure"] == "open"]
     attacks = _attacks(rows)
     yield wrapped(
-        "The attack is also trained on loads of other pages, but not of the other pages in the "
-        "test. *Found*: share of the sites' loads that it recognises. *False*: share of the loads "
-        "of other pages that it mistakes for a site."
+        "Other pages do not belong to the sites. The attack is also trained on loads of such "
+        "pages, but not of those in the test. *Found*: share of the sites' loads that it "
+        "recognises. *False*: share of the loads of other pages that it mistakes for a site."
     )
     yield ""
     cells = {(row["tested"], row["attack"]): row["numbers"] for row in rows}
@@ -117,7 +117,7 @@ def _loads(folder: Path) -> Iterator[str]:
     failed = Counter(load["kind"] for load in loads if load["failed"])
     yield wrapped(
         "Medians over the loads of sites; seconds are the time until the browser's load event. "
-        "*Others* are loads of other pages."
+        "*Others* are loads of pages that do not belong to the sites."
     )
     yield ""
     table = []

@@ -19,11 +19,14 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 WINDOWS = (50, 100, 150, 200, 500)
-"""Values of `n` (packets) of which the paper uses the best; 500 only for StegoTorus."""
+"""Values of `n` (packets) to try. The paper reports the best, and tries 500 only for StegoTorus."""
 HEADERS = 52
 """Bytes of the IPv4 and TCP headers of a packet, with TCP timestamps."""
 LEAST_DEVIATION = 50.0
-"""Minimum standard deviation of a Gaussian, in bytes, for equal loads; not given in the paper."""
+"""Minimum standard deviation of a Gaussian, in bytes, used if loads are nearly equal.
+
+The paper gives no minimum.
+"""
 
 
 def cumulative(traces: Traces, packets: int) -> Floats:

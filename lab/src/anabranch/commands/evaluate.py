@@ -129,7 +129,10 @@ def _refuse_idle(spec: Spec, recorded: bool | None = None) -> None:
 
 
 _OPTIONS = {"delays": "delay"}
-"""Options of settings with other names: `--delay` is given once for each path."""
+"""Names of options that differ from the names of their settings.
+
+`--delay` is repeated for each path, and all its values form the setting `delays`.
+"""
 
 
 def _parameters(texts: list[str]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from anabranch.splitting import parse_delay
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Options for reading IN."""
+    """Options for reading the traces, the argument IN."""
 
     PANEL: ClassVar[str] = "Traces"
 

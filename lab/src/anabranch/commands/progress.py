@@ -88,13 +88,16 @@ def epochs() -> Iterator[Any]:
 
 @contextmanager
 def units() -> Iterator[UnitBar]:
-    """Shows a bar for the units of a sweep."""
+    """Shows a bar for the units (single evaluations) of a sweep."""
     with progress() as bars:
         yield UnitBar(bars)
 
 
 class UnitBar:
-    """A bar for all units of a sweep; without a terminal, a line for each unit."""
+    """A bar for all units (single evaluations) of a sweep, and a line for each finished unit.
+
+    Without a terminal, only the lines are printed.
+    """
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress

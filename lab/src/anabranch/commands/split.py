@@ -74,7 +74,7 @@ class Splitting:
     seed: Seed = 0
 
     def plan(self) -> Split:
-        """Returns the split.
+        """Returns the split that the options describe.
 
         Raises:
             SplitError: if an option is wrong.

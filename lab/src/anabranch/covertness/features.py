@@ -43,8 +43,8 @@ NAMES = (
     *(f"{name} of the first packet" for name in _LOOKS),
     *(f"{name} {way}" for way in ("up", "down") for name in _LOOKS),
     *(f"{name} of {kind} bodies" for kind in KINDS for name in ("entropy", "chi-square")),
-    "answer's delay beyond the way, shortest", "answer's delay beyond the way, median",
-    "answer's delay beyond the way, longest",
+    "answer's delay without the RTT, shortest", "answer's delay without the RTT, median",
+    "answer's delay without the RTT, longest",
 )  # fmt: skip
 """All features; the first five are `PAPER`'s."""
 

@@ -12,7 +12,9 @@ from anabranch.metrics.bootstrap import Estimate
 from anabranch.report.markdown import escaped
 
 BAR = 0.6
-"""Maximum area under the ROC curve, with the paper's features, of a class similar to the browser.
+"""Goal for the HTTP classes: maximum area under the ROC curve with the paper's features.
+
+A class counts as recognised if its area with all features is larger than this number.
 """
 WANTED = 10_000
 """Minimum number of first packets, over all HTTP classes, to conclude that no detector matches."""
@@ -21,7 +23,7 @@ HTTP = "http-"
 
 
 def caught(found: Judgement) -> Iterator[str]:
-    """Yields reasons to discard all results, then results of each class, then detectors' hits.
+    """Yields sentences on faults of the measurement, then on each class, then on detectors' hits.
 
     Classes are sorted by the area for one connection with all features, the largest first.
     """
@@ -42,7 +44,7 @@ def caught(found: Judgement) -> Iterator[str]:
 
 
 def controls(found: Judgement) -> Iterator[str]:
-    """Yields results of controls.
+    """Yields sentences on the results of controls.
 
     Controls are the browser compared with itself, and detectors' required hits and false alarms.
     """
@@ -50,15 +52,15 @@ def controls(found: Judgement) -> Iterator[str]:
     below = [each for each in own if each.area and each.area.high < 0.5]
     if below:
         yield (
-            f"**The control fails**: of {len(own)} intervals for the browser compared with itself, "
-            f"{len(below)} lie below .5, for example {estimate(below[0].area)}. This gives no "
-            "forest an advantage. But sessions, also those of other classes, vary more than the "
-            "intervals show."
+            f"**The control fails**: for the browser compared with itself, {len(below)} of "
+            f"{len(own)} intervals of the area lie below .5, for example "
+            f"{estimate(below[0].area)}. This helps no forest to recognise a class. But sessions, "
+            "also those of other classes, vary more than the intervals show."
         )
     if own and not below and not any(map(_leaky, own)):
         yield (
             f"No forest distinguishes the browser from itself: .5 lies within each of {len(own)} "
-            f"intervals; for one connection the area is {estimate(_first(own))}."
+            f"intervals of the area; for one connection the area is {estimate(_first(own))}."
         )
     for hit in found.hits:
         text = f"'{hit.detector}' matches {hit.hits:,} of {hit.connections:,}"
@@ -71,13 +73,13 @@ def controls(found: Judgement) -> Iterator[str]:
 
 
 def bars(found: Judgement) -> Iterator[str]:
-    """Yields the goals set beforehand for the HTTP classes, and whether they are met."""
+    """Yields sentences on the goals for HTTP classes, which were set beforehand: met or missed."""
     for each in found.scores:
         if each.name.startswith(HTTP) and (each.features, each.apart) == ("paper", "site"):
             word = "met" if _value(each.area) <= BAR else "missed"
             yield (
-                f"Area of at most {BAR} with the paper's features, {escaped(each.name)}: "
-                f"**{word}**, {estimate(each.area)}."
+                f"With the paper's features, the area for {escaped(each.name)} should be at most "
+                f"{BAR}: **{word}**, {estimate(each.area)}."
             )
     rows = [each for each in found.hits if each.name.startswith(HTTP)]
     if rows:
@@ -86,13 +88,13 @@ def bars(found: Judgement) -> Iterator[str]:
         word = "missed" if hits else "met" if count >= WANTED else "undecided, too few connections"
         none = f": a rate of at most {statistics.fewest_false(count):.1g}" if not hits else ""
         yield (
-            f"No match of a fixed detector in {WANTED:,} first packets of HTTP: **{word}**, {hits} "
-            f"in {count:,}{none}."
+            f"No fixed detector should match any of {WANTED:,} first packets of HTTP: **{word}**, "
+            f"{hits} matches in {count:,}{none}."
         )
 
 
 def seen(each: ForestScore) -> str:
-    """Describes how many connections of a server the adversary sees before it decides."""
+    """Returns the number of a server's connections that the adversary saw (`after`), as text."""
     known = {0: "totals of a session", 1: "1 connection"}
     return known.get(each.after, f"{each.after} connections")
 
@@ -117,7 +119,7 @@ def _leaks(found: Judgement) -> Iterator[str]:
 
 
 def _leaky(each: ForestScore) -> bool:
-    """Returns whether the whole interval is above .5: the forest distinguishes the halves."""
+    """Returns whether the whole interval is above .5: a forest separates the browser's halves."""
     return each.area is not None and each.area.low > 0.5
 
 
@@ -140,7 +142,7 @@ def _share(hit: Hits) -> float:
 
 
 def _later(found: Judgement, name: str) -> Iterator[str]:
-    """Yields the areas after more connections of a server, and after a whole session."""
+    """Yields the areas of a class, as text, after 10 and 100 connections and a whole session."""
     for after in (*AFTER[1:], 0):
         for each in found.scores:
             if (each.name, each.after) == (name, after):

@@ -14,7 +14,7 @@ TREES = 200
 LEAF = 2
 """Minimum number of connections in a leaf."""
 _SURE = 1e-3
-"""Minimum distance of scores from 0 and 1; it limits the weight of a single connection."""
+"""Scores nearer to 0 or 1 are moved to this distance, to limit the weight of one connection."""
 
 
 def scores(

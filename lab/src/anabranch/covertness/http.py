@@ -58,7 +58,11 @@ def _messages(stream: bytes, first_line: re.Pattern[bytes]) -> Iterator[Message]
 
 
 def _length(stream: bytes, begin: int, headers: dict[str, str], start: str, *, asked: bool) -> int:
-    """Returns the length in bytes of a body that begins at `begin` (RFC 9112, section 6.3)."""
+    """Returns the length in bytes of a body that begins at `begin` (RFC 9112, section 6.3).
+
+    Without a valid length in `headers`, the body of a request (`asked`) is empty, and that of a
+    response ends with the stream.
+    """
     rest = len(stream) - begin
     if start in _UNBODIED:
         return 0

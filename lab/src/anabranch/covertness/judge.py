@@ -13,14 +13,17 @@ from anabranch.covertness.requests import Requests
 from anabranch.validate import TraceError
 
 REAL = ("real-a", "real-b")
-"""The browser's classes. Other classes are compared with both, and the second with the first."""
+"""The browser's two classes. The second is compared with the first, as a control.
+
+Every other class is compared with both together.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Hits:
     """Number of connections of class `name` that a fixed detector hits.
 
-    `connections` are those with a first packet.
+    `connections` is the number of connections in which the client sent payload.
     """
 
     name: str
@@ -79,7 +82,7 @@ def collect(
 def hits(groups: dict[str, Group]) -> list[Hits]:
     """Counts the hits of each fixed detector in each class.
 
-    Captures made `for` detectors are skipped by detectors that use more than the first packet.
+    Detectors that use more than the first packet skip captures whose field `for` is `detectors`.
     """
     found = []
     for name, group in groups.items():

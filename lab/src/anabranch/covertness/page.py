@@ -78,7 +78,7 @@ def _connections(found: Judgement) -> list[str]:
 
 
 def _rate(each: ForestScore) -> str:
-    """Returns the true-positive rate, or how many negatives are needed to measure it."""
+    """Returns the true-positive rate; with too few negatives, the number that is needed instead."""
     if each.rate is None:
         return f"too few negatives (needs {statistics.NEGATIVES:,})"
     return estimate(each.rate)

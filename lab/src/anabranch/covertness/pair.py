@@ -15,7 +15,7 @@ from anabranch.covertness.statistics import Sample
 from anabranch.metrics.bootstrap import Estimate
 
 AFTER = (1, 10, 100)
-"""Numbers of connections after which a server is judged."""
+"""Numbers of a server's connections that an adversary sees before it judges the server."""
 SETS = {"paper": len(features.PAPER), "all": len(features.NAMES)}
 """Number of features that each adversary uses."""
 
@@ -27,7 +27,8 @@ class Group:
     Attributes:
         sessions: the connections of each session, from captures for `all`.
         sites: the site of each session.
-        numbers: the number of each session's visit, which is common to all classes.
+        numbers: the ID of each session (`session` in the manifest). Sessions of different classes
+            with the same ID were captured at about the same time.
         firsts: all connections, including those of captures for `detectors`.
         headless: number of packets of connections that began before the capture.
     """
@@ -46,8 +47,9 @@ class ForestScore:
     Attributes:
         name: the class.
         features: `paper`, `all` or `server` (totals of a session).
-        apart: the groups that are never in both training and test. `site` separates sessions too.
-            With `session`, the adversary has seen the site in other visits.
+        apart: `site`: the connections of a site are never in both training and test, and therefore
+            those of a session are not either. `session`: only those of a session are separated, so
+            the adversary has seen the site in other sessions.
         after: number of a server's connections that the adversary has seen; 0 is a whole session.
         positives, negatives: numbers of connections, or of sessions if `after` is 0.
         area: area under the ROC curve; None if there are too few connections.
@@ -91,7 +93,7 @@ class Pair:
         self.sample = self._sample(self.of)
 
     def scores(self, name: str) -> Iterator[ForestScore]:
-        """Yields results for single connections, several of a server, and whole sessions."""
+        """Yields results for one connection, several of the same server, and whole sessions."""
         for word, count in SETS.items():
             for apart, groups in (("site", self.site), ("session", self.number)):
                 scores = forest.scores(
@@ -110,7 +112,7 @@ class Pair:
             yield Distance(name, feature, self.sample.distance(self.matrix[:, place]))
 
     def _sample(self, sessions: NDArray[np.int64]) -> Sample:
-        """Returns the rows of `sessions`, indices of sessions, as a sample for statistics."""
+        """Returns a sample for statistics with one row for each element of `sessions` (indices)."""
         return Sample(self.ours[sessions], self.site[sessions], self.resamples, self.seed)
 
     def _of(

@@ -21,8 +21,8 @@ class Requests:
     Attributes:
         name: name of the class, or of classes counted together.
         gets: bytes of a GET's head at each of `PERCENTILES`; empty if there is no GET.
-        least, most: minimum and maximum, over connections with requests, of the mean bytes of a
-            request's head.
+        least, most: minimum and maximum, over connections with requests. The value of a connection
+            is the mean length of its requests' heads, in bytes.
         requests: mean number per connection that has requests.
         posts: mean number of POSTs per session.
         up, down: mean bytes of payload per session, of any protocol.

@@ -65,7 +65,11 @@ class Sample:
         return self._estimate(scores, lambda ours, real: _rate(ours, real, false))
 
     def _estimate(self, values: Floats, statistic: Callable[[Floats, Floats], Floats]) -> Estimate:
-        """Returns a statistic of both classes' distribution functions, with its interval."""
+        """Returns `statistic` of both classes' distribution functions, with an interval over sites.
+
+        The functions are arrays (rows, kinds), as `_Counts.shares` returns them. `statistic`
+        returns a value for each row.
+        """
         counts = _Counts(self, values)
         sites, kinds = counts.positive.shape
         value = float(statistic(*counts.shares(np.ones((1, sites))))[0])
@@ -98,10 +102,11 @@ def fewest_false(negatives: int) -> float:
 
 
 class _Counts:
-    """Cumulative counts of connections by site, class and distinct value.
+    """Numbers of connections of each site and class with at most a given value.
 
     Attributes:
-        positive, negative: float64 (sites, kinds), kinds in rising order.
+        positive, negative: float64 (sites, kinds), cumulative counts of both classes. The kinds are
+            the distinct values, in rising order.
     """
 
     def __init__(self, sample: Sample, values: Floats) -> None:

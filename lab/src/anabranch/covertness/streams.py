@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 KEPT = 1 << 20
-"""Maximum bytes of a direction to keep; sizes and times cover all bytes."""
+"""Maximum number of bytes to store of a direction; sizes and times have no such limit."""
 _HALF, _WHOLE = 1 << 31, 1 << 32
 _MOST_WAITING = 4096
 """Maximum number of out-of-order segments to buffer; further ones are dropped."""

@@ -23,7 +23,7 @@ PADDING = -1
 """Origin of a packet that a defence added."""
 
 DUMMY_BYTES = {"ip-packet": 1500, "cell": 514, "direction": 1}
-"""Default bytes of a dummy packet, by the unit of the sizes in the traces (docs/formats.md)."""
+"""Default size of a dummy packet, by the unit of the sizes in the traces (docs/formats.md)."""
 
 
 MOST_BYTES = 65_535
@@ -55,7 +55,7 @@ class Defended(Traces):
         if self.padding.shape != self.times.shape or self.padding.dtype != np.bool_:
             raise TraceError("expected one bool for each packet", column="padding")
         if self.times is not self.marked and not np.array_equal(self.times, self.marked):
-            problem = "has times of other traces: split and delay padded traces with a Pipeline"
+            problem = "has times of other traces: use a Pipeline to split or delay padded traces"
             raise TraceError(problem, column="padding")
 
     def __getitem__(self, index: slice | ArrayLike) -> Defended:
@@ -73,9 +73,9 @@ class Defended(Traces):
     def carried(self, change: Callable[[Traces], Traces]) -> Defended:
         """Applies `change` to the packets, and keeps their marks aligned.
 
-        `change` may drop and reorder packets and change their times, but must not change sizes: it
-        receives signed packet numbers as sizes, which are replaced by the real sizes and marks
-        afterwards.
+        `change` may drop and reorder packets and change their times, but must not change sizes. It
+        receives traces whose sizes are replaced by signed packet numbers. In its result, these
+        numbers show which real size and mark each packet gets.
         """
         bare = self.bare()
         numbered = np.where(self.sizes > 0, 1, -1) * np.arange(1, self.sizes.size + 1)
@@ -129,7 +129,7 @@ class Defence(ABC):
         """Applies the defence to the packets of one path of a load, at least one packet."""
 
     def apply(self, traces: Traces, seed: int, replica: int = 0) -> Defended:
-        """Returns the traces with padding, as draw number `replica` of each load.
+        """Returns the traces with padding; each `replica` has its own random draws for every load.
 
         Raises:
             TraceError: if the traces have no times.
@@ -142,7 +142,7 @@ class Defence(ABC):
         return _joined(before, loads)
 
     def _load(self, traces: Defended, k: int, dice: tuple[int, int]) -> Load:
-        """Returns load `k` with its padding: defends each sub-trace, then sorts by time."""
+        """Returns load `k` after the defence, applied to each path separately, sorted by time."""
         load = Load.empty()
         start = int(traces.offsets[k])
         for path, places in _subtraces(traces, k):
@@ -158,7 +158,9 @@ class Defence(ABC):
 
 
 def stream(seed: int, purpose: str, *entity: int) -> int:
-    """Derives a 64-bit seed for one entity and one purpose.
+    """Derives a 64-bit seed from a seed, a purpose and numbers.
+
+    `entity` identifies the object that the seed is for, such as load, run, path and replica.
 
     Raises:
         DefenceError: if a number is out of range.
@@ -217,7 +219,11 @@ class Load:
         return cls(none, none.astype(np.int32), none.astype(np.int64), none.astype(np.int16))
 
     def joined(self, shaped: Shaped, places: Ints, path: int) -> Load:
-        """Adds a sub-trace, whose packets were at the indices `places` of the original load."""
+        """Returns the load with the packets of another path appended.
+
+        `places` has the index in the original load of each packet that the path had before the
+        defence.
+        """
         origin = np.where(shaped.origin == PADDING, PADDING, places[shaped.origin])
         paths = np.full(origin.size, path, dtype=np.int16)
         return Load(

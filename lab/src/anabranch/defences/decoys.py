@@ -49,13 +49,13 @@ class Decoys(Defence):
         return f"decoys:{self.budget}"
 
     def shape(self, times: Floats, sizes: Sizes, seed: int, facts: Facts) -> Shaped:
-        """Raises `DefenceError`: a single path does not show when other paths are idle."""
+        """Raises `DefenceError`: decoys need all paths of a load, since they use idle ones."""
         raise DefenceError(
             "decoys: the traces are not split, but decoys use idle paths: split the traces first"
         )
 
     def apply(self, traces: Traces, seed: int, replica: int = 0) -> Defended:
-        """Returns the traces with decoys, as draw number `replica` of each load.
+        """Returns the traces with decoys; each `replica` has its own random draws for every load.
 
         Raises:
             TraceError: if the traces have no times.

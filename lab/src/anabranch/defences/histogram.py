@@ -24,11 +24,12 @@ TOKENS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Parameters of a histogram in published configurations: a distribution and an infinity bin.
+    """Parameters of a histogram, as published: a distribution and the size of the infinity bin.
 
     Attributes:
-        rest: size of the infinity bin (see `tokens`): the mean number of dummies of a fake burst
-            (`gap`), or the ratio of real bursts to fake ones (`burst`).
+        rest: number that determines the size of the infinity bin (see `tokens`). For the state
+            `gap`, it is the mean number of dummies of a fake burst; for `burst`, the ratio of real
+            bursts to fake ones.
         mean: mean of the normal distribution in seconds; for the log-normal one, of the logarithm.
         deviation: standard deviation, in the unit of `mean`.
         kind: the distribution.
@@ -51,7 +52,7 @@ class Fit:
             )
 
     def tokens(self, mode: Literal["burst", "gap"]) -> Tokens:
-        """Returns the histogram, with the expected number of tokens in each bin.
+        """Returns the histogram of the state `mode`, with the expected number of tokens per bin.
 
         The published code draws 10,000 numbers instead, from an unseeded generator. For `gap`, one
         draw in `rest` is infinity, so that a fake burst has `rest` draws on average. For `burst`,

@@ -30,9 +30,9 @@ NAMED: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType(
 """Machines of client and server, by the name of their defence.
 
 `front` has the budgets and windows of FT-1, and 50 steps for the Rayleigh density. `regulator` has
-the parameters of RegulaTor-Heavy. `tamaraw` has the paper's intervals between packets; after an
-end's second packet, its machine stops after a second without real packets (soft stop). In this
-simulation every machine ends with the load's last real packet.
+the parameters of RegulaTor-Heavy. `tamaraw` has the paper's intervals between packets. Its
+machine stops when there was no real packet for 1 s (soft stop), but not before the end's second
+packet. In this simulation every machine ends with the load's last real packet.
 """
 
 
@@ -43,7 +43,7 @@ class Maybenot(Defence):
     Real packets are never reordered or lost.
 
     Attributes:
-        machines: a name in `NAMED`; its machines run at each end without machines of its own.
+        machines: a name in `NAMED`, for the ends whose machines `client` or `server` does not give.
         client: the client's machines: serialised (`02eNp...`), or name and parameters of a machine
             in maybenot-machines (`front 1700 1000000 14000000 50`, with times in microseconds).
         server: the server's machines, in the same form.

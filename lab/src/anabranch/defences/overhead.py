@@ -66,9 +66,10 @@ class Overhead:
 
 
 def overhead(before: Traces, after: Defended) -> Overhead:
-    """Returns the cost of the defence, or pipeline with a split, that made `after` of `before`.
+    """Returns the cost of a defence, or of a pipeline, which may contain a split.
 
-    Padding that is already marked in `before` counts as padding.
+    `before` are the traces without it, `after` the traces with it. Padding that is already marked
+    in `before` counts as padding.
 
     Raises:
         TraceError: if `before` and `after` are not the same loads.

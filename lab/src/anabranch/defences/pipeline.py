@@ -34,10 +34,10 @@ class Pipeline:
         return " | ".join(map(str, self.stages)) or "none"
 
     def apply(self, traces: Traces, seed: int, replica: int = 0) -> Defended:
-        """Returns the traces after all stages, as draw number `replica` of each load.
+        """Returns the traces after all stages; each `replica` has its own paths and padding.
 
         The first defence uses `seed`. Later ones use seeds derived from it, so that two equal
-        defences in a row pad differently. Each replica has its own paths and padding.
+        defences in a row pad differently.
 
         Raises:
             TraceError, SplitError, DefenceError: as raised by the stages.

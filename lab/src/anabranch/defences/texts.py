@@ -38,7 +38,10 @@ class Family:
 
 
 SERIALISED = "02"
-"""Prefix of Maybenot's serialised machines, which may end in `=`."""
+"""Prefix of Maybenot's serialised machines.
+
+They may end in `=`, which is then not the sign between the name and value of a setting.
+"""
 
 
 def _machines(text: str) -> tuple[str, ...]:
@@ -46,7 +49,10 @@ def _machines(text: str) -> tuple[str, ...]:
 
 
 def _maybenot(machines: str = "none", **settings: Any) -> Maybenot:
-    """Makes a `Maybenot`; serialised `machines` run at each end without machines of its own."""
+    """Makes a `Maybenot`; `machines` is a name or serialised machines.
+
+    Serialised machines run at both ends, except at an end for which `settings` give others.
+    """
     if not machines.startswith(SERIALISED):
         return Maybenot(machines, **settings)
     serialised = _machines(machines)

@@ -82,7 +82,7 @@ class WtfPad(Defence):
 
     Both ends see a packet at its time in the trace: the delay between them is zero, as in the
     authors' simulation. Real packets are never delayed. Padding ends with the load's last real
-    packet, because a recorded load has no later one; in live traffic it would fade out by itself.
+    packet, because a recorded load has no later one; in live traffic, padding would end by itself.
 
     Attributes:
         config: a name in `CONFIGURATIONS`, all fitted to the link of the authors' data.

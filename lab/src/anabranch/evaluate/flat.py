@@ -37,11 +37,15 @@ PARTS: Final[Mapping[str, type[Any]]] = MappingProxyType(
         "scoring": Scoring,
     }
 )
-"""Classes of those parts of a `Spec` that have several settings."""
+"""Classes of the parts of a `Spec` that have several settings."""
 
 
 class Place(NamedTuple):
-    """The place of a setting: a part of a `Spec` and its field; or an attribute, and ''."""
+    """The place of a setting in a `Spec`.
+
+    `part` is an attribute of the `Spec`. `field` is a field of this part, or empty if the attribute
+    itself is the setting.
+    """
 
     part: str
     field: str

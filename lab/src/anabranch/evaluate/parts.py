@@ -65,7 +65,10 @@ class Splitting:
 
     @property
     def session(self) -> int | None:
-        """Number of loads in a session, which share drawn probabilities; None without sessions."""
+        """Number of loads in a session; None without sessions.
+
+        The schedule keeps its drawn probabilities for all loads of a session.
+        """
         rule, _, loads = self.draw.partition(":")
         return int(loads) if rule == "session" else None
 

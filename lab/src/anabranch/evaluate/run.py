@@ -118,7 +118,10 @@ def _tasks(
 def _elsewhere(
     spec: Spec, sampler: Sampler, pages: protocol.Pages, training: Traces
 ) -> Iterator[_Task]:
-    """Yields tasks that train and validate on other traces of the same pages, divided alike."""
+    """Yields tasks that train and validate on other traces of the same pages.
+
+    Both sets of traces are divided by the same rules; the test loads are those of `sampler`.
+    """
     watched(training)
     known = frozenset(sampler.traces.names)
     names = (*sampler.traces.names, *(name for name in training.names if name not in known))
@@ -133,7 +136,7 @@ def _elsewhere(
 
 
 def _of_others(samples: Samples) -> Samples:
-    """Renumbers the rows of samples, so that they differ from the rows of the tested loads."""
+    """Returns the samples with negative `rows`: their loads are not in the tested traces."""
     return replace(samples, rows=-1 - samples.rows)
 
 
@@ -210,7 +213,7 @@ def _judge(
 
 
 def _refuse_blind(task: _Task, sampler: Sampler) -> None:
-    """Rejects a set in which no packet is seen, and a page that is tested but not learnt.
+    """Rejects a set in which no packet is seen, and a tested page without training samples.
 
     A page can be missing in training although loads of it are in each set: the observer may see no
     packet of its training loads, and the paper's protocol drops sub-traces of at most ten packets.

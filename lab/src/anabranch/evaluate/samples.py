@@ -105,7 +105,10 @@ class Sampler:
         return Samples.joined(parts).seen
 
     def seen(self, rows: Ints, replica: int = 0) -> Samples:
-        """Returns one sample for each load at `rows`; for `any`, one for each load and path."""
+        """Returns one sample for each load at `rows`.
+
+        The observer `any` consists of an observer on each path: it gets one for each load and path.
+        """
         if self.observer.rule != "any":
             return self.see(rows, replica)
         divided = self._divided(rows, replica)
@@ -113,7 +116,10 @@ class Sampler:
         return Samples.joined([self._view(divided, rows, self.observer, 0, path) for path in paths])
 
     def see(self, rows: Ints, replica: int = 0, observer: Observer | None = None) -> Samples:
-        """Returns one sample for each load at `rows`, which may have no packets."""
+        """Returns one sample for each load at `rows`; a sample may have no packets.
+
+        `observer` replaces the observer of the spec.
+        """
         divided = self._divided(rows, replica)
         return self._view(divided, rows, observer or self.observer, replica)
 

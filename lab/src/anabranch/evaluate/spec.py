@@ -78,7 +78,11 @@ class Spec:
             raise SettingError("train_on: training on other traces needs world=closed")
 
     def _check_path_defence(self) -> None:
-        """Rejects decoys without a far end, and padding of paths with an observed counter."""
+        """Rejects padding of paths that other settings exclude.
+
+        Decoys need a far end (our program in front of the server). With padding of paths, the
+        observer cannot use the packet counter, because a far end hides it.
+        """
         _, after = self.padding.stages()
         if isinstance(after, Decoys) and self.splitting.mode.startswith("follow"):
             raise SettingError(
@@ -87,8 +91,8 @@ class Spec:
             )
         if after is not None and self.observer.counter:
             raise SettingError(
-                "path_defence: decoys need a far end, which hides the packet counter: leave "
-                "out +counter"
+                "path_defence: padding of paths needs a far end, which hides the packet counter: "
+                "leave out +counter"
             )
 
     @classmethod
@@ -132,7 +136,11 @@ class Spec:
 
     @property
     def is_simulation_only(self) -> bool:
-        """Whether no program can make this split: a built-in schedule in the mode `together`."""
+        """Whether only a simulation can make this split: a built-in schedule, mode `together`.
+
+        In this mode one schedule chooses the paths of both directions. In a tunnel, each end has a
+        schedule of its own.
+        """
         split = self.split()
         return split is not None and split.is_simulation_only
 

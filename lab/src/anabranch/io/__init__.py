@@ -5,7 +5,7 @@
 | `parquet` | our schema, docs/formats.md: a row per packet; `anabranch split --trace` writes it |
 | `pcapng` | a folder of captures, one for each path, by `anabranch split --pcap` or tcpdump |
 | `lists` | Parquet with a row per load: `label`, `instance`, `times`, `sizes` and maybe `run` |
-| `wflib` | npz with `X` = direction times timestamp, zero padded, and `y` |
+| `wflib` | npz with `X` = direction × time [s], zero padded, and `y` |
 | `directions` | npz with `X` = directions, zero padded, and `y`: no times |
 | `cells` | a folder of `A-B.cell` and `C.cell`: a line `time<TAB>direction` per packet |
 """

@@ -63,7 +63,7 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
 
 
 def matches(path: Path) -> bool:
-    """Returns whether a folder has files of this format; without the suffix, only `A-B` counts."""
+    """Returns whether a folder has files of this format: `*.cell`, or `A-B` without suffix."""
     names = [entry.name for entry in path.iterdir()]
     return any(name.endswith(".cell") or _MONITORED.fullmatch(name) for name in names)
 
@@ -100,7 +100,10 @@ def write(traces: Traces, path: Path) -> None:
 
 
 def _pages(traces: Traces) -> list[str]:
-    """Returns the page of each load: a page for each monitored label and each unmonitored load."""
+    """Returns the page of each load: the number of its monitored label, or `open` and a number.
+
+    Each unmonitored load is a page of its own.
+    """
     codes: dict[int, int] = {}
     pages = []
     unmonitored = 0

@@ -23,7 +23,7 @@ def rows(listing: Path, kinds: Kinds, needed: Needed) -> Iterator[tuple[int, dic
     Args:
         listing: the file.
         kinds: the keys that a line may have.
-        needed: returns the keys that a line must have, with a text that is not empty.
+        needed: returns the keys that a line must have, with values other than null and empty text.
 
     Raises:
         TraceError: if a line is wrong; the message names the line and the key.

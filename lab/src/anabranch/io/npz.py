@@ -42,15 +42,16 @@ class Table:
     monitored: NDArray[np.bool_]
     """(n,): whether the load's label is monitored."""
     runs: NDArray[np.int64]
-    """(n,): the group of each load; 0 if the file has a single group."""
+    """(n,): the run of each load, the number of its group of arrays, from 0."""
 
 
 def read(path: Path, meaning: Meaning) -> Table:
     """Reads `X` and `y`, or `X_NAME` and `y_NAME` of several groups, which become runs 0, 1, ...
 
     By default, labels are the numbers of `y`, and all are monitored; our arrays and `meaning` can
-    change this. Each load with the number `meaning.unmonitored` is a page of its own (`open 0`,
-    `open 1`, ...), unless our array `pages` has its page: crawls load each unmonitored page once.
+    change this. A load with the number `meaning.unmonitored` has the page in our array `pages`.
+    Without this array, each such load is a page of its own (`open 0`, `open 1`, ...), because
+    crawls load each unmonitored page once.
 
     Raises:
         TraceError: if an array is missing or of the wrong shape, or there are no rows.
@@ -103,7 +104,7 @@ def refuse_gap(row: NDArray[Any], number: int, first: int) -> None:
 
 @contextmanager
 def damage() -> Iterator[None]:
-    """Converts every error to a `TraceError`; its context may contain only reading of a file."""
+    """Converts every error in its `with` block to a `TraceError`; the block only reads a file."""
     try:
         yield
     # On damaged bytes, zipfile, its decompressors and numpy raise many types of errors, such as
@@ -175,7 +176,11 @@ def _given_labels(arrays: Arrays, y: NDArray[np.int64]) -> list[str]:
         return list(map(str, y.tolist()))
     labels = arrays["labels"]
     if labels.ndim != 1 or labels.dtype.kind != "U":
-        raise TraceError(f"has the shape {labels.shape} and holds {labels.dtype}", column="labels")
+        problem = (
+            f"expected a list of texts, but it has the shape {labels.shape} and holds "
+            f"{labels.dtype}"
+        )
+        raise TraceError(problem, column="labels")
     places = _added(arrays, "pages", "iu", y.size) if "pages" in arrays else y
     least, most = places.min(), places.max()
     if not 0 <= least <= most < labels.size:
@@ -208,7 +213,10 @@ def _added(arrays: Arrays, name: str, kinds: str, loads: int) -> NDArray[Any]:
     """Returns one of our additional arrays, checked to have a value for each load."""
     array = arrays[name]
     if array.shape != (loads,) or array.dtype.kind not in kinds:
-        problem = f"has the shape {array.shape}, not ({loads},), or holds {array.dtype}"
+        problem = (
+            f"expected {loads} whole numbers or bools, but it has the shape {array.shape} and "
+            f"holds {array.dtype}"
+        )
         raise TraceError(problem, column=name)
     return array
 

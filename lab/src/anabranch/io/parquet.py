@@ -29,7 +29,10 @@ SCHEMA: str = _FILE["version"]
 """The version of the schema to read and write."""
 
 ROWS = 131_072
-"""Approximate rows in a row group, as the splitter writes them; each load stays in one group."""
+"""Approximate number of rows in a row group, as in the splitter's own files.
+
+All rows of a load are in the same group.
+"""
 
 _KNOWN = {each["name"]: pa.type_for_alias(each["arrow"]) for each in _FILE["columns"]}
 """The type of each column."""
@@ -40,8 +43,9 @@ _TYPES = {
 """The columns that every trace has."""
 
 _ENCODINGS = dict.fromkeys(("load", "run", "path", "counter"), "DELTA_BINARY_PACKED")
-"""Encodings of columns. Others are plain or dictionary-encoded, since some readers support only
-these.
+"""Encodings of the columns that are neither plain nor dictionary-encoded.
+
+All other columns are one or the other, since some readers support only these two encodings.
 """
 
 Any1: TypeAlias = NDArray[Any]
@@ -74,7 +78,7 @@ def write(traces: Traces, path: Path) -> None:
     """Writes a trace, whole loads of about `ROWS` rows at a time.
 
     Raises:
-        TraceError: if there is no load, or a load without packets, which has no row.
+        TraceError: if there is no load, or if a load has no packets: it would have no row.
     """
     with Writer(path, traces.facts, optional=traces.optional_columns) as writer:
         writer.add(traces)
@@ -132,7 +136,7 @@ class Writer:
             self._file.write_table(self._table(traces, first, last))
 
     def close(self) -> None:
-        """Completes the draft's content. The end of the context renames the draft later."""
+        """Completes the content of the draft, which `__exit__` then renames."""
         self._file.close()
 
     def _refuse_nothing(self, error: type[BaseException] | None, *_: Any) -> None:
@@ -176,7 +180,16 @@ def _groups(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 
 @dataclass(slots=True)
 class _Parts:
-    """A file's rows in the order of reading: columns, and segments of rows of the same load."""
+    """Rows of a file, collected batch by batch in the order of reading.
+
+    Attributes:
+        times, sizes, paths: columns, one array for each batch.
+        optional: optional columns, likewise.
+        stretches: int64 (segments, 5) for each batch. A segment consists of consecutive rows of
+            one load: its first row, then load, run, code of the label, and whether it is monitored.
+        codes: code of each label, in the order of first occurrence.
+        rows: number of rows so far.
+    """
 
     times: list[Any1] = field(default_factory=list)
     sizes: list[Any1] = field(default_factory=list)
@@ -250,7 +263,10 @@ class _Parts:
 
 
 def _first_of_each(member: Any1, loads: int) -> Any1:
-    """Returns the first segment of each load."""
+    """Returns int64 (loads,): the index of the first segment of each load.
+
+    `member` has the number of the load, from 0, for each segment.
+    """
     first = np.zeros(loads, np.int64)
     first[member[::-1]] = np.arange(member.size)[::-1]
     return first
@@ -265,7 +281,7 @@ def _check_constant(stretches: Any1, member: Any1, first: Any1) -> None:
 
 
 def _one_description(owners: Any1, paths: Any1, loads: int) -> Any1:
-    """Returns the rows to use: each load's rows of paths, or else its rows of the whole load."""
+    """Returns indices of the rows to use: a load's rows of paths, or, without any, all its rows."""
     split = np.zeros(loads, np.bool_)
     split[owners[paths != WHOLE]] = True
     kept: Any1 = np.flatnonzero((paths != WHOLE) | ~split[owners])

@@ -11,7 +11,7 @@ from anabranch.validate import TraceError
 
 
 class CutError(TraceError):
-    """A capture ends within a packet; the packets before it are complete."""
+    """Error of a capture that ends within a packet; the packets before it are complete."""
 
     def __init__(self, what: str, at: int, size: int) -> None:
         super().__init__(f"{what} at byte {at} is damaged or incomplete")

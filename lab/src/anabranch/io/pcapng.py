@@ -1,8 +1,8 @@
 """Captures: a folder with NAME.pcapng or NAME.pcap for each path (docs/formats.md, "Captures").
 
-Captures do not record the session of a datagram, so all packets of a folder are one load. The
-splitter's own captures contain the direction of each packet; for other captures, the server's
-address determines it.
+All packets of a folder are one load, because captures do not record which session (the traffic
+between one program and one server) a datagram belongs to. The splitter's own captures contain the
+direction of each packet; for other captures, the server's address determines it.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def write(traces: Traces, path: Path) -> None:
 
 
 def _names(known: tuple[str, ...], paths: int) -> list[str]:
-    """Returns the names of at least `paths` paths (docs/formats.md, "Captures").
+    """Returns all `known` names, and numbers for further paths up to `paths` (docs/formats.md).
 
     Raises:
         TraceError: if a name cannot be a file's, or occurs twice.

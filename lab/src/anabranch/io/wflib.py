@@ -1,6 +1,6 @@
 """WFlib's npz: `X` is direction times timestamp [s], + from client to server; `y` the label.
 
-The product does not contain the direction of a packet at time 0. When reading, zeros at the start
+A packet at time 0 has the value 0, which has no direction. When reading, zeros at the start
 of a row count as packets of the client, which sends first. When writing, time 0 becomes `SOON`, so
 that no direction is lost.
 """

@@ -21,7 +21,10 @@ MOST_RESAMPLES = 100_000
 """Maximum number of resamples, which are drawn all at once."""
 
 BLOCK = 1 << 22
-"""Maximum product of unmonitored pages (up to tens of thousands) and resamples drawn at once."""
+"""Maximum number of draws of unmonitored pages in memory: pages times resamples drawn at once.
+
+There can be tens of thousands of unmonitored pages.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ def intervals(
 
     Args:
         counts: numbers of loads by page.
-        statistic: function of rates (..., t) that returns one value for each of them.
+        statistic: function of `Rates` (..., t) that returns an array of the same shape.
         resamples: number of resamples of the pages, with replacement; monitored and unmonitored
             pages are drawn separately.
         seed: seed of these draws; equal seeds draw equal pages for every statistic.

@@ -12,7 +12,7 @@ from anabranch.metrics.outcomes import Bools, Floats, Outcomes
 
 
 class PairError(ValueError):
-    """Two results cannot be compared load by load; the message has the reason."""
+    """Error of two results that cannot be compared load by load; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,11 @@ def _names(outcomes: Outcomes) -> NDArray[np.void]:
 
 
 def _by_page(page: NDArray[np.int32], right: Bools) -> tuple[NDArray[np.int32], Floats]:
-    """Returns pages, and float64 (pages, 3): loads, and loads recognised by first and second."""
+    """Returns the pages, and float64 (pages, 3) with counts of loads.
+
+    The columns are all loads, those that the first result recognised, and those that the second
+    recognised.
+    """
     pages, codes = np.unique(page, return_inverse=True)
     counts = np.zeros((pages.size, 3))
     np.add.at(counts, codes, np.column_stack([np.ones(page.size), right]))

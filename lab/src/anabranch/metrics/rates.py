@@ -100,7 +100,7 @@ def f1_score(rates: Rates, r: float) -> Floats:
 
 
 def _share(hits: Ints, loads: Ints, weights: ArrayLike) -> Floats:
-    """Returns the share of hits in all loads, with weighted pages; NaN without loads."""
+    """Returns hits divided by loads, both summed over pages with `weights`; NaN without loads."""
     weight = np.broadcast_to(weights, np.shape(weights)[:-1] + loads.shape).astype(np.float64)
     total = (weight @ loads)[..., None]
     with np.errstate(invalid="ignore"):

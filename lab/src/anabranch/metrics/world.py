@@ -19,10 +19,10 @@ def closed_world(outcomes: Outcomes, pages: int, resamples: int, seed: int) -> d
     """Computes the share of correctly classified loads; an unseen load is a miss.
 
     Args:
-        outcomes: of the test set.
+        outcomes: predictions for the test set.
         pages: number of classes.
-        resamples: of the bootstrap.
-        seed: of the bootstrap.
+        resamples: number of resamples of the bootstrap.
+        seed: seed of the bootstrap.
     """
     everything = np.ones((len(outcomes), 1), np.bool_)
     counts = count(outcomes, everything)
@@ -43,13 +43,13 @@ def open_world(
     """Computes recall, r-precision and F1 at an operating point, and along a curve.
 
     Args:
-        outcomes: of the test set.
+        outcomes: predictions for the test set.
         accepted: bool (n,), whether a load is accepted as monitored at the operating point.
-        curve: bool (n, t), the same at each threshold of the curve. Each fold has its own
-            thresholds; those of equal index are pooled.
+        curve: bool (n, t), whether a load is accepted at each threshold of the curve. Each fold
+            has its own thresholds; a point of the curve uses the same index in every fold.
         r: unmonitored loads per monitored one.
-        resamples: of the bootstrap.
-        seed: of the bootstrap.
+        resamples: number of resamples of the bootstrap.
+        seed: seed of the bootstrap.
     """
     point, line = count(outcomes, accepted[:, None]), count(outcomes, curve)
     statistics = _statistics(r)
@@ -92,7 +92,11 @@ def by_share(
 
 
 def thresholds(validation: Outcomes) -> Floats:
-    """Returns float64 (STEPS,): thresholds for 100 % to 0 % of the monitored validation loads."""
+    """Returns float64 (STEPS,): thresholds of the score, ascending.
+
+    They are quantiles, 0 to 100 %, of the scores of the monitored validation loads. Loads without
+    packets are left out. Without any scores, the thresholds are equally spaced from 0 to 1.
+    """
     scores = validation.score[validation.monitored & (validation.packets > 0)]
     if scores.size == 0:
         return np.linspace(0, 1, STEPS)
@@ -100,7 +104,7 @@ def thresholds(validation: Outcomes) -> Floats:
 
 
 def best_threshold(validation: Outcomes, grid: Floats, r: float) -> float:
-    """Returns the threshold of `grid` with the best F1 on `validation`; on ties the strictest."""
+    """Returns the threshold of `grid` with the best F1 on `validation`; on ties the highest."""
     counts = count(validation, validation.score[:, None] >= grid)
     scores = f1_score(rates(counts), r)
     return float(grid[np.flatnonzero(scores == scores.max())[-1]])
@@ -110,10 +114,11 @@ def resolution(numbers: Mapping[str, Any], *, unseen: bool, most: int | None = N
     """Describes how finely a number of unmonitored pages resolves a false-positive rate.
 
     Args:
-        numbers: as returned by `open_world`.
+        numbers: metrics as returned by `open_world`.
         unseen: whether the unmonitored test pages were not in training.
-        most: for a text about several results, their maximum number of unmonitored test loads;
-            `numbers` are then those of the result with the fewest.
+        most: None for a text about one result. For a text about several results, it is their
+            maximum number of unmonitored test loads, and `numbers` has the metrics of the result
+            with the fewest.
     """
     pages, loads = (numbers[f"unmonitored_{name}"] for name in ("pages", "predictions"))
     r = float(numbers["r"])
@@ -129,7 +134,10 @@ def resolution(numbers: Mapping[str, Any], *, unseen: bool, most: int | None = N
         f"{r:g} that weighs as much as {r * step:.0%} of the monitored loads. "
     )
     if not unseen:
-        return f"{fineness}These pages also train, so the rate for other pages is unknown."
+        return (
+            f"{fineness}The attack is also trained on these pages, so the rate for other pages is "
+            "unknown."
+        )
     return (
         f"{fineness}Even if no page were mistaken, up to {bound:.1%} of other pages could be (95 "
         "% confidence). So this test cannot prove an r-precision above "

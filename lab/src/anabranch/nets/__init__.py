@@ -11,7 +11,7 @@ from importlib.util import find_spec
 
 
 class MissingExtraError(ImportError):
-    """An optional dependency (extra) that is needed is not installed."""
+    """Error of a needed optional dependency (extra) that is not installed."""
 
 
 def how_to_install(extra: str) -> str:

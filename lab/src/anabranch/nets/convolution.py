@@ -98,7 +98,11 @@ def _convolve_slices(
 
 
 def _spread_rows(kernel: Array, rows: int, rows_out: int, pad: int) -> Array:
-    """Returns (time taps, rows, inputs, rows out, outputs): the tap for each pair of rows."""
+    """Returns the kernel of `convolve`: (time taps, rows, inputs, rows out, outputs).
+
+    For each pair of an input row and an output row, it has the row tap of `kernel` that joins
+    them, or zeros.
+    """
     none = jnp.zeros_like(kernel[0])
 
     def tap(row: int, row_out: int) -> Array:

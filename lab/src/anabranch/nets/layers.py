@@ -153,7 +153,7 @@ class BatchNorm(Layer):
         self.momentum, self.epsilon = momentum, epsilon
 
     def _initial(self) -> State:
-        """Returns the running sums of mean and variance, and their weight so far."""
+        """Returns zeros: moving sums of mean and of variance, and the total weight in them."""
         zeros = np.zeros_like(self.scale)
         return zeros, zeros, np.float32(0.0)
 

@@ -190,7 +190,10 @@ class _Run:
         return mean
 
     def _settled(self, plateau: Plateau, stale: int) -> bool:
-        """Lowers the rate after every `patience` stale epochs; returns whether to end training."""
+        """Lowers the rate after every `patience` stale epochs; returns whether to end training.
+
+        `stale` is the number of epochs since the best score.
+        """
         if stale and stale % plateau.patience == 0:
             self.slowed *= plateau.factor
         return stale >= 2 * plateau.patience
@@ -233,7 +236,7 @@ class _Best:
 
 @lru_cache
 def _direction(name: Optimizer, weight_decay: float) -> optax.GradientTransformation:
-    """Returns the update rule without the learning rate, an argument of the compiled step."""
+    """Returns the update rule; `_step` multiplies its result by the learning rate."""
     rules = {
         "adam": lambda: optax.scale_by_adam(eps=1e-8),
         "adamax": lambda: optax.scale_by_adamax(eps=1e-8),

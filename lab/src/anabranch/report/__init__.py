@@ -8,7 +8,7 @@
 | `tables` | tables before HTML or Markdown; the format of numbers |
 | `comparison` | the paper's Tables 3 to 6 next to ours |
 | `beyond` | tables without a counterpart in the paper |
-| `sizes` | each accuracy next to that of the size alone; progress of a planned sweep |
+| `sizes` | each accuracy next to that of the attack `size`; progress of a planned sweep |
 | `costs` | recognition against cost: splits, padding and shaping |
 | `summary` | the findings in plain words, from the numbers |
 | `drawing` | common parts of all figures: colours, text, SVG |

@@ -1,4 +1,7 @@
-"""Tables without a counterpart in the CoMPS paper."""
+"""Tables without a counterpart in the CoMPS paper.
+
+A full report (`Collection.paper`) also shows the paper's settings without a result.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ def settings(collection: Collection) -> list[Setting]:
 
 
 def closed_settings(collection: Collection) -> list[Setting]:
-    """Returns settings with closed-world results for one path; in a full report, all settings."""
+    """Returns `settings` with closed-world results for one path; in a full report, all of them."""
     found = collection.select(world="closed", protocol="honest", observer=collection.rule)
     there = {entry.setting for entry in found}
     return [each for each in settings(collection) if collection.paper or each in there]
@@ -83,7 +86,7 @@ def open_world(collection: Collection) -> Table:
 
 
 def closed(collection: Collection, setting: Setting, name: str) -> list[Entry]:
-    """Selects closed-world results of the honest protocol and the report's one-path observer."""
+    """Returns an attack's closed-world results by the honest protocol, for `Collection.rule`."""
     return collection.select(
         setting, name, world="closed", protocol="honest", observer=collection.rule
     )
@@ -112,7 +115,7 @@ def observers(collection: Collection) -> Table:
 
 
 def watched(collection: Collection) -> list[str]:
-    """Returns the observers of split traces with results, and in a full report the usual ones."""
+    """Returns observers with results on split traces; in a full report, also the usual ones."""
     found = {entry.observer for entry in collection if _watches(entry)}
     order = ["random", "largest", "any", "merged:2", "merged:3", "merged:4", "merged"]
     usual = {"random", "largest", "merged:2", "merged"} if collection.paper else set()
@@ -132,7 +135,7 @@ def watched_pairs(collection: Collection) -> list[tuple[Setting, str]]:
 
 
 def _watches(entry: Entry) -> bool:
-    """Returns whether the observer sees split traces without a counter.
+    """Returns whether the traces are split and the observer reads no counter.
 
     Observers with a counter have a table of their own.
     """
@@ -277,7 +280,10 @@ def overheads(collection: Collection) -> Table:
 
 
 def _costs(collection: Collection, setting: Setting) -> list[tuple[str, list[Cell]]]:
-    """Returns one row for each measured set of test loads."""
+    """Returns the description and the costs, as cells, of each measured set of test loads.
+
+    Sets with the same costs share a row.
+    """
     found: dict[str, list[Cell]] = {}
     for entry in collection.select(setting):
         for fold in entry.result.facts["folds"]:

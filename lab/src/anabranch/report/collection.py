@@ -78,8 +78,8 @@ class Collection:
 
     Attributes:
         entries: ordered by setting, attack, observer, protocol, world and design.
-        paper: whether the report shows the CoMPS paper's tables in full, with marks where a result
-            is missing; otherwise it shows existing results only.
+        paper: whether the report is a full report: it shows the CoMPS paper's tables in full, with
+            marks where a result is missing. Otherwise it shows existing results only.
         planned: evaluations of a sweep; the report marks those without a result.
     """
 
@@ -279,7 +279,7 @@ def _entry(file: Path, result: Numbers, several: bool) -> Entry:
 
 
 def _told_apart(entries: list[Entry]) -> list[Entry]:
-    """Adds the results' file names to designs that are equal for different results.
+    """Returns the entries; different results with equal names get their file names in `design`.
 
     Such results come from other versions, other machines or another bootstrap.
     """

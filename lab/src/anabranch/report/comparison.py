@@ -60,7 +60,7 @@ def tables(collection: Collection) -> list[Table]:
 
 
 def coverage(collection: Collection) -> tuple[int, int]:
-    """Counts the paper's points with a result of the honest protocol, and all of its points."""
+    """Returns two numbers: the paper's points with a result by the honest protocol, and all."""
     points = published.points()
     there = [bool(collection.like(each.setting, each.attack, "honest")) for each in points]
     return sum(there), len(points)

@@ -1,8 +1,8 @@
-"""Recognition by the strongest attack against the cost of a setting: splits and padding compared.
+"""Comparison of splits and padding: recognition by the strongest attack against a setting's cost.
 
 The observer of a split load sees the path with most packets; the observer of an unsplit load with
-padding or shaping sees all packets. Only results of the full design count, because results of a
-weaker attacker do not show that a setting is safer.
+padding or shaping sees all packets. Only results with all pages and loads (full designs) are used,
+because results of a weaker attacker do not show that a setting is safer.
 """
 
 from __future__ import annotations
@@ -110,7 +110,10 @@ class Point:
         return self.entry.accuracy
 
     def beats(self, other: Point) -> bool:
-        """Returns whether this point is at most as costly and recognised, and less so in one."""
+        """Returns whether this point is better than `other` in one respect, and worse in none.
+
+        The respects are cost (`Cost.within`) and recognition.
+        """
         good = self.value <= other.value and self.cost.within(other.cost)
         return good and (self.value < other.value or not other.cost.within(self.cost))
 
@@ -121,8 +124,8 @@ class Panel:
 
     Attributes:
         data: its digest.
-        judges: attacks with seeds that have results in at least half of the settings of both kinds;
-            the strongest of them counts.
+        judges: attacks with seeds that have results in at least half of the settings of each kind,
+            `SPLIT` and `PADDING`. A point shows the strongest of them.
         points: settings with results of all judges and with known costs.
         left: settings without results of all judges.
     """
@@ -305,7 +308,7 @@ def _panel(collection: Collection, data: str) -> Panel | None:
 
 
 def _judges(found: Iterable[Sequence[Entry]]) -> tuple[Judge, ...]:
-    """Returns the attacks and seeds with results in at least half of the settings of both kinds."""
+    """Returns attacks and seeds with results in at least half of the settings of each kind."""
     asked: dict[str | None, list[set[Judge]]] = {SPLIT: [], PADDING: []}
     for own in found:
         asked.setdefault(_kind(own[0]), []).append({_judge(entry) for entry in own})
@@ -320,7 +323,10 @@ def _judges(found: Iterable[Sequence[Entry]]) -> tuple[Judge, ...]:
 
 
 def _kind(entry: Entry) -> str | None:
-    """Returns the setting's kind; None for observers that do not count, or a recorded split."""
+    """Returns the kind of the setting; None if it is not compared.
+
+    Recorded splits, and splits under another observer than `largest`, are not compared.
+    """
     setting = entry.setting
     if setting.schedule is not None:
         return SPLIT if entry.observer == "largest" else None

@@ -61,10 +61,11 @@ class _Panel:
 
 
 def figures(collection: Collection, source: str) -> list[Figure]:
-    """Draws Figure 6, and Figure 7 for DF and attacks with results of two settings, by protocol.
+    """Draws Figure 6, and Figure 7 for each attack with enough results, by each protocol.
 
-    In a report that is not about the paper, there is instead a panel for each setting with
-    open-world results.
+    Figure 7 needs results on two of its defended settings; by the honest protocol, DF has it in
+    any case. In a report that is not about the paper, there is instead one figure for each
+    protocol, with a panel for each setting with open-world results.
 
     Args:
         collection: the results.
@@ -210,7 +211,7 @@ def _as_published() -> str:
 
 
 def _label(line: _Line, source: str) -> str:
-    """Returns the legend's text of a line, folded to stay within the panel."""
+    """Returns a line's legend: its label and the `source` of its numbers, folded to the panel."""
     return textwrap.fill(f"{line.label}: {source}", _LETTERS, subsequent_indent="   ")
 
 
@@ -282,7 +283,10 @@ def _published(axes: Axes, line: _Line) -> None:
 
 
 def _columns(entry: Entry) -> Callable[[str, str], np.ndarray]:
-    """Returns points of the curve by metric and part, NaN where they are not defined."""
+    """Returns a function that gives one part of a metric at each point of the curve.
+
+    The part is `value`, `low` or `high`; it is NaN where it is not defined.
+    """
     curve = entry.result.metrics["curve"]
 
     def column(metric: str, part: str) -> np.ndarray:

@@ -200,7 +200,10 @@ def _training(spec: Spec) -> tuple[list[str], list[str]]:
 
 
 def _recorded(text: str | None) -> tuple[str, ...] | None:
-    """Returns the parts of a recorded split, with a schedule (`weighted:4`) as its family."""
+    """Returns the words of a recorded split, with the schedule's family (`weighted`) as the first.
+
+    The parameters of the schedule (`weighted:4`) are left out.
+    """
     if text is None:
         return None
     schedule, *rest = text.split()

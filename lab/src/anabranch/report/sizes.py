@@ -1,4 +1,4 @@
-"""Compares each accuracy with that of an attack that uses only the sizes of pages."""
+"""Comparison of each accuracy with that of the attack `size`, which uses only sizes of pages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Row = tuple[Setting, str, str]
 
 
 def table(collection: Collection) -> Table:
-    """Returns each attack's accuracy by setting and data set, next to that of the size alone."""
+    """Returns each attack's accuracy by setting and data set, next to that of the attack `size`."""
     places = data(collection)
     twins = _twins(collection)
     rows = [
@@ -98,10 +98,10 @@ def data(collection: Collection) -> list[str]:
 
 
 def wanted(collection: Collection) -> list[Row]:
-    """Returns the table's rows: those with a result both of the attack and of the size alone.
+    """Returns the table's rows: those with a result both of the attack and of `size`.
 
-    A full report, or a report about a planned sweep, also has rows without a result of the size
-    alone. Planned evaluations have rows too.
+    A full report, or a report about a planned sweep, also has rows without a result of `size`.
+    Planned evaluations have rows too.
     """
     found = {_row(entry) for entry in collection if _counts(entry) and entry.attack != SIZE}
     sized = {
@@ -122,7 +122,7 @@ def wanted(collection: Collection) -> list[Row]:
 def _pair(
     collection: Collection, twins: dict[tuple[object, ...], Entry], place: str, row: Row
 ) -> tuple[Cell, Cell]:
-    """Returns the numbers of one data set: of the attack, and of the size alone."""
+    """Returns a row's two cells for one data set: accuracies of its attack, and of `size`."""
     entries = [entry for entry in _attacks(collection, place) if _row(entry) == row]
     if not entries:
         # The size alone may have a result before the attack does.
@@ -143,13 +143,13 @@ def _cell(entries: list[Entry]) -> Cell:
 
 
 def _twins(collection: Collection) -> dict[tuple[object, ...], Entry]:
-    """Returns the results of the size alone by `_twin`; full designs take precedence."""
+    """Returns the results of the attack `size`, by their `_twin`; full designs take precedence."""
     sizes = [each for each in collection if _counts(each) and each.spec.attack.name == SIZE]
     return {_twin(entry): entry for entry in sorted(sizes, key=lambda each: each.full)}
 
 
 def _twin(entry: Entry) -> tuple[object, ...]:
-    """Returns the key that a result shares with that of the size alone."""
+    """Returns the key that a result shares with the result of `size` to compare it with."""
     return (entry.result.data, entry.setting, entry.observer, entry.spec.seed)
 
 

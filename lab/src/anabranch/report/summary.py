@@ -75,9 +75,10 @@ def findings(collection: Collection) -> list[Finding]:
 def resolution(collection: Collection) -> Iterator[str]:
     """Yields sentences on how finely false-positive rates are resolved (`metrics.resolution`).
 
-    Results of one protocol with the same number of unmonitored pages share a sentence, about the
-    result with the fewest loads, with the maximum number of loads of the others. The last sentence
-    states that bootstrap intervals do not include the choice of thresholds.
+    Results by one protocol with the same number of unmonitored pages share a text. It has the
+    numbers of the result with the fewest unmonitored test loads, and the maximum number of these
+    loads. For the honest protocol, the text ends with a statement that the intervals do not include
+    the choice of thresholds.
     """
     groups: dict[tuple[str, int], list[Entry]] = {}
     for entry in collection.select(world="open"):
@@ -147,7 +148,7 @@ def _floor(collection: Collection) -> Iterator[str]:
 
 
 def _undefended(collection: Collection) -> Iterator[Entry]:
-    """Yields each attack's undefended result with the training that most of its results have."""
+    """Yields, for each attack, its undefended results with the training that `_usual` returns."""
     for name in collection.attacks:
         usual = _usual(collection, name)
         found = beyond.closed(collection, UNDEFENDED, name)
@@ -155,7 +156,7 @@ def _undefended(collection: Collection) -> Iterator[Entry]:
 
 
 def _usual(collection: Collection, name: str) -> Training:
-    """Returns the training of most results of an attack on defended settings."""
+    """Returns the most frequent training among an attack's results on defended settings."""
     found = collection.select(attack=name, world="closed", protocol="honest")
     trained = [_training(entry) for entry in found if entry.setting != UNDEFENDED]
     return max(dict.fromkeys(trained), key=trained.count, default=None)

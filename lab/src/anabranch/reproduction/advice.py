@@ -19,7 +19,7 @@ ALL = 228
 """Number of clients in the large network."""
 UNKNOWN = "not measured"
 LOOPBACK = "on loopback"
-"""Text of cells without a time on emulated lines, if the table of loopback has the design."""
+"""Text of a cell without a time on emulated lines, for a design in the table of loopback."""
 
 HEADER = (
     "design",
@@ -47,7 +47,9 @@ WIDE = ("design", "schedule", "paths", "web: first byte, ms", "320 KiB, ms", "bu
 
 
 def rows(data: Data) -> list[tuple[str, ...]]:
-    """Returns a row for each design and number of circuits, then the closed forms of MORE.
+    """Returns a row for each design and number of circuits, then rows of MORE.
+
+    MORE's probabilities are not simulated: they are those of formulas (`designs.chances`).
 
     Args:
         data: has `circuits.parquet`, `circuits-udp.parquet`, `designs.parquet` and
@@ -201,8 +203,8 @@ def _notes() -> Iterator[str]:
     yield from item(
         f"*Hostile* relays have {100 * designs.HOSTILE:.0f} % of the weight of entries, exits and "
         f"middle relays in the network of {FIRST[:7]}, and are drawn at random "
-        "(`anonymity.parquet`, [anonymity](anonymity.md)). For MORE the values are the closed "
-        "forms of section 6.1. *An entry and the exit* are enough to correlate both ends of a "
+        "(`anonymity.parquet`, [anonymity](anonymity.md)). For MORE the values are by the "
+        "formulas of section 6.1. *An entry and the exit* are enough to correlate both ends of a "
         "stream; *all entries* are necessary to see all of it at the client's side. Where circuits "
         "merge at a middle relay, this relay sees what the exit sees."
     )
@@ -232,7 +234,10 @@ def _unknown(data: Data, design: str, legs: int) -> str:
 
 
 def _costs(of: Sequence[Row]) -> tuple[str, ...]:
-    """Returns three times and the relays' CPU time; a first byte is one without optimistic data."""
+    """Returns cells: times of the first byte, of 320 KiB and of 1 MiB, and the relays' CPU time.
+
+    The time of the first byte is measured without optimistic data.
+    """
     usual = [row for row in of if not row["optimistic"]]
     return (
         _over(usual, lambda row: 1e3 * row["first_byte"], 0),

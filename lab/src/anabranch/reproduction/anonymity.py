@@ -37,7 +37,13 @@ def compromised(data: Data, legs: int, share: float) -> Found:
 
 
 def formula(data: Data, measure: str) -> Found:
-    """Judges whether a closed form equals the simulation in every network, for 1 to 5 legs."""
+    """Judges whether a closed form equals the simulation in every network, for 1 to 5 legs.
+
+    Args:
+        data: has `anonymity.parquet`.
+        measure: `any` (at least one entry and the exit are hostile) or `all` (all entries and the
+            exit).
+    """
     closed = {_key(row): row["mean"] for row in _of(data, "paths", f"{measure}_closed")}
     rows = _of(data, "paths", measure)
     apart = [abs(row["mean"] - closed[_key(row)]) for row in rows]
@@ -72,7 +78,7 @@ def more(data: Data, circuits: int, share: float = 0.2) -> Found:
     one, many = share * share, share * share**circuits
     verdict = HOLDS if many < one else FAILS
     text = f"{100 * many:.1g} % with {circuits} circuits, {100 * one:.0f} % with one"
-    return Found(text, verdict, "closed form", (f"{100 * many:.1g} %",))
+    return Found(text, verdict, "by formula", (f"{100 * many:.1g} %",))
 
 
 def sets(data: Data, entries: int, packets: int) -> Found:
@@ -87,19 +93,19 @@ def sets(data: Data, entries: int, packets: int) -> Found:
     verdict = HOLDS if share > 0.99 else FAILS
     used = f"have used all {entries:,} entries after {packets:,} packets"
     text = f"{100 * share:.1f} % of clients {used}"
-    return Found(text, verdict, "closed form", (f"{100 * share:.1f} % of clients have used all",))
+    return Found(text, verdict, "by formula", (f"{100 * share:.1f} % of clients have used all",))
 
 
 def model(data: Data, measure: str, least: float, most: float) -> Found:
-    """Judges how the chance of compromise changes with the number of entries after a year.
+    """Judges how the chance of compromise after a year depends on the number of entries.
 
     Args:
         data: has `anonymity.parquet`.
         measure: `any_now` (at least one hostile entry) or `all_now` (all entries are hostile).
-        least: lower bound of the factors. They are, for `any_now`, the chances with two and with
-            three entries over the chance with one; for `all_now`, one entry over two, and two over
-            three.
-        most: upper bound of the factors.
+        least: lower bound of two ratios of chances. For `any_now`, they are the chance with two
+            entries, and that with three, over that with one. For `all_now`, they are the chance
+            with one entry over that with two, and with two over that with three.
+        most: upper bound of the ratios.
     """
     rows = {row["legs"]: row for row in _year(data, measure)}
     if measure == "any_now":
@@ -152,7 +158,8 @@ def fingerprint(data: Data, measure: str, legs: int, number: float, near: float)
     quotes = tuple(f"{value * scale:.1f}" for value in (min(values), max(values)))
     text = f"{quotes[0]}{unit} to {quotes[1]}{unit} over {len(rows)} networks"
     if any(good):
-        return Found(text, OPEN, f"depends on the network: in {sum(good)} of {len(good)}", quotes)
+        why = f"depends on the network: within the bound in {sum(good)} of {len(good)}"
+        return Found(text, OPEN, why, quotes)
     inside = min(values) <= number <= max(values)
     verdict = OPEN if inside else FAILS
     return Found(text, verdict, "depends on the network" if inside else "", quotes)

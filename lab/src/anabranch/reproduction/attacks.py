@@ -123,7 +123,7 @@ def split(data: Data, attack: str, protocol: str) -> Found:
     text += _inline(found[True], "r_precision")
     quotes = (_inline(found[True], "recall"), _inline(found[True], "r_precision"))
     if False not in found:
-        return Found(text, OPEN, "undefended loads have not been judged by this protocol", quotes)
+        return Found(text, OPEN, "undefended loads have not been tested by this protocol", quotes)
     less, more = (found[each]["metrics"]["recall"] for each in (True, False))
     text += f"; undefended: recall {_inline(found[False], 'recall')}"
     verdict = HOLDS if less["high"] < more["low"] else FAILS if less["low"] > more["high"] else OPEN
@@ -149,7 +149,13 @@ def systems(data: Data, attack: str) -> Found:
 
 
 def time_or_packets(data: Data, attack: str, every: tuple[str, str] = ("50p", "100ms")) -> Found:
-    """Judges whether runs by time protect at least as well as runs of packets."""
+    """Judges whether runs by time protect at least as well as runs of packets.
+
+    Args:
+        data: has `fingerprinting.jsonl`.
+        attack: name of the attack.
+        every: the run length in packets, and the run length in time.
+    """
     split = {"schedule": "weighted", "paths": 3}
     found = lower(data, attack, {**split, "every": every[0]}, {**split, "every": every[1]})
     verdict = HOLDS if found.verdict in (HOLDS, ALIKE) else found.verdict
@@ -159,7 +165,11 @@ def time_or_packets(data: Data, attack: str, every: tuple[str, str] = ("50p", "1
 def _open_world(
     data: Data, attack: str, wanted: Mapping[str, Any], protocol: str = "honest"
 ) -> Row:
-    """Returns the result of an attack in a setting; of several designs, that of the largest."""
+    """Returns an attack's open-world result on a setting; of several, the one with most re-splits.
+
+    Raises:
+        LookupError: if there is no result.
+    """
     target = {"schedule": None, "every": None, "paths": 3, "defence": None} | dict(wanted)
     found = []
     for each in data.results("fingerprinting.jsonl"):

@@ -56,7 +56,10 @@ def ratio(
 
 
 def flat(data: Data, arm: str, rate: int, most: float) -> Found:
-    """Judges a stream's largest relative change of bandwidth against that at the shortest RTT."""
+    """Judges whether a stream's bandwidth changes with the RTT by at most the share `most`.
+
+    The largest change counts, relative to the bandwidth at the shortest RTT.
+    """
     levels = _levels(data, arm, rate, lambda row: row["down"] / 1e3)
     first = levels.pop(min(levels))
     if first.low is None or first.high is None or any(each.low is None for each in levels.values()):

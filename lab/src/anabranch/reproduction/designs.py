@@ -104,12 +104,13 @@ def more(data: Data, circuits: int) -> Found:
     """
     (one, _), (anyone, everyone) = chances(1), chances(circuits)
     text = (
-        f"with {circuits} circuits {percent(anyone)} for one entry and the exit, "
-        f"{percent(everyone)} for all entries and the exit; {percent(one)} with one circuit"
+        f"probability with {circuits} circuits: an entry and the exit are hostile "
+        f"{percent(anyone)}, all entries and the exit {percent(everyone)}; with one circuit "
+        f"{percent(one)}"
     )
     if (anyone < one) == (everyone < one):
-        return Found(text, HOLDS if anyone < one else FAILS, "closed forms", (text,))
-    return Found(text, OPEN, "closed forms; the two models disagree", (text,))
+        return Found(text, HOLDS if anyone < one else FAILS, "by formula", (text,))
+    return Found(text, OPEN, "by formula; one probability is higher, the other lower", (text,))
 
 
 def chances(circuits: int) -> tuple[float, float]:

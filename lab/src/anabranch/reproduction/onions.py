@@ -29,7 +29,7 @@ from anabranch.reproduction.spread import by_round, mean_interval, median_interv
 DESIGNS = (("conflux-2013", "Conflux 2013"), ("mtor", "mTor"))
 LEGS = (2, 3)
 ORDERED = 0.3
-"""Share of ordered downloads that are complete at the moment when `unordered_done` counts."""
+"""Share of ordered downloads at whose completion `unordered_done` counts unordered ones."""
 OVER_HALF = 0.5
 EXIT = 0.06
 """Maximum distance from 1 of the ratio of an exit's CPU to that of Tor's exit, by the paper."""
@@ -38,7 +38,7 @@ SLOWEST = 0.15
 FAST = 0.8
 """Share of the downloads, the fastest ones, that `unordered_alike` compares."""
 AS_LONG = 0.1
-"""Maximum distance from 1 of a ratio of times that count as equal."""
+"""Maximum distance from 1 of the ratio of two times that count as equal."""
 LESS_TIME = 0.7
 """Bound of a ratio of times: 30 % less time, the lower end of the paper's gain."""
 
@@ -146,7 +146,9 @@ def _ratio(rows: Sequence[Row], key: tuple[str, int], value: Callable[[Row], flo
 def unordered_done(
     data: Data, file: str, direction: str, congestion: str, deviation: int = 0, doubt: str = ""
 ) -> Found:
-    """Judges the share of unordered downloads that are complete when `ORDERED` of the ordered are.
+    """Judges whether over half of the unordered downloads are complete at a certain moment.
+
+    At this moment, the share `ORDERED` of the ordered downloads is complete.
 
     Args:
         data: has `file`.
@@ -159,7 +161,7 @@ def unordered_done(
     line = {"direction": direction, "congestion": congestion, "deviation": deviation}
     rounds = _rounds(data, file, loss=5, **line)
     if not rounds:
-        return Found("", MISSING, "this line has not been measured")
+        return Found("", MISSING, "a line with these settings has not been measured")
     shares = []
     for ordered, unordered in rounds:
         moment = sorted(ordered)[math.ceil(ORDERED * len(ordered)) - 1]
@@ -222,7 +224,7 @@ def _without_loss(
     """
     rounds = _rounds(data, file, loss=0, direction=None, **line)
     if not rounds:
-        return Found("", MISSING, "this line has not been measured")
+        return Found("", MISSING, "a line with these settings has not been measured")
     ratio = median_interval([time(unordered) / time(ordered) for ordered, unordered in rounds])
     verdict, number = judge(ratio), _median(ratio)
     text = f"{number} of the time, {len(rounds)} rounds"
@@ -230,7 +232,16 @@ def _without_loss(
 
 
 def unordered_cells(data: Data, file: str, at: float) -> Found:
-    """Judges the ratio of cells' mean waits on a link: in circuit order over stream order."""
+    """Judges a ratio of mean delays of cells on a link.
+
+    It is the delay until all earlier cells of the circuit have arrived, over the delay until the
+    kernel has delivered the TCP stream up to the cell's end.
+
+    Args:
+        data: has `file`.
+        file: name of the table of cells.
+        at: upper bound of the ratio.
+    """
     rows = data.table(file)
     ratio = mean_interval([row["by_circuit_mean"] / row["in_order_mean"] for row in rows])
     half = ratio.value - (ratio.low or 0)

@@ -17,7 +17,10 @@ from anabranch.reproduction.words import BEGIN, END, marked, table
 from anabranch.validate import source
 
 LOST = "cannot be counted again"
-"""Text that marks a table without rows in the repository, on its page and in the README."""
+"""Text on a page and in the README that marks a table whose rows are not in the repository.
+
+Tables that are `repeatable` do not have the mark.
+"""
 ENDINGS = (".parquet", ".jsonl", ".json")
 """Endings of data files."""
 

@@ -37,7 +37,7 @@ def collected(data: Data, monitored: int, loads: int, others: int) -> Found:
 def censor(data: Data) -> Found:
     """Judges whether fetches succeed if their handshake uses the VPN, and fail if it does not.
 
-    The text of the result has the share of packets on the direct path.
+    The text of the result has the share of bytes on the direct path.
     """
     rows = data.table("circumvention.parquet")
     servers = sorted({row["server"] for row in rows if row["access"] == "handshake"})
@@ -49,7 +49,10 @@ def censor(data: Data) -> Found:
         good &= all(row["through"] for row in of) and not any(row["through"] for row in straight)
         good &= bool(straight)
         spread = f"{median(shares):.2f} ({min(shares):.2f}–{max(shares):.2f}) %"
-        texts.append(f"{server}: {sum(row['through'] for row in of)} of {len(of)}, {spread} direct")
+        texts.append(
+            f"{server}: {sum(row['through'] for row in of)} of {len(of)} fetches, "
+            f"{spread} of the bytes on the direct path"
+        )
         quotes.append(spread)
     verdict = HOLDS if good else OPEN
     return Found("; ".join(texts), verdict, "" if good else "not all fetches agree", tuple(quotes))
@@ -90,7 +93,10 @@ def drop(data: Data, file: str, system: str, short: int, long: int) -> Found:
 
 
 def _kept(data: Data, file: str, system: str, every: int) -> list[float]:
-    """Returns, for each run that counts, its goodput over the median goodput without a split."""
+    """Returns the goodput of each measurement over the median goodput without a split.
+
+    Only measurements that were really split (`_counts`) are used.
+    """
     rows = [
         row
         for row in data.table(file)
@@ -105,7 +111,7 @@ def _kept(data: Data, file: str, system: str, every: int) -> list[float]:
 
 
 def _counts(row: Row) -> bool:
-    """Returns whether a run counts: each path carried its part of the downlink."""
+    """Returns whether a measurement was really split: each path carried a part of the downlink."""
     counted: bool = row["counts"]
     return counted
 

@@ -75,5 +75,8 @@ def by_round(
 
 
 def _outside(place: int, count: int) -> float:
-    """Returns the probability that the median is outside the values at `place` from either end."""
+    """Returns the probability that an interval of `count` sorted values misses the true median.
+
+    Its ends are the values at the index `place`, from 0, from either end.
+    """
     return 2 * float(stats.binom.cdf(place, count, 0.5))

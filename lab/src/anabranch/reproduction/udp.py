@@ -45,7 +45,7 @@ _CLAIMS = {
 """Claims in the page's words, by the column of the time."""
 _LATER = "320 KiB arrive later than with one circuit"
 _EXIT = "the exit uses the same CPU time as with one circuit"
-_FAILS = "most downloads do not finish (here the ratio is their share)"
+_FAILS = "most downloads do not finish (the ratio is the share of failed downloads)"
 
 
 def sooner(data: Data, column: str, place: str = PLACE) -> Found:

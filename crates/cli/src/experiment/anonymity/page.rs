@@ -132,9 +132,10 @@ fn adversaries(report_data: &ReportData<'_>) -> Markup {
                 variants.iter().map(Vec::as_slice),
             ))
             p {
-                "If each draw has its own clients, the band also contains the random differences \
-                 between clients. If relays are added and none is replaced, draws differ only in \
-                 their clients. The heaviest relays are the same in each draw."
+                "Each draw has its own clients if hostile relays are added, or if only honest \
+                 relays are replaced. The band then also contains the random differences between \
+                 clients. If relays are added and none is replaced, draws differ only in their \
+                 clients. The heaviest relays are always the same, so they need only one draw."
             }
         }
     }
@@ -278,8 +279,8 @@ fn conditions(report_data: &ReportData<'_>) -> Markup {
                  only weights and /16 networks count, and relays with the flag Exit count as exits \
                  to all ports; the tables mark this. The curves over a year and the fingerprints \
                  of guards use only weights. Hostile relays are random relays and keep their \
-                 families and /16 networks. MORE, which changes paths with each packet, is not \
-                 analysed beyond closed forms."
+                 families and /16 networks. The design MORE, which changes paths with each packet, \
+                 is not simulated."
             }
             p { (words::origin(report_data.header)) }
         }

@@ -21,8 +21,8 @@ const STYLE: &str = "text{font:12px sans-serif;fill:#333}.frame{fill:none;stroke
     .line.p0,.line.p1,.line.p2,.line.p3{fill:none}";
 
 /// Draws the curves of all rows of `table` in a panel of `width` by `height`. `kind` is the
-/// definition of the clients that count as compromised. Each band is drawn before its curve, so
-/// that the curve stays visible.
+/// definition of the clients that count as compromised. Each curve is drawn over its band (from
+/// the 5 % to the 95 % quantile), so that the curve stays visible.
 pub(super) fn curves(table: &YearTable, kind: &Kind, (width, height): (f64, f64)) -> String {
     let last = table.days.last().copied().unwrap_or(1) as f64;
     let x = |day: u64| number(day as f64 / last * width);
@@ -45,8 +45,8 @@ pub(super) fn curves(table: &YearTable, kind: &Kind, (width, height): (f64, f64)
     table.rows.iter().zip(0..).map(curve).collect()
 }
 
-/// Returns the upper end of a panel's axis: the largest share in any curve, rounded up to a
-/// multiple of 0.05.
+/// Returns the upper end of a panel's axis: the upper end of the highest band, rounded up to a
+/// multiple of 0.05, and at least 0.05.
 pub(super) fn top(table: &YearTable, kind: &Kind) -> f64 {
     let all = table.rows.iter().flat_map(|row| &row.at).map(|at| (kind.of)(at).high);
     ((all.fold(0.0, f64::max) * 20.0).ceil() / 20.0).max(0.05)

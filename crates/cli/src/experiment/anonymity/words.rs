@@ -44,7 +44,7 @@ pub(super) const KINDS: [Kind; 4] = [
     },
 ];
 
-/// Days that the tables show. The figures show all days.
+/// Days of the simulated year that the tables show. The figures show all days.
 const TOLD: [u64; 4] = [30, 90, 182, 365];
 
 /// Describes the result of a unit (one part of the analysis) in a few words.

@@ -7,11 +7,13 @@ use anabranch_experiment::camouflage::claims::{Claim, JudgedClaim, Verdict};
 use super::super::numbers::{NONE, span, value};
 use super::words::{ReportData, times, title};
 
-/// Column headings of the table of required limits ("bars").
+/// Column headings of the table of limits ("bars") for the cost of our profiles (forms of
+/// camouflage).
 pub(super) const BAR_HEAD: [&str; 7] =
     ["quantity", "connection", "limit", "measured", "verdict", "rounds", "through Tor / Tor alone"];
 
-/// Explains what the required limits are, and how they are judged.
+/// Explains the limits for the cost of our profiles (forms of camouflage), and how they are
+/// judged.
 pub(super) fn held() -> &'static str {
     "Each limit is the most that one of our profiles (forms of camouflage) may cost. Goodput and \
      bytes are those of downloads of 1 MB without Tor. The row \"stream of 50 kB/s\" is of a \
@@ -19,12 +21,13 @@ pub(super) fn held() -> &'static str {
      value is the median of these values. From six rounds on it has a 95 % interval (by ranks). \
      The last column is a ratio: the value of this download through our profile and Tor, divided \
      by that of Tor alone in the same round. Goodput is measured from the start of the \
-     connection, so it includes the time to open the link. A limit is missed if any download was \
-     aborted or failed. With fewer than five rounds it cannot be judged."
+     connection, so it includes the time to open the link. A limit is met if our profile costs no \
+     more, and missed if it costs more, or if any download was aborted or failed. With fewer than \
+     five rounds a limit cannot be judged."
 }
 
-/// Returns the required limits as rows of a table, the missed ones first. The headings are
-/// [`BAR_HEAD`].
+/// Returns the limits for the cost of our profiles (forms of camouflage) as rows of a table, the
+/// missed limits first. The headings are [`BAR_HEAD`].
 pub(super) fn bar_rows(report_data: &ReportData<'_>) -> Vec<Vec<String>> {
     let mut bars: Vec<&CostComparison> = report_data.bars.iter().collect();
     bars.sort_by_key(|one| [Some(false), None, Some(true)].iter().position(|is| *is == one.is_met));
@@ -61,7 +64,7 @@ fn bar_row(one: &CostComparison) -> Vec<String> {
     ]
 }
 
-/// Describes whether the required limit is met, and the distance of the measured value from the
+/// Describes whether the limit for a cost is met, and the distance of the measured value from the
 /// limit, in per cent of the limit.
 fn bar_verdict(one: &CostComparison) -> String {
     // The distance is in per cent of the limit, and may exceed 100.

@@ -46,8 +46,8 @@ pub(super) fn description() -> String {
     format!(
         "The client's line has {UP_KBIT} kbit/s up and {DOWN_KBIT} kbit/s down, a round-trip time \
          of {RTT} ms, and a queue of {QUEUE_KB} kB in each direction. At its other end, a host \
-         without limits runs a bridge and relays of C tor, and a web server. All numbers of bytes \
-         are bytes of IP packets on the client's line"
+         without limits runs a web server, and a bridge and relays of C tor (the Tor project's \
+         program). All numbers of bytes are bytes of IP packets on the client's line"
     )
 }
 
@@ -169,7 +169,8 @@ pub(super) fn table_3() -> &'static str {
      goodput and its ratio to Tor alone in the same round are medians over rounds of the round's \
      median. From six rounds on they have 95 % intervals (by ranks). A download that was aborted \
      or failed counts as the worst value. Each of our HTTP profiles is compared with the paper's \
-     HTTP; the paper's 41 × and 12 × compare with the bytes of a direct download."
+     HTTP. Below \"the paper's\", the number in brackets is the paper's number of bytes, divided \
+     by that of the paper's direct download."
 }
 
 /// Returns the column headings of the table with the values of Figure 7 (goodput over download

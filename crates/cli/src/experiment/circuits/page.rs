@@ -132,11 +132,12 @@ fn conditions(report_data: &ReportData<'_>) -> Markup {
             }
             p {
                 "With Conflux the exit chooses the circuit of each cell (" code { "lowrtt" }
-                "); Conflux 2013 and mTor choose as published, or round robin. CPU time in ms per \
-                 MB is the sum over all guards, or all middles, divided by all megabytes that the \
-                 network carried. The paper shows the load of one relay of each kind; our shares \
-                 of a core are means over three relays. By default the clients that create load \
-                 are spread over all guards, even with one circuit each; with "
+                "). With Conflux 2013 and mTor the rule is that of their papers, or round robin. \
+                 CPU time in ms per MB is the sum over all guards, or all middles, divided by all \
+                 megabytes that the network carried. The paper shows the load of one relay of \
+                 each kind; our shares of a core are means over three relays. By default the \
+                 clients that create load are spread over all guards, even with one circuit each; \
+                 with "
                 code { "--load employed" } " they use the relays of the client that measures."
             }
             p { (words::machine(report_data)) }

@@ -108,8 +108,8 @@ fn of_more(report_data: &ReportData<'_>) -> String {
     )
 }
 
-/// Describes the CPU use with the busiest design, and the number of networks with a CPU use above
-/// [`BUSY`].
+/// Describes the use of the machine's CPUs: the highest mean of any design, and the number of
+/// networks in which the use exceeded [`BUSY`].
 pub(super) fn machine(report_data: &ReportData<'_>) -> String {
     let busiest = report_data.cells.iter().filter_map(|cell| cell.busy).map(|mean| mean.mean);
     let busiest = busiest.fold(0.0, f64::max);
@@ -124,8 +124,8 @@ pub(super) fn machine(report_data: &ReportData<'_>) -> String {
     )
 }
 
-/// Maximum share of the machine's CPUs in use at which the machine does not slow down the measured
-/// programs.
+/// Limit for the share of the machine's CPUs in use. Above it, measured times depend partly on the
+/// machine's speed.
 const BUSY: f64 = 0.7;
 
 /// Column headings of the table of verdicts.
@@ -169,7 +169,9 @@ fn claim(claim: Claim) -> &'static str {
         Claim::EntriesCostMore => "all guards use more CPU time than all middle relays",
         Claim::ExitCostsLess => "the exit uses less CPU time than all middle relays",
         Claim::WebLater => "320 KiB arrive later than with one circuit",
-        Claim::BulkFails => "most downloads do not finish (here the ratio is their share)",
+        Claim::BulkFails => {
+            "most downloads do not finish (the ratio is the share of failed downloads)"
+        }
     }
 }
 

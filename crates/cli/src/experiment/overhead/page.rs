@@ -62,7 +62,8 @@ fn section(report_data: &ReportData<'_>, system: System) -> Markup {
                     h3 { "Goodput by switching interval" }
                     p {
                         "The line is the median as a share of the median without splitting (the \
-                         fine line is 100 %). Each dot is a download; small dots do not count"
+                         fine line is 100 %). Each dot is a download; small dots are downloads \
+                         that do not count as split"
                         @if system.kind() == Kind::Quic { ", and the line has a gap where none \
                                                            counts" }
                         ". The shaded area is the goodput that remains according to the paper: "
@@ -159,8 +160,9 @@ fn line(kept: impl Iterator<Item = Option<Spread>>) -> String {
     line
 }
 
-/// Draws the ranges of remaining goodput that the paper (CoMPS) reports, and a line at the unsplit
-/// goodput.
+/// Draws the ranges of goodput with splitting that the paper (CoMPS) reports for systems of this
+/// `kind`, and a line at the goodput without splitting. `every` has the switching interval of each
+/// column.
 fn paper(kind: Kind, every: &[u32]) -> String {
     let mut shapes = format!(r#"<path class="unsplit" d="M0 {}H{}"/>"#, height(1.0), every.len());
     for claim in claims().iter().filter(|claim| claim.kind == kind) {
@@ -236,9 +238,9 @@ fn conditions(report_data: &ReportData<'_>) -> Markup {
                 "): three paths of 100 Mbit/s with queues of 250 kB and no loss; each path has \
                  its own address at the client. The schedule is weighted random. For each \
                  repetition the probabilities of the paths are drawn from a flat Dirichlet \
-                 distribution. All systems and intervals use the same probabilities. A draw that \
-                 would leave a path nearly unused is repeated. Each download without switching \
-                 uses one path; the repetitions use the paths in turn"
+                 distribution. All programs and switching intervals use the same probabilities. A \
+                 draw that would leave a path nearly unused is repeated. Each download without \
+                 switching uses one path; the repetitions use the paths in turn"
                 @if !splitter(report_data.header).is_empty() { ", without the further options of the \
                                                             split measurements" }
                 ". Repetitions are interleaved, in a random order that depends on the seed."

@@ -129,7 +129,7 @@ pub(super) fn verdict_rows(cells: &[Cell]) -> Vec<[String; 5]> {
         .collect()
 }
 
-/// Definition of the share to which the target applies.
+/// Definition of the share of goodput that the table of targets compares with the wanted share.
 pub(super) const TARGET: &str = "Goodput with switching every 100 ms over three paths of 20 ms, as \
                                  a share of the median without splitting";
 
@@ -194,7 +194,7 @@ pub(super) fn measured_as(kind: Kind) -> &'static str {
         }
         Kind::Mosh => {
             "a file of 10 MB that cat shows again and again; the bytes that mosh-client wrote to \
-             its terminal. Mosh sends only the latest screen, as often as the round-trip time \
+             its terminal. Mosh sends only the most recent screen, as often as the round-trip time \
              allows, and omits text that scrolled by in between"
         }
         Kind::Quic => "one HTTP response; the bytes that quic-go's client read",

@@ -50,8 +50,8 @@ fn times(report_data: &ReportData<'_>) -> Markup {
             figure {
                 figcaption {
                     h3 { "Load times" }
-                    p { "The median of each page, ordered from the fastest undefended page to the \
-                         slowest. Each page has the same position in both rows." }
+                    p { "The median load time of each page, from the fastest undefended page to \
+                         the slowest. Each page has the same position in both rows." }
                 }
                 (figure(report_data.pages))
                 (numbers(report_data.pages))

@@ -109,17 +109,17 @@ fn made(report_data: &ReportData<'_>) -> String {
          half a second after the last request ended, but not before the load event. If a page \
          keeps making requests, the load ends ten seconds after the load event. The load event \
          must come within {} s.\n* **Tunnel**: WireGuard, wireguard-go at both ends, MTU 1420 \
-         (1407 with a far end, undefended loads too). It is connected before the page is opened. \
-         WireGuard renews its keys on its usual schedule, also during a load.\n* **Splitter**: \
-         `anabranch split`, a new process with its own seed for each load. Schedule: {}. \
-         Undefended loads use the same program with the first path alone.\n* **Far end**: {}.\n* \
-         **Network**: emulated (`anabranch emulate`): three paths of {} Mbit/s, round-trip times \
-         of {first}, {second} and {third} ms, queues of {:.0} kB, no loss. TCP in the tunnel: \
-         cubic.{}\n* **Order**: seeded (seed {}), one repetition after another; split and undefended \
-         loads of all pages are interleaved.\n* **Failures**: a failed attempt is recorded and \
-         repeated at the end, up to three attempts in all. An attempt fails if there is no load \
-         event in time, no answer with status 200 over the right protocol, an incomplete request, \
-         or if the browser, the tunnel or the splitter exits.\n* {}",
+         (1407 with a far end, `anabranch merge`, for undefended loads too). It is connected \
+         before the page is opened. WireGuard renews its keys on its usual schedule, also during a \
+         load.\n* **Splitter**: `anabranch split`, a new process with its own seed for each load. \
+         Schedule: {}. Undefended loads use the same program with the first path alone.\n* **Far \
+         end**: {}.\n* **Network**: emulated (`anabranch emulate`): three paths of {} Mbit/s, \
+         round-trip times of {first}, {second} and {third} ms, queues of {:.0} kB, no loss. TCP in \
+         the tunnel: cubic.{}\n* **Order**: seeded (seed {}), one repetition after another; split \
+         and undefended loads of all pages are interleaved.\n* **Failures**: a failed attempt is \
+         recorded and repeated at the end, up to three attempts in all. An attempt fails if there \
+         is no load event in time, no answer with status 200 over the right protocol, an \
+         incomplete request, or if the browser, the tunnel or the splitter exits.\n* {}",
         report_data.header["web"].as_str().unwrap_or_default(),
         report_data.header["http"].as_str().unwrap_or_default(),
         report_data.header["patience"],
@@ -135,9 +135,9 @@ fn made(report_data: &ReportData<'_>) -> String {
 
 const SEEN: &str = "Rows are the outer packets: WireGuard over UDP or, with a far end, packets in \
                     the format of `docs/spec/far-end.md`. Each row has the time, the size of the \
-                    IP packet and the direction. Times are taken at the client, where the splitter \
-                    sends or receives a packet. So the delay of the path follows this time for \
-                    packets to the server, and precedes it for packets from the server.\n\n\
+                    IP packet and the direction. Times are taken at the client, when the splitter \
+                    sends or receives a packet. At this time a packet to the server has not yet \
+                    crossed its path, and a packet from the server has.\n\n\
                     No DNS: the browser gets the one address that it needs as an option \
                     (`--host-resolver-rules`), and no other name resolves. A resolver in the tunnel \
                     would add two packets of nearly the same size to each load; a resolver outside \

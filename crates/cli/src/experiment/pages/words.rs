@@ -74,7 +74,7 @@ impl ReportData<'_> {
     pub(super) fn far_end(&self) -> String {
         let Some(words) = self.header["far_end"].as_array() else {
             return "none: the tunnel's server is unmodified, and answers on the path of the \
-                    client's latest packet"
+                    client's most recent packet"
                 .to_owned();
         };
         let words = shell::line(words.iter().filter_map(Value::as_str));

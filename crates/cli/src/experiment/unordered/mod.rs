@@ -152,7 +152,7 @@ impl UnorderedArgs {
         let names = || Simulator::ARMS.map(|arm| arm.to_string()).join(", ");
         if let Some(arm) = settings.arms.iter().find(|arm| !Simulator::ARMS.contains(arm)) {
             return Err(Failure::misuse(format!(
-                "--simulated cannot simulate the kind `{arm}`: choose --arms from {}",
+                "--simulated cannot simulate `{arm}` of --arms: choose --arms from {}",
                 names()
             )));
         }

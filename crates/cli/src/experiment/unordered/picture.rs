@@ -101,7 +101,9 @@ fn colour_of(arm: Arm) -> i16 {
     Arm::DOWNLOADS.iter().position(|other| *other == arm).map_or(0, |place| place as i16)
 }
 
-/// Returns a curve of steps, with one step for each finished download.
+/// Returns the SVG path of a curve: the share of finished downloads over time, with one step for
+/// each finished download. The curve ends at `lasts` seconds. `x` and `y` convert a time and a
+/// share to coordinates.
 fn steps(
     curve: &Curve,
     lasts: f64,

@@ -263,11 +263,12 @@ pub(super) fn claim_rows(report_data: &ReportData<'_>) -> Vec<Vec<String>> {
                 "over 0.50",
             ),
             Claim::Alike => {
-                ("time of the fastest downloads / their time over ordered links", "alike")
+                ("time of the fastest downloads, divided by their time over ordered links", "alike")
             }
-            Claim::Slowest => {
-                ("time of the slowest downloads / their time over ordered links", "0.60 to 0.70")
-            }
+            Claim::Slowest => (
+                "time of the slowest downloads, divided by their time over ordered links",
+                "0.60 to 0.70",
+            ),
         };
         let answer = match one.answer {
             Answer::Holds => "holds",

@@ -111,7 +111,8 @@ fn growth(report_data: &ReportData<'_>) -> String {
     let panels = MEASURES.iter().enumerate().map(|(at, (name, measure))| {
         panel((name, place(at % 2, at / 2)), &grown(report_data, &arms, *measure))
     });
-    let title = "Number of clients grows. Two paths. Dashed lines: each design's own scheduler.";
+    let title = "Median times and speeds by the number of clients, two paths. Dashed lines: each \
+                 design's own scheduler.";
     picture((title, 2, 2), &panels.collect::<Vec<_>>())
 }
 

@@ -16,7 +16,8 @@ use crate::status::pace::{FRESH, Pace};
 pub(in crate::merge) struct PublishingScreen<'s> {
     inner: &'s mut dyn Screen,
     run_status: Option<PublishedStatus>,
-    /// Notice that looking up names takes long. It is dropped once the names are resolved.
+    /// Timer of a notice that the lookup of names takes long. This field is cleared, and the timer
+    /// stops, once the names are resolved.
     looking_up: Option<LookingUp>,
     /// Interval timer for publishing the status.
     posts: Pace,

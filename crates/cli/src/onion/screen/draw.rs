@@ -33,7 +33,7 @@ const HEAD: u16 = 5;
 /// A line of the table of circuits.
 enum CircuitLine {
     Circuit(Box<Row>),
-    /// Line with the number of circuits for which there is no room.
+    /// Last line of a table that is too short: the number of circuits that it leaves out.
     More(usize),
 }
 
@@ -66,7 +66,7 @@ enum SetLine {
     /// Line of a leg (one circuit of a set): its number, its relays, its counters, and its shares
     /// of the set's bytes, down and up.
     Leg(usize, String, LegNumbers, [f64; 2]),
-    /// Line with the number of further lines for which there is no room.
+    /// Last line of a table that is too short: the number of lines that it leaves out.
     More(usize),
 }
 
@@ -155,8 +155,9 @@ fn whole(model: &Model, width: u16, ink: Palette) -> Text<'_> {
 
 /// Describes links other than plain TLS; `None` if there are none.
 fn links(status: &Status) -> Option<String> {
-    let tap =
-        status.tap.map(|tap| format!("utls by {tap}: {} TLS records early", status.early.opened));
+    let tap = status
+        .tap
+        .map(|tap| format!("utls by {tap}: {} records out of order", status.early.opened));
     let quic = status
         .quic
         .map(|[links, circuits]| format!("QUIC links: {links} with {circuits} circuits"));

@@ -159,7 +159,7 @@ fn links(numbers: &Numbers) -> Vec<String> {
         [
             format!("unordered links {}", stats.unordered_links),
             format!("TCP read by {tap}"),
-            format!("TLS records early {}", numbers.early.opened),
+            format!("TLS records out of order {}", numbers.early.opened),
         ]
     });
     let quic = numbers.quic.map(|counts| {

@@ -45,8 +45,8 @@ impl Screen {
         Screen { model, ..Screen::of(log) }
     }
 
-    /// Prints `text` as the event `event`. The event has the same name in lines and in JSON
-    /// objects.
+    /// Prints the event with the name `event` and the message `text`. The event has this name both
+    /// in lines for people and in JSON objects.
     pub(super) fn print(&mut self, event: &str, text: &str) {
         self.report(&event_object(event, text), &format!("{event}: {text}"));
     }

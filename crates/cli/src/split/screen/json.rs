@@ -28,7 +28,8 @@ pub(super) struct Json {
 }
 
 impl Json {
-    /// Creates a screen that prints the objects of the running program called `name` to stdout.
+    /// Creates a screen that prints JSON objects to stdout. Each object contains `name`, the value
+    /// of `--name`, if there is one.
     ///
     /// # Errors
     /// The writer thread cannot be started.
@@ -111,8 +112,8 @@ impl Screen for Json {
     }
 }
 
-/// Returns the settings of the running program called `name` as a JSON object with the event name
-/// `event`.
+/// Returns the settings `about` as a JSON object with the event name `event`. The object contains
+/// `name`, the value of `--name`, if there is one.
 pub(in crate::split) fn about(
     event: &str,
     name: Option<&str>,

@@ -188,8 +188,8 @@ pub(super) fn settings(about: &ActiveSettings) -> String {
     format!("settings read again: {}, paths {}", about.dealing(), names.join(", "))
 }
 
-/// Describes the datagrams that the splitter dropped and counted for no single path, by reason;
-/// `None` if there are none.
+/// Describes, by reason, the dropped datagrams that the counters of no path include; `None` if
+/// there are none.
 pub(super) fn losses(snapshot: &Snapshot) -> Option<String> {
     let counts = [
         (snapshot.no_path, "because no path was usable"),

@@ -32,9 +32,9 @@ pub(super) struct PlainScreen {
 }
 
 impl PlainScreen {
-    /// Creates a screen that prints to stdout and stderr for the running program called `name`.
-    /// With `quiet`, it prints only warnings, to stderr. The systemd journal gets counters only
-    /// with `verbose`.
+    /// Creates a screen that prints to stdout and stderr. Lines begin with `name`, the value of
+    /// `--name`, if there is one. With `quiet`, it prints only warnings, to stderr. The systemd
+    /// journal gets counters only with `verbose`.
     ///
     /// # Errors
     /// The writer threads cannot be started.

@@ -18,7 +18,8 @@ use crate::status::{PublishedStatus, now};
 pub(in crate::split) struct PublishingScreen<'s> {
     inner: &'s mut dyn Screen,
     run_status: Option<PublishedStatus>,
-    /// Notice that looking up names takes long. It is dropped once the names are resolved.
+    /// Timer of a notice that the lookup of names takes long. This field is cleared, and the timer
+    /// stops, once the names are resolved.
     looking_up: Option<LookingUp>,
     book: Book,
     /// Time of the latest datagram from each path, by the path's name, in seconds since 1970.

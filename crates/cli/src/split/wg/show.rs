@@ -208,8 +208,9 @@ impl<'s> WgFileScreen<'s> {
         WgFileScreen { inner, tunnel: Some(tunnel), failure: None }
     }
 
-    /// Returns the error if the changed file could not be written. That error ends the program by
-    /// a signal, so `run` itself returns success.
+    /// Returns an error if the changed file could not be written. The caller must check this after
+    /// the splitter has ended. The error ends the splitter by SIGTERM, and an end by SIGTERM alone
+    /// is a success.
     pub(in crate::split) fn failure(self) -> Result<(), Failure> {
         self.failure.map_or(Ok(()), Err)
     }

@@ -47,7 +47,17 @@ def course_features(X: Sequences, moments: int, window: float) -> Floats:
 
 
 def _sums(X: Sequences, weights: Floats, place: Ints, places: int) -> NDArray[np.float64]:
-    """Sums `weights` by `place` (packets,): float64 (n, 2, places), client to server first."""
+    """Sums the weights of the packets of each sequence, direction and place.
+
+    Args:
+        X: the sequences.
+        weights: (packets,).
+        place: (packets,), from 0; packets whose place is `places` or more are left out.
+        places: number of places.
+
+    Returns:
+        float64 (n, 2, places), client to server first.
+    """
     inside = place < places
     cell = (X.owners[inside] * 2 + (X.sizes[inside] < 0)) * places + place[inside]
     counts = np.bincount(cell, weights[inside], len(X) * 2 * places)

@@ -20,9 +20,9 @@ def directions(X: Sequences, length: int) -> NDArray[np.int8]:
 
 
 def directed_times(X: Sequences, length: int) -> NDArray[np.float32]:
-    """Returns float32 (n, length): direction times seconds since the first packet, 0 past the end.
+    """Returns float32 (n, length): directions multiplied by times [s], 0 past the end.
 
-    Tik-Tok's directional time (Rahman et al., PETS 2020). As published, the first packet becomes 0
-    and loses its direction.
+    Tik-Tok's directional time (Rahman et al., PETS 2020). Times begin at the first packet of the
+    sequence. As published, the value of this packet is 0, which does not show its direction.
     """
     return segments_of(X, X.directions * X.elapsed).padded(length, np.float32)

@@ -50,7 +50,10 @@ def slot_series(X: Sequences, slots: int, window: float) -> Series:
 
 
 def draw_convolutions(series: Series, convolutions: int, seed: int) -> list[Convolution]:
-    """Draws random kernels. Their thresholds are quantiles of their results on random sequences.
+    """Draws random kernels and their thresholds.
+
+    The thresholds of a kernel are random quantiles of its results other than 0 on eight sequences,
+    which are drawn at random from `series`.
 
     Args:
         series: (n, channels, slots) of a training set.

@@ -27,7 +27,7 @@ class Segments:
 
     @classmethod
     def counted(cls, buckets: Ints, widths: Ints, weights: NDArray[Any] | None = None) -> Segments:
-        """Builds runs of counts: run `i` has `widths[i]` buckets.
+        """Counts events in buckets. Run `i` has `widths[i]` elements, the counts of its buckets.
 
         `buckets` has, for each event, the index of its bucket among the buckets of all runs.
         `weights` are the events' weights; None counts each event as 1.
@@ -140,5 +140,5 @@ class Segments:
 
 
 def segments_of(X: Sequences, values: NDArray[Any]) -> Segments:
-    """Divides one value for each packet of `X` into runs, as `X` is divided into sequences."""
+    """Returns `values` (packets,) as runs: run `i` has the values of sequence `i` of `X`."""
     return Segments(values.astype(np.float64), X.offsets)

@@ -13,9 +13,9 @@ def traffic_aggregation_matrix(
 ) -> NDArray[np.uint16]:
     """Returns uint16 (n, 2, slots): packets in each time slot, client to server first.
 
-    With counters, returns (n, 4, slots). The two additional rows, in the same order of directions,
-    are the packets of all paths that counters newly reveal in each slot. Their sum up to a slot is
-    the greatest count seen so far.
+    With counters, returns (n, 4, slots). The two additional rows are the increases of the counters
+    in each slot, client to server first: the packets that all paths carried since the last packet
+    seen. The sum of a row up to a slot is the greatest count seen so far in its direction.
 
     Source: Shen et al., USENIX Security 2023: 80 s in 1800 slots of 44 ms. As in their program
     (`packets_per_slot.py`), the slot is floor(t (slots - 1) / window), and packets after the window

@@ -6,9 +6,9 @@ from anabranch.covertness import uniformity as look
 from anabranch.covertness.flows import Flow
 
 LEAST = 64
-"""Minimum length in bytes of a first packet that can be judged."""
+"""Minimum length of a first packet in bytes; the test cannot judge shorter ones."""
 FARTHEST = 3.0
-"""Maximum distance from random bytes, in standard deviations."""
+"""Maximum value of `uniformity.chi_square` for a first packet that counts as random."""
 
 
 def entropy(flow: Flow) -> bool:

@@ -6,9 +6,9 @@ certificates, and the client's end of the handshake. Their weights are learnt; t
 fixed bounds of its own, for TLS 1.3 in a layer that adds up to 100 B. The detector is similar to
 deployed ones, not the same: it also matches HTTP requests that happen to have these sizes.
 
-By chance, a transport sends the end of the handshake and the client's first request in one packet
-or in two. Therefore the detector also accepts a packet with a first request of tor's length. With
-the end of the handshake alone, it would miss half of webtunnel's connections.
+A transport sends the end of the handshake and the client's first request in one packet or in two,
+by chance. Therefore the detector also accepts a packet that contains both, if the request is as
+long as tor's first cell. Otherwise it would miss half of webtunnel's connections.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ CERTIFICATES = (700, 12_000)
 FINISHED = (58, 180)
 """Bounds of the client's next packet, in bytes: ChangeCipherSpec and Finished take 64 to 80."""
 WITH_CELL = (600, 716)
-"""Bounds of the packet of `FINISHED` with tor's first cell (514 B in a record of 536), in bytes.
+"""Bounds of the packet of Finished, in bytes, if it also contains tor's first cell.
+
+The cell has 514 B, in a TLS record of 536 B.
 """
 _RECORD = b"\x16\x03"
 
@@ -45,7 +47,11 @@ def tls_in_tls(flow: Flow) -> bool:
 
 
 def _bursts(flow: Flow) -> list[tuple[int, int]]:
-    """Returns the first packet's signed size and the sum of each run in one direction."""
+    """Returns the signed size of the first packet of each burst, and the sum of the burst's sizes.
+
+    A burst consists of consecutive packets in one direction, among the first `SEEN` packets.
+    Sizes are positive from the client.
+    """
     bursts: list[tuple[int, int]] = []
     for size in flow.sizes[:SEEN].tolist():
         if bursts and np.sign(bursts[-1][0]) == np.sign(size):

@@ -194,8 +194,9 @@ impl Object {
         out.extend_from_slice(text.as_bytes());
     }
 
-    /// Returns the `ETag` for a body of `length` bytes. Returns `None` unless the recorded tag
-    /// ends with the recorded length, as nginx's tags do.
+    /// Returns an `ETag` for a body of `length` bytes: the recorded response's tag, in which
+    /// `length` replaces the length of the recorded body. Returns `None` if the recorded tag does
+    /// not end with that length, as nginx's tags do.
     fn tag(&self, length: usize) -> Option<String> {
         let value_of = |name: &str| {
             let line = self.headers.iter().find(|(of, _)| of.eq_ignore_ascii_case(name));
