@@ -114,8 +114,8 @@ PARSERS = {
     "crates/splitter/src/socks/dialogue.rs": "socks",
     "crates/splitter/src/socks/packet.rs": "socks",
     "crates/os/src/netlink/prefix.rs": "texts",
-    "crates/links/src/quic/endpoint.rs": "quic_lanes",
-    "crates/links/src/quic/units.rs": "quic_lanes",
+    "crates/links/src/quic/endpoint.rs": "quic_cells",
+    "crates/links/src/quic/cells.rs": "quic_cells",
     "crates/links/src/tls/library.rs": "tls_link",
     "crates/links/src/tls/messages.rs": "tls_records",
     "crates/links/src/tls/mod.rs": "tls_link",
@@ -855,7 +855,7 @@ SHARED_REASONS = {
     ),
     "one word of the field for things of different layers": (
         "Arrival Batch Change ConnId Credentials Datagram Drops Ending Failure Family Fault "
-        "Fate Flow Job Lane Line Link LinkId Moment Network Peer Protocol "
+        "Fate Flow Job Line Link LinkId Moment Network Peer Protocol "
         "Received Request Role Route RoundRobin Mark Numbers Session Silence Tap Target "
         "Transport"
     ),

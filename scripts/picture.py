@@ -3,7 +3,7 @@
 
 Usage: scripts/picture.py REPORT.html OUT.svg [SESSION]
 
-The drawing reuses the report's sketch of the paths, and its lanes, which plot each path's downlink
+The drawing reuses the report's sketch of the paths, and its rows, which plot each path's downlink
 rate. SESSION is a word in the session's headline; the default is QUIC.
 """
 
@@ -13,14 +13,14 @@ import re
 import sys
 from pathlib import Path
 
-WIDTH, LANE, LEFT, TOP = 860, 46, 150, 210
+WIDTH, ROW_HEIGHT, LEFT, TOP = 860, 46, 150, 210
 STYLE = """
   .p0 { fill: #2568b8 } .p1 { fill: #d06a00 } .p2 { fill: #1e8a5a } .whole { fill: #7d8791 }
   .line { fill: none; stroke-width: 3px }
   .line.p0 { stroke: #2568b8 } .line.p1 { stroke: #d06a00 } .line.p2 { stroke: #1e8a5a }
   text { font: 15px system-ui, "DejaVu Sans", sans-serif; fill: #1b1f24 }
   .muted, .axis { fill: #59626c } .axis { font-size: 12px }
-  .ground { fill: #fdfdfc } .lane { fill: #eef0f2 } .end { fill: #f4f5f6; stroke: #59626c }
+  .ground { fill: #fdfdfc } .row { fill: #eef0f2 } .end { fill: #f4f5f6; stroke: #59626c }
   .white { fill: #fdfdfc; stroke: #1b1f24; stroke-width: 1.5px }
 """
 
@@ -46,16 +46,16 @@ def first(pattern: str, text: str, what: str) -> re.Match[str]:
     return found
 
 
-def lanes(part: str) -> list[tuple[str, str, str, str]]:
-    """Returns name, remark, width in units and outline of each lane of the downlink's rate."""
+def rate_rows(part: str) -> list[tuple[str, str, str, str]]:
+    """Returns name, remark, width in units and outline of each row of the downlink's rate."""
     figure = first(r"<h3>Rate over time</h3>.*?data-way=\"Downlink\">(.*?)data-way", part, "rates")
-    lane = (
+    pattern = (
         r'<bdi>(?P<name>[^<]*)</bdi></span><span class="muted">(?P<remark>[^<]*)</span>.*?'
         r'viewBox="0 0 (?P<width>[\d.]+) 100".*?<path class="(?P<colour>\w+)" d="(?P<shape>[^"]*)"'
     )
-    found = list(re.finditer(lane, figure.group(1), re.DOTALL))
+    found = list(re.finditer(pattern, figure.group(1), re.DOTALL))
     if len(found) < 3:
-        sys.exit("picture: fewer than two paths have a lane")
+        sys.exit("picture: fewer than two paths have a row")
     return [
         (
             each["name"],
@@ -80,18 +80,18 @@ def picture(page: str, word: str) -> str:
     # The sketch counts all sessions; this picture shows one.
     sketch = re.sub(r'<text class="muted"[^>]*>[^<]*</text>', "", sketch)
     sketch = re.sub(r"<title>.*?</title>", "", sketch)
-    seen, drawn = shares(part), lanes(part)
+    seen, drawn = shares(part), rate_rows(part)
     room = WIDTH - LEFT - 20
     rows = []
     for at, (name, remark, width, path) in enumerate(drawn):
-        y = TOP + at * (LANE + 12)
+        y = TOP + at * (ROW_HEIGHT + 12)
         told = "all together" if name.startswith("all ") else f"{name} saw {seen.get(name, '0 %')}"
         rows.append(f'<text x="10" y="{y + 20}">{told}</text>')
         rows.append(f'<text x="10" y="{y + 38}" class="axis">{remark}</text>')
-        rows.append(f'<rect class="lane" x="{LEFT}" y="{y}" width="{room}" height="{LANE}"/>')
-        scale = f"translate({LEFT} {y}) scale({room / float(width):.5f} {LANE / 100:.3f})"
+        rows.append(f'<rect class="row" x="{LEFT}" y="{y}" width="{room}" height="{ROW_HEIGHT}"/>')
+        scale = f"translate({LEFT} {y}) scale({room / float(width):.5f} {ROW_HEIGHT / 100:.3f})"
         rows.append(f'<g transform="{scale}"><path {path}/></g>')
-    height = TOP + len(drawn) * (LANE + 12) + 10
+    height = TOP + len(drawn) * (ROW_HEIGHT + 12) + 10
     body = "\n".join(rows)
     title = f"One {word} download over {len(drawn) - 1} paths, and what each observer saw of it"
     return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">

@@ -264,8 +264,8 @@ NULL_LINK = Stub(
     "an OR link over a byte stream",
     {
         "crates/links/src/null.rs": """\
-//! A link without encryption: it loses nothing, and has one lane. Changes on the way are found by
-//! a sum.
+//! A link without encryption: it loses nothing, and keeps all cells in one order. Changes on the way
+//! are found by a sum.
 
 use anabranch_multipath::Time;
 
@@ -341,7 +341,7 @@ fn sum(bytes: &[u8]) -> u32 {
 
 impl Link for Null {
     fn promises(&self) -> Promises {
-        Promises { whole: true, lanes: false, record: RECORD }
+        Promises { whole: true, stream_per_circuit: false, record: RECORD }
     }
 
     fn state(&self) -> State {
@@ -567,7 +567,7 @@ IMPAIRMENT = Stub(
         ),
         (
             "crates/netem/src/link.rs",
-            "        self.counters.entered.add(bytes);\n        let luck = self.draw();\n",
+            "        self.counters.entered.add(bytes);\n        let draws = self.draw();\n",
             "        if self.settings.stub {\n"
             "            self.counter_of(LinkDrop::Lost).add(bytes);\n"
             "            return Err(LinkDrop::Lost);\n        }\n",

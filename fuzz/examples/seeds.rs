@@ -125,7 +125,7 @@ fn sets() -> Seeds {
         ("link-resilient", seed(0, &resilient.write().unwrap_or_default())),
         ("link-merged", seed(0, &merged.write().unwrap_or_default())),
         ("leg-switch", seed(0, &LegSwitch { singly: true, number: 9 }.write())),
-        ("received", seed(0, &Received { asked: false, count: 31 }.write())),
+        ("received", seed(0, &Received { answers_probe: false, count: 31 }.write())),
         ("link-2013", seed(0, &ancestor(Ancestor::Conflux2013, ""))),
         ("link-mtor", seed(0, &ancestor(Ancestor::MTor, "weights:1,2,3,4,5,6,7,8 100ms"))),
         ("cut", seed(1, &cut)),
@@ -407,7 +407,7 @@ fn neighbours() -> Seeds {
 fn moves() -> Seeds {
     let write = |side: u8| [4, 0, side, 0, 0x1f, 0];
     let fetch = |side: u8| [0, 1, side, 7];
-    let deliver = |side: u8, lane: u8| [2, 1, side, lane, 4];
+    let deliver = |side: u8, stream: u8| [2, 1, side, stream, 4];
     let lose = |side: u8| [7, 1, side];
     let settle = [8, 0, 0];
     let minute = [&[6, 0, 0, 16][..], &settle].concat();

@@ -31,7 +31,7 @@ pub mod onion_services;
 pub mod pluggable;
 pub mod proxy_clients;
 pub mod proxy_requests;
-pub mod quic_lanes;
+pub mod quic_cells;
 pub mod quic_moves;
 pub mod quic_packets;
 pub mod recognise;
@@ -76,7 +76,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("pluggable", pluggable::check),
     ("proxy_clients", proxy_clients::check),
     ("proxy_requests", proxy_requests::check),
-    ("quic_lanes", quic_lanes::check),
+    ("quic_cells", quic_cells::check),
     ("quic_moves", quic_moves::check),
     ("quic_packets", quic_packets::check),
     ("recognise", recognise::check),

@@ -69,7 +69,7 @@ impl World {
     fn new() -> World {
         let mut relay = relay_with(MAX_CELLS, true);
         let peer = IpAddr::from([192, 0, 2, 9]);
-        let capabilities = Capabilities { lossy: true, ..Capabilities::LANES };
+        let capabilities = Capabilities { lossy: true, ..Capabilities::STREAM_PER_CIRCUIT };
         let start = |peer_certificate| Start {
             peer_certificate,
             capabilities,

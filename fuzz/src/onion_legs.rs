@@ -138,7 +138,7 @@ fn of_legs(world: &mut World, input: &mut Input<'_>, leg: u32) {
             (RelayCommand::RESILIENT_SWITCH, switch.write().to_vec())
         }
         2 => {
-            let received = Received { asked: is_set, count: number };
+            let received = Received { answers_probe: is_set, count: number };
             (RelayCommand::RESILIENT_RECEIVED, received.write().to_vec())
         }
         3 => (RelayCommand::RESILIENT_GONE, put_gone(number).to_vec()),

@@ -68,7 +68,7 @@ fn play(bytes: &[u8]) -> Play {
 /// A link, and the cells in flight on it.
 struct Wire {
     client: usize,
-    has_lanes: bool,
+    is_quic: bool,
     /// Cells to the client, and cells to the relay. The other arrays have the same order of ends.
     ways: [DirectionState; 2],
     /// Whether the core at each end has something to send.
@@ -84,14 +84,14 @@ struct Wire {
 #[derive(Default)]
 struct DirectionState {
     begun: bool,
-    lanes: BTreeMap<u32, VecDeque<Vec<u8>>>,
+    streams: BTreeMap<u32, VecDeque<Vec<u8>>>,
     /// Number of cells of each circuit so far.
     sent: BTreeMap<u32, u32>,
 }
 
 impl DirectionState {
     /// Adds whole cells; returns the token of a QUIC cell among them.
-    fn push(&mut self, has_lanes: bool, mut bytes: &[u8]) -> Option<TlsLinkToken> {
+    fn push(&mut self, is_quic: bool, mut bytes: &[u8]) -> Option<TlsLinkToken> {
         let mut token = None;
         while !bytes.is_empty() {
             let width = if self.begun { Width::Four } else { Width::Two };
@@ -100,26 +100,26 @@ impl DirectionState {
             if command == Command::QUIC {
                 token = read_quic(&cell[5..]).map(|(_, token)| token);
             }
-            let lane = if has_lanes { circuit } else { 0 };
-            self.lanes.entry(lane).or_default().push_back(cell.to_vec());
+            let stream = if is_quic { circuit } else { 0 };
+            self.streams.entry(stream).or_default().push_back(cell.to_vec());
             *self.sent.entry(circuit).or_default() += 1;
             (self.begun, bytes) = (true, rest);
         }
         token
     }
 
-    /// Returns the `nth` lane of those with cells that may be delivered.
-    fn lane(&self, admitted: bool, nth: u8) -> Option<u32> {
-        let may_come = |lane: &u32| admitted || *lane == 0;
-        let lanes: Vec<u32> = self.lanes.keys().copied().filter(may_come).collect();
-        lanes.get(usize::from(nth) % lanes.len().max(1)).copied()
+    /// Returns the `nth` stream of those with cells that may be delivered.
+    fn stream(&self, admitted: bool, nth: u8) -> Option<u32> {
+        let may_come = |stream: &u32| admitted || *stream == 0;
+        let streams: Vec<u32> = self.streams.keys().copied().filter(may_come).collect();
+        streams.get(usize::from(nth) % streams.len().max(1)).copied()
     }
 
-    fn pop(&mut self, lane: u32) -> Option<Vec<u8>> {
-        let cells = self.lanes.get_mut(&lane)?;
+    fn pop(&mut self, stream: u32) -> Option<Vec<u8>> {
+        let cells = self.streams.get_mut(&stream)?;
         let cell = cells.pop_front();
         if cells.is_empty() {
-            self.lanes.remove(&lane);
+            self.streams.remove(&stream);
         }
         cell
     }
@@ -321,20 +321,20 @@ impl Play {
         let more = self.core(node).transmit(now, link, &mut out, limit);
         let Some(wire) = self.wires.get_mut(&link) else { return };
         wire.wants[side] = more;
-        let (client, has_lanes, other) = (wire.client, wire.has_lanes, 1 - side);
+        let (client, is_quic, other) = (wire.client, wire.is_quic, 1 - side);
         if !wire.gone[other]
-            && let Some(token) = wire.ways[other].push(has_lanes, &out).filter(|_| client == CLIENT)
+            && let Some(token) = wire.ways[other].push(is_quic, &out).filter(|_| client == CLIENT)
         {
             self.token = token;
         }
     }
 
-    /// Delivers the next cell of a lane to an end.
+    /// Delivers the next cell of a stream to an end.
     fn deliver(&mut self, link: LinkId, side: usize, nth: u8) {
         let node = self.node(link, side);
         let Some(wire) = self.wires.get_mut(&link).filter(|wire| !wire.gone[side]) else { return };
         let way = &mut wire.ways[side];
-        let cell = way.lane(wire.admitted[side], nth).and_then(|lane| way.pop(lane));
+        let cell = way.stream(wire.admitted[side], nth).and_then(|stream| way.pop(stream));
         if let Some(bytes) = cell {
             self.feed(node, LinkInput::Bytes { link, bytes: &bytes });
             self.look();
@@ -369,7 +369,7 @@ impl Play {
     fn deliver_all(&mut self, link: LinkId, side: usize) -> bool {
         let mut moved = false;
         while let Some(wire) = self.wires.get(&link).filter(|wire| !wire.gone[side])
-            && wire.ways[side].lane(wire.admitted[side], 0).is_some()
+            && wire.ways[side].stream(wire.admitted[side], 0).is_some()
         {
             self.deliver(link, side, 0);
             moved = true;
@@ -392,7 +392,7 @@ impl Play {
 
     /// Reports the loss of a QUIC link to one end.
     fn lose(&mut self, link: LinkId, side: usize) {
-        if self.wires.get(&link).is_some_and(|wire| wire.has_lanes) {
+        if self.wires.get(&link).is_some_and(|wire| wire.is_quic) {
             self.leave(link, side, |link| LinkInput::Lost { link });
         }
     }
@@ -425,22 +425,22 @@ impl Play {
         self.leave(link, 1 - side, |link| LinkInput::Closed { link });
     }
 
-    fn connect(&mut self, node: usize, has_lanes: bool, target: Target) {
+    fn connect(&mut self, node: usize, is_quic: bool, target: Target) {
         self.links += 1;
         let link = LinkId::new(0, self.links);
-        let made = if has_lanes { Capabilities::LANES } else { Capabilities::ORDERED };
+        let made = if is_quic { Capabilities::STREAM_PER_CIRCUIT } else { Capabilities::ORDERED };
         let start = |peer, peer_certificate, port| Start {
             peer_certificate,
             capabilities: Capabilities { parallel_quic: true, ..made },
-            quic_preferences: QuicPreferences { port, begins: 9, unless_unordered: false },
+            quic_preferences: QuicPreferences { port, first_byte: 9, unless_unordered: false },
             ..Start::new(self.now, NOW, IpAddr::from([192, 0, 2, peer]))
         };
         let ours = start(100, Some(sha256(CERTIFICATE)), 0);
         let theirs = start(node as u8, None, 9001);
-        let is_tls = !has_lanes;
+        let is_tls = !is_quic;
         let wire = Wire {
             client: node,
-            has_lanes,
+            is_quic,
             ways: Default::default(),
             wants: [false; 2],
             gone: [false; 2],
@@ -548,9 +548,9 @@ impl Play {
             LinkOutput::Dial { target } | LinkOutput::DialOwn { target } => {
                 self.feed(node, LinkInput::Unreachable { target });
             }
-            LinkOutput::OpenQuic { link, target, begins } => {
+            LinkOutput::OpenQuic { link, target, first_byte } => {
                 let may = node == CLIENT && self.links < MOST_LINKS as u64;
-                assert!(begins == Some(9) || self.hostile);
+                assert!(first_byte == Some(9) || self.hostile);
                 self.quic += 1;
                 match may && (self.hostile || self.quic <= MOST_QUIC) {
                     true => self.connect(node, true, target),
@@ -574,24 +574,24 @@ impl Play {
         }
     }
 
-    /// Loses the next cell of a lane, duplicates it, or swaps it with the one after it.
+    /// Loses the next cell of a stream, duplicates it, or swaps it with the one after it.
     fn alter(&mut self, link: LinkId, side: usize, input: &mut Input<'_>) {
         let Some(wire) = self.wires.get_mut(&link) else { return };
         let way = &mut wire.ways[side];
-        let Some(lane) = way.lane(true, input.byte()) else { return };
-        let Some(cell) = way.pop(lane) else { return };
-        let cells = way.lanes.entry(lane).or_default();
+        let Some(stream) = way.stream(true, input.byte()) else { return };
+        let Some(cell) = way.pop(stream) else { return };
+        let cells = way.streams.entry(stream).or_default();
         match input.below(3) {
             0 => {}
             1 => [cell.clone(), cell].into_iter().for_each(|cell| cells.push_front(cell)),
             _ => cells.insert(cells.len().min(1), cell),
         }
-        way.lanes.retain(|_, cells| !cells.is_empty());
+        way.streams.retain(|_, cells| !cells.is_empty());
     }
 
     /// Returns a cell about moving links as the neighbour of an end might send it, true or not.
     fn forge(&self, link: LinkId, side: usize, input: &mut Input<'_>) -> Vec<u8> {
-        let ids: Vec<u32> = self.lanes(side).keys().copied().collect();
+        let ids: Vec<u32> = self.circuits(side).keys().copied().collect();
         let mut id = || match ids.len() {
             0 => 0x8000_0001,
             most => ids[input.below(most.min(256))] | u32::from(input.byte() == 9),
@@ -642,15 +642,15 @@ impl Play {
     }
 
     /// Returns the number of cells that an end has sent by QUIC links, for each circuit.
-    fn lanes(&self, side: usize) -> BTreeMap<u32, u32> {
-        let quic = self.wires.values().filter(|wire| wire.has_lanes);
+    fn circuits(&self, side: usize) -> BTreeMap<u32, u32> {
+        let quic = self.wires.values().filter(|wire| wire.is_quic);
         quic.flat_map(|wire| wire.ways[1 - side].sent.clone()).collect()
     }
 
     /// Returns the number of received cells of a circuit to report to its sender, true or not.
     fn count(&self, link: LinkId, side: usize, id: u32, input: &mut Input<'_>) -> u32 {
         let sent = self.wires.get(&link).and_then(|wire| wire.ways[1 - side].sent.get(&id));
-        let sent = sent.copied().or_else(|| self.lanes(side).get(&id).copied()).unwrap_or(0);
+        let sent = sent.copied().or_else(|| self.circuits(side).get(&id).copied()).unwrap_or(0);
         match input.below(6) {
             0 => sent + 1,
             1 => u32::MAX,
@@ -684,7 +684,7 @@ impl Play {
             self.end(link, 0);
         }
         let stats = self.relay.stats();
-        assert_eq!((stats.lanes, stats.cells, stats.quic_links), (1, 0, 0), "{stats:?}");
+        assert_eq!((stats.link_circuits, stats.cells, stats.quic_links), (1, 0, 0), "{stats:?}");
         let client = &self.clients[CLIENT - 1];
         assert_eq!((client.links().count(), client.waiting()[0]), (0, 0));
         let (stream, program) = *self.built.values().last().expect("the other's circuit");

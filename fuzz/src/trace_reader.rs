@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::{Seek, Write};
 
-use anabranch_capture::{Courses, Row, SummaryBuilder, Trace};
+use anabranch_capture::{Row, SummaryBuilder, Trace, TraceTimeSeries};
 use tempfile::NamedTempFile;
 
 /// Maximum rows read: a damaged file may claim any number of rows in a few bytes.
@@ -41,8 +41,9 @@ fn read(path: &std::path::Path) {
         let summary = summary.finish();
         assert_eq!(summary.datagrams, rows);
         let chosen: Vec<usize> = (0..summary.sessions.len().min(3)).collect();
-        let courses = Courses::of_trace(&trace, &summary, &chosen, 3).expect("it was read before");
-        assert_eq!(courses.chosen.len(), chosen.len());
+        let time_series =
+            TraceTimeSeries::of_trace(&trace, &summary, &chosen, 3).expect("it was read before");
+        assert_eq!(time_series.chosen.len(), chosen.len());
     }
     let text = result.err().map(|error| error.to_string()).unwrap_or_default();
     assert!(!text.contains('\n'), "one line: {text:?}");

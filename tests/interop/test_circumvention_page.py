@@ -48,14 +48,14 @@ def _fetch(access: str, repetition: int, first_byte: float) -> dict[str, Any]:
 def test_dots_stand_where_the_times_are_in_their_own_colour(
     browser: Chromium, page: Path, width: int, scheme: str
 ) -> None:
-    """Each of three lanes has its dots, from first to last, only in its own colour."""
+    """Each of three rows has its dots, from first to last, only in its own colour."""
     browser.read(width, scheme)
     browser.show(page.as_uri())
     colours = browser.colours(".way[data-way=first] .swatch")
     assert len(set(colours)) == 3
     for number, (way, times) in enumerate(TIMES.items()):
-        lane = f".way[data-way=first] .lane:nth-of-type({number + 1}) svg"
-        seen = picture(browser.png(browser.place(lane)))
+        row = f".way[data-way=first] .figure-row:nth-of-type({number + 1}) svg"
+        seen = picture(browser.png(browser.place(row)))
         first, last = seen.extent_near(colours[number])
         assert first == pytest.approx(min(times) / RIGHT_EDGE, abs=0.015), way
         assert last == pytest.approx(max(times) / RIGHT_EDGE, abs=0.015), way

@@ -47,15 +47,15 @@ def _run(net: str, paths: int, every: int, repetition: int) -> dict[str, Any]:
 def test_figures_show_their_lines_in_their_colours(
     browser: Chromium, page: Path, width: int, scheme: str
 ) -> None:
-    """For two networks and two numbers of paths, each lane shows only its own colour."""
+    """For two networks and two numbers of paths, each row shows only its own colour."""
     browser.read(width, scheme)
     browser.show(page.as_uri())
     colours = browser.colours(".way[data-way=equal] .swatch")
     assert len(set(colours)) == 2
     for net in ("equal", "unequal"):
         for number, own in enumerate(colours):
-            lane = f".way[data-way={net}] .lane:nth-of-type({number + 1}) svg"
-            seen = picture(browser.png(browser.place(lane)))
+            row = f".way[data-way={net}] .figure-row:nth-of-type({number + 1}) svg"
+            seen = picture(browser.png(browser.place(row)))
             assert seen.share_near(own) > 0.003, (net, number)
             assert seen.share_near(colours[1 - number]) == 0.0, (net, number)
     assert browser.requests == [page.as_uri()]
@@ -70,7 +70,7 @@ def test_lines_rise_where_switching_is_slower(browser: Chromium, page: Path) -> 
     browser.window(1280, 900)
     browser.show(page.as_uri())
     drawn = browser.ask(
-        "document.querySelector('.way[data-way=equal] .lane path.line').getAttribute('d')"
+        "document.querySelector('.way[data-way=equal] .figure-row path.line').getAttribute('d')"
     )
     points = [tuple(map(float, point.split())) for point in drawn.lstrip("M").split("L")]
     assert [x for x, _ in points] == [0.5, 1.5, 2.5]

@@ -66,14 +66,14 @@ def _load(folder: Path, mode: str, site: str, seconds: float) -> dict[str, Any]:
 def test_bars_are_as_high_as_pages_are_slow(
     browser: Chromium, page: Path, width: int, scheme: str
 ) -> None:
-    """Of two lanes, undefended and split, each has its bars only in its own colour."""
+    """Of two rows, undefended and split, each has its bars only in its own colour."""
     browser.read(width, scheme)
     browser.show(page.as_uri())
     colours = browser.colours("section[aria-labelledby=times] .swatch")
     assert len(set(colours)) == 2
     for number, times in enumerate((UNDEFENDED, SPLIT)):
-        lane = f"section[aria-labelledby=times] .lane:nth-of-type({number + 1}) svg"
-        seen = picture(browser.png(browser.place(lane)))
+        row = f"section[aria-labelledby=times] .figure-row:nth-of-type({number + 1}) svg"
+        seen = picture(browser.png(browser.place(row)))
         # A bar takes 0.8 of its slot.
         filled = 0.8 * mean(times.values()) / TOP
         assert seen.share_near(colours[number]) == pytest.approx(filled, abs=0.03)

@@ -82,33 +82,33 @@ def test_the_table_holds_what_the_trace_holds(browser: Chromium, tmp_path: Path)
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light")])
-def test_each_lane_shows_its_own_colour_where_its_path_was_used(
+def test_each_row_shows_its_own_colour_where_its_path_was_used(
     browser: Chromium, tmp_path: Path, width: int, scheme: str
 ) -> None:
-    """A lane has pixels only in its path's colour, and none where the path was unused."""
+    """A row has pixels only in its path's colour, and none where the path was unused."""
     browser.read(width, scheme)
     browser.show(report(tmp_path, rows()).as_uri())
     colours = browser.colours(".shares .way:first-child .legend .swatch")
     assert len(set(colours)) == len(PATHS)
     for figure in ("rate", "close", "bars"):
-        lanes = f"figure:has(.{figure}) .way[data-way=Downlink]"
+        downlink = f"figure:has(.{figure}) .way[data-way=Downlink]"
         first = 2 if figure == "rate" else 1  # above the paths' rates is that of the whole
         for number, own in enumerate(colours):
-            lane = f"{lanes} .lane:nth-of-type({first + number}) svg"
-            seen = picture(browser.png(browser.place(lane)))
+            row = f"{downlink} .figure-row:nth-of-type({first + number}) svg"
+            seen = picture(browser.png(browser.place(row)))
             assert seen.share_near(own) > 0.02, (figure, number)
             for other in set(colours) - {own}:
                 assert seen.share_near(other) == 0.0, (figure, number, other)
-    # Path 2 is unused in the first half: only its lane is empty there.
-    halves = {n: _first_half(browser, f"figure:has(.rate) .lane:nth-of-type({n + 2}) svg")
+    # Path 2 is unused in the first half: only its row is empty there.
+    halves = {n: _first_half(browser, f"figure:has(.rate) .figure-row:nth-of-type({n + 2}) svg")
               for n in range(3)}  # fmt: skip
     used = [picture(browser.png(half)).share_near(colours[n]) for n, half in halves.items()]
     assert used[0] > 0.1 < used[1]
     assert used[2] == 0.0
 
 
-def _first_half(browser: Chromium, lane: str) -> dict[str, float]:
-    area = browser.place(lane)
+def _first_half(browser: Chromium, row: str) -> dict[str, float]:
+    area = browser.place(row)
     return {**area, "width": area["width"] / 2 - 8}
 
 

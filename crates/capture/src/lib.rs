@@ -7,8 +7,8 @@
 //!   `docs/formats.md`).
 //! * [`PcapTap`] writes a pcapng file per path, for standard tools.
 //!
-//! [`Trace`] reads a trace and rejects other files. [`Summary`] computes statistics of a trace,
-//! and [`Courses`] its traffic over time.
+//! [`Trace`] reads a trace and rejects other files. [`Summary`] computes statistics of a trace, and
+//! [`TraceTimeSeries`] its traffic over time.
 //!
 //! Taps never delay a driver by more than [`PATIENCE`], because encoding and writing happen on a
 //! separate thread. A tap that fails reports this once; the driver then drops the tap and
@@ -17,7 +17,6 @@
 //! flush. Without traffic, [`Tap::finish`] leaves files without rows or packets. A tap without
 //! traffic that is dropped without a call of [`Tap::finish`] leaves no file.
 
-mod course;
 mod draft;
 mod facts;
 mod histogram;
@@ -26,6 +25,7 @@ mod live;
 mod pcap;
 mod read;
 mod summary;
+mod time_series;
 mod trace;
 mod worker;
 
@@ -35,13 +35,15 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-pub use course::{Course, Courses, Lane, LaneTraffic, PerDirection, RUNS, Run, STEPS};
 pub use draft::Draft;
 pub use facts::{SCHEMA, SizeUnit, TraceFacts};
 pub use histogram::Histogram;
 pub use pcap::{PcapLimits, PcapTap};
 pub use read::{Trace, TraceError};
 pub use summary::{Flow, PathSummary, Session, Spread, Summary, SummaryBuilder};
+pub use time_series::{
+    DirectionTraffic, PathSeries, PerDirection, RUNS, Run, STEPS, TimeSeries, TraceTimeSeries,
+};
 pub use trace::{Row, RowLabels, TraceTap, TraceWriter};
 pub use worker::PATIENCE;
 

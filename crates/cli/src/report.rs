@@ -4,9 +4,9 @@ use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use anabranch_capture::{Courses, Summary, Trace, TraceError};
+use anabranch_capture::{Summary, Trace, TraceError, TraceTimeSeries};
 use anabranch_pages::tables;
-use anabranch_pages::trace::{self, Subject};
+use anabranch_pages::trace::{self, ReportData};
 use clap::Args;
 
 use crate::failure::Failure;
@@ -73,18 +73,18 @@ impl ReportArgs {
         let summary = Summary::of_trace(&trace).map_err(refuse)?;
         if let Some(target) = &target {
             let chosen = self.chosen(&summary)?;
-            let courses = Courses::of_trace(&trace, &summary, &chosen, trace::LANES);
-            let courses = courses.map_err(refuse)?;
+            let time_series = TraceTimeSeries::of_trace(&trace, &summary, &chosen, trace::MAX_ROWS);
+            let time_series = time_series.map_err(refuse)?;
             let name = self.trace.file_name().unwrap_or_default().to_string_lossy();
             let facts = trace.facts();
-            let subject = Subject {
+            let report_data = ReportData {
                 name: &name,
                 facts,
                 summary: &summary,
-                courses: &courses,
+                time_series: &time_series,
                 chosen: &chosen,
             };
-            write(target, &trace::page(&subject))?;
+            write(target, &trace::page(&report_data))?;
         }
         let shown = if self.all { usize::MAX } else { SHOWN };
         match target {

@@ -133,8 +133,8 @@ impl Health {
 
     /// Records that a datagram of the server arrived on this path. Returns true if the path was
     /// down and is now up again.
-    pub(crate) fn on_heard(&mut self, now: Time) -> bool {
-        self.rtt.on_heard(now);
+    pub(crate) fn on_answer(&mut self, now: Time) -> bool {
+        self.rtt.on_answer(now);
         self.last_arrival = Some(now);
         self.silence = None;
         self.doubted = None;
@@ -272,11 +272,11 @@ mod tests {
     fn what_nobody_answers_times_nothing() {
         let mut health = Health::default();
         health.on_sent(ms(0), server(true, 0));
-        health.on_heard(ms(1));
+        health.on_answer(ms(1));
         for at in (3000..60_000).step_by(3000) {
             health.on_sent_unanswerable(ms(at));
             health.on_sent(ms(at + 500), server(true, at));
-            health.on_heard(ms(at + 501));
+            health.on_answer(ms(at + 501));
             assert_eq!(health.rtt(), Some(Duration::from_millis(1)), "at {at} ms");
         }
     }
@@ -322,7 +322,7 @@ mod tests {
         assert_eq!(health.doubt(ms(300)), Some(ms(300)));
         assert_eq!(health.doubt(ms(400)), Some(ms(300)));
         assert!(health.is_doubted());
-        health.on_heard(ms(500));
+        health.on_answer(ms(500));
         assert!(!health.is_doubted());
     }
 
@@ -363,7 +363,7 @@ mod tests {
             assert_eq!(health.due_try(ms(1001)).is_some(), copy < 4, "copy {copy}");
         }
         assert_eq!(health.due_try(ms(2000)), Some((1, true)));
-        assert!(health.on_heard(ms(2020)));
+        assert!(health.on_answer(ms(2020)));
         assert!(!health.is_down());
     }
 

@@ -40,7 +40,7 @@ const AGREE: u32 = 2;
 pub(crate) struct RttFilter {
     sent: Option<Time>,
     last_arrival: Option<Time>,
-    asked: Option<Time>,
+    request_sent: Option<Time>,
     window_began: Time,
     now: Option<Duration>,
     before: Option<Duration>,
@@ -56,18 +56,18 @@ impl RttFilter {
     /// Records a datagram sent on this path, of a kind that the server answers.
     pub(crate) fn on_sent(&mut self, now: Time) {
         if self.has_settled(now) {
-            self.asked = Some(now);
+            self.request_sent = Some(now);
         } else if self.sent.is_some_and(|sent| now.since(sent) > UNANSWERED) {
-            self.asked = None;
+            self.request_sent = None;
         }
         self.sent = Some(now);
     }
 
     /// Records a datagram of the server that arrived on this path.
-    pub(crate) fn on_heard(&mut self, now: Time) {
+    pub(crate) fn on_answer(&mut self, now: Time) {
         self.last_arrival = Some(now);
-        let Some(asked) = self.asked.take() else { return };
-        let sample = now.since(asked);
+        let Some(sent) = self.request_sent.take() else { return };
+        let sample = now.since(sent);
         if sample <= LATEST {
             self.add(now, sample);
         }
@@ -138,8 +138,8 @@ mod tests {
         let mut filter = RttFilter::default();
         filter.on_sent(ms(5));
         filter.on_sent(ms(6));
-        filter.on_heard(ms(25));
-        filter.on_heard(ms(26));
+        filter.on_answer(ms(25));
+        filter.on_answer(ms(26));
         assert_eq!(filter.rtt(), Some(Duration::from_millis(20)));
     }
 
@@ -147,9 +147,9 @@ mod tests {
     fn a_return_within_two_round_trips_is_not_timed() {
         let mut filter = RttFilter::default();
         filter.on_sent(ms(0));
-        filter.on_heard(ms(20));
+        filter.on_answer(ms(20));
         filter.on_sent(ms(39));
-        filter.on_heard(ms(40));
+        filter.on_answer(ms(40));
         let message = "1 ms would be an answer to the first visit";
         assert_eq!(filter.rtt(), Some(Duration::from_millis(20)), "{message}");
     }
@@ -158,12 +158,12 @@ mod tests {
     fn a_path_that_still_drains_is_not_timed() {
         let mut filter = RttFilter::default();
         filter.on_sent(ms(0));
-        (20..=400).for_each(|at| filter.on_heard(ms(at)));
+        (20..=400).for_each(|at| filter.on_answer(ms(at)));
         filter.on_sent(ms(401));
-        filter.on_heard(ms(402));
+        filter.on_answer(ms(402));
         assert_eq!(filter.rtt(), Some(Duration::from_millis(20)), "a queue, not an answer");
         filter.on_sent(ms(500));
-        filter.on_heard(ms(515));
+        filter.on_answer(ms(515));
         assert_eq!(filter.rtt(), Some(Duration::from_millis(15)), "it had rested for 98 ms");
     }
 
@@ -171,16 +171,16 @@ mod tests {
     fn a_visit_without_an_answer_leaves_the_next_one_untimed_for_a_while() {
         let mut filter = RttFilter::default();
         filter.on_sent(ms(0));
-        filter.on_heard(ms(20));
+        filter.on_answer(ms(20));
         filter.on_sent(ms(200));
-        filter.on_heard(ms(230));
+        filter.on_answer(ms(230));
         filter.on_sent(ms(400));
         // The answer to this datagram arrives late, after the next visit has begun.
         filter.on_sent(ms(700));
-        filter.on_heard(ms(701));
+        filter.on_answer(ms(701));
         assert_eq!(filter.rtt(), Some(Duration::from_millis(20)));
         filter.on_sent(ms(3800));
-        filter.on_heard(ms(3815));
+        filter.on_answer(ms(3815));
         assert_eq!(filter.rtt(), Some(Duration::from_millis(15)));
     }
 
@@ -188,12 +188,12 @@ mod tests {
     fn however_short_the_round_trip_a_path_has_to_rest() {
         let mut filter = RttFilter::default();
         filter.on_sent(ms(0));
-        filter.on_heard(ms(1));
+        filter.on_answer(ms(1));
         filter.on_sent(ms(10));
-        filter.on_heard(ms(10));
+        filter.on_answer(ms(10));
         assert_eq!(filter.rtt(), Some(Duration::from_millis(1)));
         filter.on_sent(ms(30));
-        filter.on_heard(ms(30));
+        filter.on_answer(ms(30));
         assert_eq!(filter.rtt(), Some(Duration::ZERO), "20 ms after the last of both");
     }
 
@@ -201,11 +201,11 @@ mod tests {
     fn a_late_answer_of_an_idle_moment_replaces_no_minimum() {
         let mut filter = RttFilter::default();
         filter.on_sent(ms(0));
-        filter.on_heard(ms(1));
+        filter.on_answer(ms(1));
         for (second, answer) in [(15, 205), (40, 340), (65, 210)] {
             let sent = Time::from_secs(second);
             filter.on_sent(sent);
-            filter.on_heard(sent + Duration::from_millis(answer));
+            filter.on_answer(sent + Duration::from_millis(answer));
             assert_eq!(filter.rtt(), Some(Duration::from_millis(1)), "after {second} s");
         }
     }
@@ -214,11 +214,11 @@ mod tests {
     fn what_nobody_answered_does_not_time_the_answer_to_the_next() {
         let mut filter = RttFilter::default();
         filter.on_sent(ms(0));
-        filter.on_heard(ms(1));
+        filter.on_answer(ms(1));
         for at in (5000..60_000).step_by(5000) {
             filter.on_sent(ms(at));
             filter.on_sent(ms(at + 2200));
-            filter.on_heard(ms(at + 2201));
+            filter.on_answer(ms(at + 2201));
             assert_eq!(filter.rtt(), Some(Duration::from_millis(1)), "at {at} ms");
         }
     }
@@ -229,7 +229,7 @@ mod tests {
         for (second, answer, known) in [(0, 610, None), (2, 600, Some(600)), (4, 620, Some(600))] {
             let sent = Time::from_secs(second);
             filter.on_sent(sent);
-            filter.on_heard(sent + Duration::from_millis(answer));
+            filter.on_answer(sent + Duration::from_millis(answer));
             assert_eq!(filter.rtt(), known.map(Duration::from_millis));
         }
     }
@@ -240,7 +240,7 @@ mod tests {
         for second in 0..40 {
             let sent = Time::from_secs(second);
             filter.on_sent(sent);
-            filter.on_heard(sent + Duration::from_millis(if second < 10 { 20 } else { 60 }));
+            filter.on_answer(sent + Duration::from_millis(if second < 10 { 20 } else { 60 }));
         }
         assert_eq!(filter.rtt(), Some(Duration::from_millis(60)));
     }

@@ -112,7 +112,7 @@ impl<R: Serialize + DeserializeOwned> Journal<R> {
         let mut journal = Journal { file, path, header, records: Vec::new() };
         match text.is_empty() {
             true => journal.begin(&bytes)?,
-            false => journal.go_on(&text)?,
+            false => journal.resume(&text)?,
         }
         Ok(journal)
     }
@@ -132,7 +132,7 @@ impl<R: Serialize + DeserializeOwned> Journal<R> {
     /// Reads the journal's existing records, if they belong to the same experiment with the same
     /// settings. If the experiment uses more programs now, adds them to the member [`GROWS`] of
     /// the first line.
-    fn go_on(&mut self, text: &str) -> Result<(), JournalError> {
+    fn resume(&mut self, text: &str) -> Result<(), JournalError> {
         let (mut header, records) = parse(&self.path, text)?;
         let more = agree(&self.path, &header, &self.header)?;
         let cut = self.file.set_len(text.len() as u64);

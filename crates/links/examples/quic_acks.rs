@@ -7,14 +7,14 @@ use std::time::Duration;
 use anabranch_links::quic::Congestion;
 use anabranch_multipath::Time;
 use anabranch_netem::{LinkSettings, Loss};
-use anabranch_testkit::quic_pair::{DATA, MAKES, QuicPair, UNIT, line, unit};
+use anabranch_testkit::quic_pair::{CELL, CREATES, DATA, QuicPair, cell, line};
 
 const SEEDS: u64 = 5;
 const MS: Duration = Duration::from_millis(1);
 /// Simulated time of a bulk transfer, after a beginning of `WARM_UP` that does not count.
 const COUNTED: Duration = Duration::from_secs(10);
 const WARM_UP: Duration = Duration::from_secs(5);
-/// Number of answers in a run, and of units in an answer: 50 kB.
+/// Number of answers in a run, and of cells in an answer: 50 kB.
 const ANSWERS: u32 = 20;
 const ANSWER: u32 = 97;
 /// Limit on the time of an answer.
@@ -41,7 +41,7 @@ impl Line {
         let queue = bits as usize / 8 / 20;
         let settings = LinkSettings { rate, queue, loss, ..line(self.delay) };
         let mut pair = QuicPair::by(self.congestion, &settings, seed).opened();
-        pair.write(0, &unit(1, MAKES, 0));
+        pair.write(0, &cell(1, CREATES, 0));
         pair.run(Duration::from_secs(1));
         pair
     }
@@ -57,15 +57,15 @@ impl Line {
         [bytes as f64 * 8e-6 / COUNTED.as_secs_f64(), back / data]
     }
 
-    /// Returns the times until the first and the last unit of an answer, in ms: medians of the
+    /// Returns the times until the first and the last cell of an answer, in ms: medians of the
     /// answers of a run.
     fn answers(&self, seed: u64) -> [f64; 2] {
         let mut pair = self.open(seed);
-        let units: Vec<u8> = (0..ANSWER).flat_map(|number| unit(1, DATA, number)).collect();
+        let cells: Vec<u8> = (0..ANSWER).flat_map(|number| cell(1, DATA, number)).collect();
         let mut times = [Vec::new(), Vec::new()];
         for number in 0..ANSWERS {
             let begun = pair.now;
-            for (times, end) in times.iter_mut().zip(answer(&mut pair, number, &units)) {
+            for (times, end) in times.iter_mut().zip(answer(&mut pair, number, &cells)) {
                 times.push(end.since(begun).as_secs_f64() * 1e3);
             }
             pair.run(Duration::from_millis(500));
@@ -76,7 +76,7 @@ impl Line {
 
 /// Sends as much as the link takes during `span`. Returns the number of bytes that arrived.
 fn transfer(pair: &mut QuicPair, span: Duration) -> usize {
-    let batch: Vec<u8> = (0..20).flat_map(|number| unit(1, DATA, number)).collect();
+    let batch: Vec<u8> = (0..20).flat_map(|number| cell(1, DATA, number)).collect();
     let (until, mut bytes) = (pair.now + span, 0);
     while pair.now < until {
         while pair.link(0).room() >= batch.len() {
@@ -88,17 +88,17 @@ fn transfer(pair: &mut QuicPair, span: Duration) -> usize {
     bytes
 }
 
-/// Sends the request `number`, and `units` as its answer. Returns the times at which the first and
-/// the last unit of the answer arrived.
-fn answer(pair: &mut QuicPair, number: u32, units: &[u8]) -> [Time; 2] {
+/// Sends the request `number`, and `cells` as its answer. Returns the times at which the first and
+/// the last cell of the answer arrived.
+fn answer(pair: &mut QuicPair, number: u32, cells: &[u8]) -> [Time; 2] {
     pair.received = Default::default();
-    pair.write(1, &unit(1, DATA, number));
+    pair.write(1, &cell(1, DATA, number));
     let (begun, mut sent, mut first) = (pair.now, 0, None);
-    while pair.received[1].len() < units.len() && pair.now.since(begun) < LONGEST {
+    while pair.received[1].len() < cells.len() && pair.now.since(begun) < LONGEST {
         let is_asked = !pair.received[0].is_empty();
-        let count = (units.len() - sent).min(pair.link(0).room()) / UNIT * UNIT;
+        let count = (cells.len() - sent).min(pair.link(0).room()) / CELL * CELL;
         if is_asked && count > 0 {
-            pair.write(0, &units[sent..sent + count]);
+            pair.write(0, &cells[sent..sent + count]);
             sent += count;
         }
         pair.run(MS);
@@ -121,7 +121,7 @@ fn show(rows: &[[f64; 2]], place: usize, digits: usize) -> String {
 }
 
 fn main() {
-    println!("| line | goodput, Mbit/s | datagrams back | first unit, ms | 50 kB, ms |");
+    println!("| line | goodput, Mbit/s | datagrams back | first cell, ms | 50 kB, ms |");
     println!("|---|---|---|---|---|");
     for congestion in [Congestion::Cubic, Congestion::Bbr] {
         for (megabits, delay) in [(5, 50 * MS), (50, 10 * MS), (50, 50 * MS)] {

@@ -11,8 +11,8 @@
 //! an endpoint.
 //!
 //! * [`tls`]: TLS 1.2 and 1.3 over a byte stream, as in C tor. Cells arrive in order and reliably.
-//! * [`quic`]: QUIC with one stream per lane. A lane is the order domain of one circuit in a link:
-//!   cells are ordered within a lane, and no lane waits for another.
+//! * [`quic`]: QUIC with one stream per circuit: cells are ordered within a circuit, and no circuit
+//!   waits for another.
 //! * [`utls`]: an extension that makes a TLS link unordered. Its records are decrypted even if
 //!   they arrive out of order.
 //!
@@ -39,9 +39,9 @@ pub struct Promises {
     /// True if all bytes arrive in the order in which they were written, as long as the link is
     /// open. If false, records of `record` bytes arrive complete, but in any order.
     pub whole: bool,
-    /// True if bytes are ordered only within each lane (the order domain of one circuit in a
-    /// link), so that no lane waits for another. If false, all bytes share one order.
-    pub lanes: bool,
+    /// True if each circuit has a stream of its own: bytes are ordered only within a circuit, so
+    /// that no circuit waits for another. If false, all bytes share one order.
+    pub stream_per_circuit: bool,
     /// Maximum number of plain bytes in one record or datagram. Writes of about this size have the
     /// least overhead.
     pub record: usize,

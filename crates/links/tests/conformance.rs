@@ -15,8 +15,8 @@ use rand::{Rng, RngExt};
 use rand_chacha::ChaCha8Rng;
 
 const NOW: u64 = 1_800_000_000;
-/// Bytes of a unit, which a link carries as a whole: a cell with a number.
-const UNIT: usize = 518;
+/// Bytes of a cell, which a link carries as a whole.
+const CELL: usize = 518;
 /// Maximum length of a segment in bytes.
 const SEGMENT: usize = 1_448;
 
@@ -187,23 +187,23 @@ impl<L: StreamLink + ?Sized> Ends<L> {
     }
 }
 
-/// Returns the unit with this number, which differs from all other units.
-fn unit(number: u32) -> Vec<u8> {
-    let mut bytes = vec![0; UNIT];
+/// Returns the cell with this number, which differs from all other cells.
+fn cell(number: u32) -> Vec<u8> {
+    let mut bytes = vec![0; CELL];
     stream(number.into(), 0, "unit").fill_bytes(&mut bytes);
     bytes[..4].copy_from_slice(&number.to_be_bytes());
     bytes
 }
 
-/// Returns the numbers of the units in `received`, in their order.
+/// Returns the numbers of the cells in `received`, in their order.
 fn numbers(received: &[u8]) -> Vec<u32> {
-    assert_eq!(received.len() % UNIT, 0, "units come whole");
-    let units = received.chunks(UNIT).map(|bytes| {
+    assert_eq!(received.len() % CELL, 0, "cells come whole");
+    let cells = received.chunks(CELL).map(|bytes| {
         let number = u32::from_be_bytes(*bytes.first_chunk().unwrap());
-        assert!(bytes == unit(number), "a unit that nobody sent");
+        assert!(bytes == cell(number), "a cell that nobody sent");
         number
     });
-    units.collect()
+    cells.collect()
 }
 
 /// Checks every rule with the pairs that `make` returns. A pair is open, or its handshake is still
@@ -211,8 +211,8 @@ fn numbers(received: &[u8]) -> Vec<u32> {
 fn conforms<L: StreamLink + ?Sized>(make: impl Fn(Carrier, u64) -> Ends<L>) {
     for (name, carrier) in CARRIERS {
         for seed in 0..6 {
-            all_units_come_once(make(carrier, seed), name);
-            a_goodbye_ends_behind_all_units(make(carrier, seed), name);
+            all_cells_come_once(make(carrier, seed), name);
+            a_goodbye_ends_behind_all_cells(make(carrier, seed), name);
         }
         a_cut_stream_gives_nothing_false(make(carrier, 7), name);
         a_changed_stream_ends_the_link(make(carrier, 8), name);
@@ -220,15 +220,15 @@ fn conforms<L: StreamLink + ?Sized>(make: impl Fn(Carrier, u64) -> Ends<L>) {
     }
 }
 
-/// Both ends send 400 units, several of them in one write. Each unit arrives once. The units
-/// arrive in order if the link promises it.
-fn all_units_come_once<L: StreamLink + ?Sized>(mut ends: Ends<L>, name: &str) {
+/// Both ends send 400 cells, several of them in one write. Each cell arrives once. The cells arrive
+/// in order if the link promises it.
+fn all_cells_come_once<L: StreamLink + ?Sized>(mut ends: Ends<L>, name: &str) {
     let whole = ends.ends[0].promises().whole;
     let mut received = [Vec::new(), Vec::new()];
     for turn in 0..20u32 {
         for end in &mut ends.ends {
-            let units = (0..20).flat_map(|n| unit(20 * turn + n)).collect::<Vec<u8>>();
-            for batch in units.chunks(UNIT * (1 + turn as usize % 20)) {
+            let cells = (0..20).flat_map(|n| cell(20 * turn + n)).collect::<Vec<u8>>();
+            for batch in cells.chunks(CELL * (1 + turn as usize % 20)) {
                 end.write(batch).unwrap();
             }
         }
@@ -244,13 +244,13 @@ fn all_units_come_once<L: StreamLink + ?Sized>(mut ends: Ends<L>, name: &str) {
     }
 }
 
-fn a_goodbye_ends_behind_all_units<L: StreamLink + ?Sized>(mut ends: Ends<L>, name: &str) {
+fn a_goodbye_ends_behind_all_cells<L: StreamLink + ?Sized>(mut ends: Ends<L>, name: &str) {
     let mut received = [Vec::new(), Vec::new()];
-    (0..60).for_each(|n| ends.ends[0].write(&unit(n)).unwrap());
+    (0..60).for_each(|n| ends.ends[0].write(&cell(n)).unwrap());
     ends.settle(&mut received).unwrap();
-    (60..90).for_each(|n| ends.ends[0].write(&unit(n)).unwrap());
+    (60..90).for_each(|n| ends.ends[0].write(&cell(n)).unwrap());
     ends.ends[0].close();
-    assert!(matches!(ends.ends[0].write(&unit(0)), Err(Fault::Misuse(_))), "{name}");
+    assert!(matches!(ends.ends[0].write(&cell(0)), Err(Fault::Misuse(_))), "{name}");
     ends.settle(&mut received).unwrap();
     let mut found = numbers(&received[1]);
     found.sort_unstable();
@@ -258,12 +258,12 @@ fn a_goodbye_ends_behind_all_units<L: StreamLink + ?Sized>(mut ends: Ends<L>, na
     assert_eq!(ends.ends[1].state(), State::Ended, "{name}");
 }
 
-/// The stream is cut in the middle. All units that arrive were sent, none arrives twice, and the
+/// The stream is cut in the middle. All cells that arrive were sent, none arrives twice, and the
 /// link does not count as closed.
 fn a_cut_stream_gives_nothing_false<L: StreamLink + ?Sized>(mut ends: Ends<L>, name: &str) {
     let mut received = [Vec::new(), Vec::new()];
     ends.settle(&mut received).unwrap();
-    (0..60).for_each(|n| ends.ends[0].write(&unit(n)).unwrap());
+    (0..60).for_each(|n| ends.ends[0].write(&cell(n)).unwrap());
     ends.ends[0].close();
     let mut wire = Vec::new();
     ends.ends[0].transmit(Time::ZERO, &mut wire);
@@ -275,19 +275,19 @@ fn a_cut_stream_gives_nothing_false<L: StreamLink + ?Sized>(mut ends: Ends<L>, n
     })
     .unwrap();
     assert_eq!(ends.ends[1].state(), State::Open, "{name}");
-    received[1].truncate(received[1].len() / UNIT * UNIT);
+    received[1].truncate(received[1].len() / CELL * CELL);
     let mut found = numbers(&received[1]);
     found.sort_unstable();
     found.dedup();
-    assert_eq!(found.len(), received[1].len() / UNIT, "{name}: twice");
+    assert_eq!(found.len(), received[1].len() / CELL, "{name}: twice");
 }
 
-/// The stream itself is changed. The link reports a fault, and delivers no false unit.
+/// The stream itself is changed. The link reports a fault, and delivers no false cell.
 fn a_changed_stream_ends_the_link<L: StreamLink + ?Sized>(mut ends: Ends<L>, name: &str) {
     let mut received = [Vec::new(), Vec::new()];
     ends.settle(&mut received).unwrap();
     let mut wire = Vec::new();
-    (0..3).for_each(|n| ends.ends[0].write(&unit(n)).unwrap());
+    (0..3).for_each(|n| ends.ends[0].write(&cell(n)).unwrap());
     ends.ends[0].transmit(Time::ZERO, &mut wire);
     *wire.last_mut().unwrap() ^= 1;
     let to = &mut ends.ends[1];
@@ -300,7 +300,7 @@ fn a_changed_stream_ends_the_link<L: StreamLink + ?Sized>(mut ends: Ends<L>, nam
     let _ = to.receive(Time::ZERO, &wire);
     to.read(&mut received[1]).unwrap();
     assert_eq!((to.state(), received[1].len()), (State::Ended, before), "{name}");
-    received[1].truncate(before / UNIT * UNIT);
+    received[1].truncate(before / CELL * CELL);
     assert!(numbers(&received[1]).iter().all(|number| *number < 3), "{name}");
 }
 
@@ -320,11 +320,11 @@ fn agreed(context: &Context, carrier: Carrier, seed: u64) -> Ends<Tls> {
     ends
 }
 
-/// An open pair of ends, with the length of its units. `shakes_hands` is true if the pair had a
+/// An open pair of ends, with the length of its cells. `shakes_hands` is true if the pair had a
 /// handshake.
 struct Pair {
     ends: AnyEnds,
-    unit: usize,
+    cell: usize,
     shakes_hands: bool,
 }
 
@@ -333,8 +333,8 @@ impl LinkEnds for Pair {
         &mut *self.ends.ends[end]
     }
 
-    fn unit(&self) -> usize {
-        self.unit
+    fn cell(&self) -> usize {
+        self.cell
     }
 
     fn shakes_hands(&self) -> bool {
@@ -352,7 +352,7 @@ fn every_link(make: impl Fn(Carrier, u64) -> AnyEnds, shakes_hands: bool) {
         let mut seed = 20;
         every_link::conforms(name, || {
             seed += 1;
-            Pair { ends: make(carrier, seed), unit: UNIT, shakes_hands }
+            Pair { ends: make(carrier, seed), cell: CELL, shakes_hands }
         });
     }
 }
@@ -401,14 +401,14 @@ fn tls_is_a_link_before_its_keys_are_agreed() {
     let context = Context::new(NOW).unwrap();
     for (name, carrier) in CARRIERS {
         let ends = [context.connect().unwrap(), context.accept().unwrap()].map(Box::new);
-        all_units_come_once(Ends::new(ends, carrier, 3), name);
+        all_cells_come_once(Ends::new(ends, carrier, 3), name);
     }
 }
 
 fn unordered(mut ends: Ends<Tls>) -> Ends<Tls> {
     for end in &mut ends.ends {
-        end.send_fixed(UNIT).unwrap();
-        end.open_early(Time::ZERO, UNIT).unwrap();
+        end.send_fixed(CELL).unwrap();
+        end.open_early(Time::ZERO, CELL).unwrap();
     }
     ends
 }
@@ -436,7 +436,7 @@ fn nearly_all_is_early_that_a_tap_shows() {
         let mut ends = unordered(agreed(&context, carrier, 1));
         let mut received = [Vec::new(), Vec::new()];
         for n in 0..2_000 {
-            ends.ends[0].write(&unit(n)).unwrap();
+            ends.ends[0].write(&cell(n)).unwrap();
         }
         ends.settle(&mut received).unwrap();
         let counts = ends.ends[1].early_counts().unwrap();
@@ -455,17 +455,17 @@ fn nearly_all_is_early_that_a_tap_shows() {
 }
 
 #[test]
-fn what_is_not_a_whole_unit_is_no_record_of_an_unordered_link() {
+fn what_is_not_a_whole_cell_is_no_record_of_an_unordered_link() {
     let context = Context::new(NOW).unwrap();
     let mut ends = unordered(agreed(&context, ORDERED, 1));
-    for length in [1, UNIT - 1, UNIT + 1] {
+    for length in [1, CELL - 1, CELL + 1] {
         assert!(matches!(ends.ends[0].write(&vec![7; length]), Err(Fault::Misuse(_))), "{length}");
     }
-    assert_eq!(ends.ends[0].promises().record, UNIT);
+    assert_eq!(ends.ends[0].promises().record, CELL);
     // It is a fault of the peer if its records have another length.
     let mut ends = agreed(&context, ORDERED, 1);
-    ends.ends[1].open_early(Time::ZERO, UNIT).unwrap();
-    ends.ends[0].write(&unit(1)[1..]).unwrap();
+    ends.ends[1].open_early(Time::ZERO, CELL).unwrap();
+    ends.ends[0].write(&cell(1)[1..]).unwrap();
     assert!(ends.settle(&mut [Vec::new(), Vec::new()]).is_err());
 }
 
@@ -473,10 +473,10 @@ fn what_is_not_a_whole_unit_is_no_record_of_an_unordered_link() {
 fn only_open_links_of_tls_13_can_be_unordered() {
     let context = Context::new(NOW).unwrap();
     let mut early = context.connect().unwrap();
-    assert!(early.send_fixed(UNIT).is_err() && early.open_early(Time::ZERO, UNIT).is_err());
+    assert!(early.send_fixed(CELL).is_err() && early.open_early(Time::ZERO, CELL).is_err());
     let mut older = agreed(&context.clone().only_tls12().unwrap(), ORDERED, 1);
-    assert!(older.ends[0].send_fixed(UNIT).is_err());
-    assert!(older.ends[0].open_early(Time::ZERO, UNIT).is_err());
+    assert!(older.ends[0].send_fixed(CELL).is_err());
+    assert!(older.ends[0].open_early(Time::ZERO, CELL).is_err());
     let mut open = agreed(&context, ORDERED, 1);
     for content in [0, 4, 16_385] {
         assert!(open.ends[0].send_fixed(content).is_err(), "{content}");

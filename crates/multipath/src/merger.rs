@@ -65,13 +65,13 @@ impl<T> Merger<T> {
     /// arrived yet.
     pub fn poll(&mut self, now: Time) -> Option<(u64, T)> {
         if self.next_timeout().is_some_and(|due| now >= due) {
-            self.give_up();
+            self.skip_missing();
         }
         self.reorder.pop().map(|(number, (_, unit))| (number, unit))
     }
 
     /// Gives up the missing units (such as packets) before the first waiting unit.
-    pub fn give_up(&mut self) {
+    pub fn skip_missing(&mut self) {
         self.lost += self.reorder.skip_gap();
     }
 
@@ -155,7 +155,7 @@ mod tests {
         merger.handle(Time::ZERO, PathId(0), 9, 9);
         assert!(!merger.pass(PathId(0), 8), "9 is to follow it");
         assert!(merger.is_full());
-        merger.give_up();
+        merger.skip_missing();
         assert_eq!((drain(&mut merger, Time::ZERO), merger.lost()), (vec![9], 1));
         assert_eq!(merger.taken(), [2]);
     }

@@ -130,7 +130,7 @@ impl TraceSplit {
         check(times, sizes)?;
         assert_eq!(times.len(), out.len(), "the output must have a place for each packet");
         match self.mode {
-            Mode::Together => self.lane(entity, "both", times, out),
+            Mode::Together => self.schedule_packets(entity, "both", times, out),
             Mode::Follow { after } => self.follow(entity, after.as_secs_f64(), (times, sizes), out),
             Mode::Independent => {
                 self.direction(entity, "up", |size| size > 0, (times, sizes), out);
@@ -189,7 +189,7 @@ impl TraceSplit {
     /// Returns the path of the first packet that the client would send.
     fn first(&self, entity: Entity) -> i16 {
         let mut path = [0];
-        self.lane(entity, "up", &[0.0], &mut path);
+        self.schedule_packets(entity, "up", &[0.0], &mut path);
         path[0]
     }
 
@@ -216,7 +216,7 @@ impl TraceSplit {
         places.truncate(count);
         let times: Vec<f64> = places.iter().map(|&place| times[place as usize]).collect();
         let mut own = vec![0; places.len()];
-        self.lane(entity, name, &times, &mut own);
+        self.schedule_packets(entity, name, &times, &mut own);
         for (place, path) in places.into_iter().zip(own) {
             out[place as usize] = path;
         }
@@ -224,7 +224,7 @@ impl TraceSplit {
 
     /// Assigns paths to packets that all follow one schedule. `out` gets the path of each packet
     /// in `times`. `name` distinguishes the random numbers of different schedules of one split.
-    fn lane(&self, entity: Entity, name: &str, times: &[f64], out: &mut [i16]) {
+    fn schedule_packets(&self, entity: Entity, name: &str, times: &[f64], out: &mut [i16]) {
         let mut splitter = self.splitter(entity, name);
         // Packets that are assigned together must have no pause between them.
         for packets in stretches(times, splitter.silence().least()) {

@@ -33,7 +33,7 @@ pub struct Link<T> {
     head_leaves: Time,
     /// Units that have been sent and have not arrived yet, ordered by arrival time and then by the
     /// order of sending.
-    flight: BTreeMap<(Time, u64), Unit<T>>,
+    flight: BTreeMap<(Time, u64), InFlight<T>>,
     departures: u64,
     last_arrival: Time,
 }
@@ -65,8 +65,9 @@ impl fmt::Display for LinkDrop {
 
 impl std::error::Error for LinkDrop {}
 
+/// A unit (such as a packet) that has been sent and has not arrived yet.
 #[derive(Clone, Debug)]
-struct Unit<T> {
+struct InFlight<T> {
     load: T,
     bytes: usize,
 }
@@ -121,8 +122,8 @@ impl<T> Link<T> {
     pub fn push(&mut self, now: Time, load: T, bytes: usize) -> Result<(), LinkDrop> {
         self.advance(now);
         self.counters.entered.add(bytes);
-        let luck = self.draw();
-        let admitted = self.admit(bytes, luck);
+        let draws = self.draw();
+        let admitted = self.admit(bytes, draws);
         if let Err(cause) = admitted {
             self.counter_of(cause).add(bytes);
         }
@@ -131,7 +132,7 @@ impl<T> Link<T> {
             Err(LinkDrop::Lost) => None,
             Err(_) => return admitted,
         };
-        self.enqueue(Queued { load, bytes, queued_at: now, jitter: luck.jitter });
+        self.enqueue(Queued { load, bytes, queued_at: now, jitter: draws.jitter });
         admitted
     }
 
@@ -191,7 +192,7 @@ impl<T> Link<T> {
         UnitDraws { lost: self.dice.loses_next(), jitter: self.jitter.random() }
     }
 
-    fn admit(&self, bytes: usize, luck: UnitDraws) -> Result<(), LinkDrop> {
+    fn admit(&self, bytes: usize, draws: UnitDraws) -> Result<(), LinkDrop> {
         if self.settings.down {
             return Err(LinkDrop::Down);
         }
@@ -202,7 +203,7 @@ impl<T> Link<T> {
         if full && !self.queue.is_empty() {
             return Err(LinkDrop::QueueFull);
         }
-        if luck.lost { Err(LinkDrop::Lost) } else { Ok(()) }
+        if draws.lost { Err(LinkDrop::Lost) } else { Ok(()) }
     }
 
     fn counter_of(&mut self, cause: LinkDrop) -> &mut Count {
@@ -273,7 +274,7 @@ impl<T> Link<T> {
             arrival = arrival.max(self.last_arrival);
         }
         self.last_arrival = self.last_arrival.max(arrival);
-        self.flight.insert((arrival, self.departures), Unit { load, bytes: queued.bytes });
+        self.flight.insert((arrival, self.departures), InFlight { load, bytes: queued.bytes });
         self.departures += 1;
     }
 

@@ -119,7 +119,7 @@ pub struct QuicPreferences {
     pub port: u16,
     /// First byte of the connection ID of QUIC links that are opened alongside this link. The byte
     /// identifies the shard (one of the relay's parallel cores) that owns this link.
-    pub begins: u8,
+    pub first_byte: u8,
     /// True if no QUIC link is opened alongside an unordered link, whose cells have numbers and
     /// may arrive in any order. On such a link, we then ignore the neighbour's offer of QUIC
     /// links.
@@ -206,7 +206,7 @@ pub struct Channel {
     unfixed: Option<usize>,
     /// True once the caller was asked to fix the size of TLS records ([`Channel::wants_fixed`] has
     /// returned true).
-    asked: bool,
+    size_requested: bool,
     /// True if the neighbour has offered QUIC links.
     was_offered: bool,
     /// Bytes to send before any cell of a circuit. See [`Channel::take_outbox`].
@@ -266,7 +266,7 @@ impl Channel {
             proven: false,
             order: None,
             unfixed: None,
-            asked: false,
+            size_requested: false,
             was_offered: false,
             outbox: Vec::new(),
             seen_as: None,
@@ -334,10 +334,11 @@ impl Channel {
         matches!(self.role, Role::Client) || self.identity().is_none()
     }
 
-    /// Returns true if the link has lanes: each circuit has its own sequence of cells, such as a
-    /// QUIC stream. A lost packet then delays only the circuits whose bytes it carries.
-    pub fn has_lanes(&self) -> bool {
-        self.start.capabilities.lanes
+    /// Returns true if the link has a QUIC stream per circuit: each circuit has its own sequence of
+    /// cells, such as a QUIC stream. A lost packet then delays only the circuits whose bytes it
+    /// carries.
+    pub fn has_stream_per_circuit(&self) -> bool {
+        self.start.capabilities.stream_per_circuit
     }
 
     /// Returns true if both ends agreed to send cells of lossy circuits in the link's datagrams.
@@ -353,7 +354,7 @@ impl Channel {
     pub(crate) fn offer(&mut self, chance: TlsLinkToken) -> Option<TlsLinkToken> {
         let port = self.offers()?;
         let mut token = chance;
-        token[0] = self.start.quic_preferences.begins;
+        token[0] = self.start.quic_preferences.first_byte;
         let token = Some(token).filter(|_| self.takes_detours());
         self.send_control_cell(0, Command::QUIC, &link::put_quic(port, &token.unwrap_or_default()));
         token
@@ -460,7 +461,7 @@ impl Channel {
     /// on, in both directions. Returns true only once.
     pub(crate) fn wants_fixed(&mut self) -> bool {
         let wants = self.is_open() && self.unfixed == Some(0);
-        wants && !std::mem::replace(&mut self.asked, true)
+        wants && !std::mem::replace(&mut self.size_requested, true)
     }
 
     /// Notes that all TLS records of the link now have one fixed size: that of a numbered cell.
@@ -505,7 +506,7 @@ impl Channel {
                 Err(Fault::OutOfPlace(cell.command))
             }
             (Stage::Open, Command::BESIDE | Command::ARRIVED)
-                if self.has_lanes() && cell.circuit == 0 =>
+                if self.has_stream_per_circuit() && cell.circuit == 0 =>
             {
                 Ok(CellOutcome::Pairing)
             }
@@ -793,9 +794,9 @@ mod tests {
         let them = credentials(2);
         let of = |(port, unordered): (Option<u16>, bool), certificate| {
             let unless_unordered = port == Some(1);
-            let begins = TOKEN[0];
+            let first_byte = TOKEN[0];
             let quic_preferences =
-                QuicPreferences { port: port.unwrap_or_default(), begins, unless_unordered };
+                QuicPreferences { port: port.unwrap_or_default(), first_byte, unless_unordered };
             let ordered = Capabilities::ORDERED;
             let capabilities =
                 Capabilities { early: unordered, parallel_quic: port.is_some(), ..ordered };
@@ -862,7 +863,7 @@ mod tests {
     #[test]
     fn a_proof_for_one_connection_proves_nothing_on_another() {
         let them = credentials(2);
-        let capabilities = Capabilities::LANES;
+        let capabilities = Capabilities::STREAM_PER_CIRCUIT;
         let quic = |certificate| Start { capabilities, ..start(certificate) };
         let shown = Some(them.tls_certificate);
         let mut one = Channel::new(Role::Initiator(credentials(1)), quic(shown));

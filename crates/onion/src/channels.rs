@@ -77,20 +77,20 @@ impl fmt::Debug for LinkId {
     }
 }
 
-/// A lane: one circuit on one link, identified by the link and the circuit's ID there.
+/// A circuit on one link, identified by the link and the circuit's ID there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Lane {
+pub struct LinkCircuit {
     pub(crate) link: LinkId,
     pub(crate) id: u32,
 }
 
-impl Lane {
-    /// A lane (circuit on a link) that belongs to no link. Cells sent on it are dropped.
-    pub(crate) const NOWHERE: Lane = Lane { link: LinkId::new(u8::MAX, 0), id: 0 };
+impl LinkCircuit {
+    /// A circuit that belongs to no link. Cells sent on it are dropped.
+    pub(crate) const NOWHERE: LinkCircuit = LinkCircuit { link: LinkId::new(u8::MAX, 0), id: 0 };
 }
 
-/// Owner of a lane (a circuit ID on a link): the circuit's index in the core's table, and the
-/// direction of the lane (true if it leads away from the client).
+/// Owner of a circuit ID on a link: the circuit's index in the core's table, and the direction of
+/// the link (true if it leads away from the client).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     pub(crate) circuit: u32,
@@ -165,7 +165,7 @@ pub(crate) struct Link {
     listing: usize,
     /// True if the outbox contains a PADDING cell.
     padded: bool,
-    lanes: SlotTable<u32, CircuitQueue>,
+    circuits: SlotTable<u32, CircuitQueue>,
     lossy: LossyOutbox,
     transport: Transport,
     /// Count of the cells that all circuits on this link have sent recently.
@@ -271,7 +271,7 @@ impl Channels {
             turn: 0,
             listing: 0,
             padded: false,
-            lanes: SlotTable::default(),
+            circuits: SlotTable::default(),
             lossy: LossyOutbox::default(),
             transport: Transport::default(),
             lately: RecentCells::default(),
@@ -301,11 +301,11 @@ impl Channels {
         self.early += link.early();
         self.ready.retain(|&ready| ready != id);
         self.forget_detour(id, link.detour.take());
-        for lane in link.lanes.values_mut() {
-            self.pool.clear(&mut lane.queue);
-            self.pool.clear(&mut lane.delivery.kept);
+        for circuit in link.circuits.values_mut() {
+            self.pool.clear(&mut circuit.queue);
+            self.pool.clear(&mut circuit.delivery.kept);
         }
-        link.lanes.into_values().map(|lane| lane.owner).collect()
+        link.circuits.into_values().map(|circuit| circuit.owner).collect()
     }
 
     /// Removes the link `id` from `reached`, so that no further circuits are created on it.
@@ -347,7 +347,7 @@ impl Channels {
         let leads = |id: &LinkId| self.links.get(id).is_some_and(|link| link.leads_to(target));
         let mut links = links.filter(leads);
         let first = links.next()?;
-        [first].into_iter().chain(links).find(|id| self.has_lanes(*id)).or(Some(first))
+        [first].into_iter().chain(links).find(|id| self.has_stream_per_circuit(*id)).or(Some(first))
     }
 
     /// Returns an open link to the relay `target` whose datagrams carry lossy cells; `None` if
@@ -359,12 +359,12 @@ impl Channels {
 
     /// Returns the owners ([`Owner`]) of the circuits on the link `id`.
     pub(crate) fn owners(&self, id: LinkId) -> Vec<Owner> {
-        let lanes = self.links.get(&id).into_iter().flat_map(|link| link.lanes.values());
-        lanes.map(|lane| lane.owner).collect()
+        let circuits = self.links.get(&id).into_iter().flat_map(|link| link.circuits.values());
+        circuits.map(|circuit| circuit.owner).collect()
     }
 
-    fn has_lanes(&self, id: LinkId) -> bool {
-        self.links.get(&id).is_some_and(|link| link.channel.has_lanes())
+    fn has_stream_per_circuit(&self, id: LinkId) -> bool {
+        self.links.get(&id).is_some_and(|link| link.channel.has_stream_per_circuit())
     }
 
     /// Iterates over the open links to a relay with this RSA identity.
@@ -376,7 +376,8 @@ impl Channels {
     /// Returns true if this core has opened a TLS link to the relay `target`, on which the relay
     /// may offer QUIC links.
     pub(crate) fn has_dialled(&self, target: &Target) -> bool {
-        let is_ours = |link: &&Link| link.channel.is_initiator() && !link.channel.has_lanes();
+        let is_ours =
+            |link: &&Link| link.channel.is_initiator() && !link.channel.has_stream_per_circuit();
         let mut links = self.links.values().filter(is_ours);
         links.any(|link| link.wanted.as_ref() == Some(target) || link.leads_to(target))
     }
@@ -397,9 +398,9 @@ impl Channels {
 
     /// Returns the number of open QUIC links, and the number of circuits on them.
     pub(crate) fn quic(&self) -> [usize; 2] {
-        let is_quic = |link: &&Link| link.channel.has_lanes() && !link.has_moved();
+        let is_quic = |link: &&Link| link.channel.has_stream_per_circuit() && !link.has_moved();
         let open = self.links.values().filter(is_quic).filter(|link| link.channel.is_open());
-        open.fold([0, 0], |[links, circuits], link| [links + 1, circuits + link.lanes.len()])
+        open.fold([0, 0], |[links, circuits], link| [links + 1, circuits + link.circuits.len()])
     }
 
     /// Returns the number of links that `address` opened and that have not completed their
@@ -436,37 +437,41 @@ impl Channels {
         self.ready.pop_front()
     }
 
-    /// Returns the owner of `lane` (a circuit on a link); `None` if the link has no such circuit.
-    pub(crate) fn owner(&self, lane: Lane) -> Option<Owner> {
-        self.links.get(&lane.link)?.lanes.get(&lane.id).map(|lane| lane.owner)
+    /// Returns the owner of `link_circuit`; `None` if the link has no such circuit.
+    pub(crate) fn owner(&self, link_circuit: LinkCircuit) -> Option<Owner> {
+        self.links
+            .get(&link_circuit.link)?
+            .circuits
+            .get(&link_circuit.id)
+            .map(|circuit| circuit.owner)
     }
 
-    /// Adds a lane with a circuit ID that the neighbour chose. Returns false if the neighbour may
-    /// not choose this ID, or if the ID is in use.
-    pub(crate) fn accept(&mut self, lane: Lane, owner: Owner) -> bool {
-        let Some(link) = self.links.get_mut(&lane.link) else { return false };
-        let is_high = lane.id & link.highest_bit() != 0;
+    /// Adds a circuit with a circuit ID that the neighbour chose. Returns false if the neighbour
+    /// may not choose this ID, or if the ID is in use.
+    pub(crate) fn accept(&mut self, link_circuit: LinkCircuit, owner: Owner) -> bool {
+        let Some(link) = self.links.get_mut(&link_circuit.link) else { return false };
+        let is_high = link_circuit.id & link.highest_bit() != 0;
         let is_theirs = match link.channel.ids() {
             Ids::High => !is_high,
             Ids::Low => is_high,
             Ids::Any => false,
             Ids::None => true,
         };
-        if !is_theirs || link.lanes.contains_key(&lane.id) {
+        if !is_theirs || link.circuits.contains_key(&link_circuit.id) {
             return false;
         }
-        link.add(lane.id, owner);
+        link.add(link_circuit.id, owner);
         true
     }
 
-    /// Adds a lane with a circuit ID that we choose. Returns `None` if the link `id` is closed, if
-    /// we may choose no ID there, or if `TRIES` attempts find no free ID.
+    /// Adds a circuit with a circuit ID that we choose. Returns `None` if the link `id` is closed,
+    /// if we may choose no ID there, or if `TRIES` attempts find no free ID.
     pub(crate) fn make(
         &mut self,
         id: LinkId,
         owner: Owner,
         rng: &mut dyn CryptoRng,
-    ) -> Option<Lane> {
+    ) -> Option<LinkCircuit> {
         let link = self.links.get_mut(&id)?;
         let highest = link.highest_bit();
         let bit = match link.channel.ids() {
@@ -480,58 +485,63 @@ impl Channels {
             is_ordered || link.lossy.left.contains(&id)
         };
         let is_free =
-            |id: &u32| *id & (highest - 1) != 0 && !link.lanes.contains_key(id) && !rests(*id);
+            |id: &u32| *id & (highest - 1) != 0 && !link.circuits.contains_key(id) && !rests(*id);
         let free = draws.find(is_free)?;
         link.add(free, owner);
-        Some(Lane { link: id, id: free })
+        Some(LinkCircuit { link: id, id: free })
     }
 
-    /// Removes `lane` (a circuit on a link) and its queued cells.
-    pub(crate) fn leave(&mut self, lane: Lane) {
-        let Some(link) = self.links.get_mut(&lane.link) else { return };
-        if let Some(mut left) = link.lanes.remove(&lane.id) {
+    /// Removes `link_circuit` and its queued cells.
+    pub(crate) fn leave(&mut self, link_circuit: LinkCircuit) {
+        let Some(link) = self.links.get_mut(&link_circuit.link) else { return };
+        if let Some(mut left) = link.circuits.remove(&link_circuit.id) {
             self.pool.clear(&mut left.queue);
             if let Some(detour) = &mut link.detour {
                 detour.kept -= left.delivery.kept.len();
                 self.pool.clear(&mut left.delivery.kept);
             }
-            link.policy.gone(lane.id);
+            link.policy.remove(link_circuit.id);
             if let Some(order) = link.channel.order() {
-                order.left(lane.id);
+                order.left(link_circuit.id);
             }
             if link.channel.takes_lossy() {
                 let excess = (link.lossy.left.len() + 1).saturating_sub(MOST_LEFT);
                 link.lossy.left.drain(..excess);
-                link.lossy.left.push_back(lane.id);
+                link.lossy.left.push_back(link_circuit.id);
             }
         }
     }
 
-    /// Notes that the last cell of the neighbour on `lane` (a circuit on a link) was handled.
-    pub(crate) fn ended(&mut self, lane: Lane) {
-        let Some(link) = self.links.get_mut(&lane.link) else { return };
-        let is_high = lane.id & link.highest_bit() != 0;
+    /// Notes that the last cell of the neighbour on `link_circuit` was handled.
+    pub(crate) fn ended(&mut self, link_circuit: LinkCircuit) {
+        let Some(link) = self.links.get_mut(&link_circuit.link) else { return };
+        let is_high = link_circuit.id & link.highest_bit() != 0;
         let is_ours = is_high == (link.channel.ids() == Ids::High);
         // `order` keeps the state of an ID that we chose, because the ID is not used again for a
         // while.
         if let Some(order) = link.channel.order().filter(|_| !is_ours) {
-            order.forget(lane.id);
+            order.forget(link_circuit.id);
         }
     }
 
-    /// Removes `lane` (a circuit on a link) and sends DESTROY for it to the neighbour.
-    pub(crate) fn destroy(&mut self, lane: Lane, reason: DestroyReason) {
-        self.leave(lane);
-        self.send_control_cell(lane, Command::DESTROY, &[reason.0]);
+    /// Removes `link_circuit` and sends DESTROY for it to the neighbour.
+    pub(crate) fn destroy(&mut self, link_circuit: LinkCircuit, reason: DestroyReason) {
+        self.leave(link_circuit);
+        self.send_control_cell(link_circuit, Command::DESTROY, &[reason.0]);
     }
 
     /// Sends a cell, such as DESTROY, ahead of queued cells. The limit `MOST_SAID` does not apply
     /// to links to other parallel cores (shards) of this relay, because shards always read our
     /// output.
-    pub(crate) fn send_control_cell(&mut self, lane: Lane, command: Command, body: &[u8]) {
-        if let Some(link) = self.links.get_mut(&lane.link) {
-            link.channel.send_control_cell(lane.id, command, body);
-            self.check_outbox(lane.link);
+    pub(crate) fn send_control_cell(
+        &mut self,
+        link_circuit: LinkCircuit,
+        command: Command,
+        body: &[u8],
+    ) {
+        if let Some(link) = self.links.get_mut(&link_circuit.link) {
+            link.channel.send_control_cell(link_circuit.id, command, body);
+            self.check_outbox(link_circuit.link);
         }
     }
 
@@ -568,50 +578,65 @@ impl Channels {
         true
     }
 
-    /// Queues a cell on its lane (a circuit on a link). On a link to another parallel core (shard)
-    /// of this relay, sends the cell at once if the outbox is short. Returns the queue's length (1
-    /// for a cell sent at once), or 0 if there is no such lane.
-    pub(crate) fn push(&mut self, now: Time, lane: Lane, command: Command, body: &Body) -> usize {
-        let Some(link) = self.links.get_mut(&lane.link) else { return 0 };
-        let Some(CircuitQueue { queue, .. }) = link.lanes.get_mut(&lane.id) else { return 0 };
+    /// Queues a cell on its circuit. On a link to another parallel core (shard) of this relay,
+    /// sends the cell at once if the outbox is short. Returns the queue's length (1 for a cell sent
+    /// at once), or 0 if there is no such circuit.
+    pub(crate) fn push(
+        &mut self,
+        now: Time,
+        link_circuit: LinkCircuit,
+        command: Command,
+        body: &Body,
+    ) -> usize {
+        let Some(link) = self.links.get_mut(&link_circuit.link) else { return 0 };
+        let Some(CircuitQueue { queue, .. }) = link.circuits.get_mut(&link_circuit.id) else {
+            return 0;
+        };
         let was_empty = queue.is_empty();
         let channel = &mut link.channel;
         if was_empty && channel.is_sibling() && channel.outbox.len() < AT_ONCE {
-            put_fixed(&mut channel.outbox, lane.id, command, body);
-            self.wake(lane.link);
+            put_fixed(&mut channel.outbox, link_circuit.id, command, body);
+            self.wake(link_circuit.link);
             return 1;
         }
         self.pool.push(queue, now, |cell| {
-            cell[..4].copy_from_slice(&lane.id.to_be_bytes());
+            cell[..4].copy_from_slice(&link_circuit.id.to_be_bytes());
             cell[4] = command.0;
             cell[HEADER..].copy_from_slice(body);
         });
         let length = queue.len();
         if was_empty {
-            link.policy.woke(lane.id);
-            self.wake(lane.link);
+            link.policy.activate(link_circuit.id);
+            self.wake(link_circuit.link);
         }
         length
     }
 
     /// Passes a lossy cell (sent in a datagram) to the driver (I/O code) of its link. The cell is
-    /// dropped if there is no such lane (circuit on the link), if the link carries no lossy cells,
-    /// or if too many cells wait already.
-    pub(crate) fn push_lossy(&mut self, now: Time, lane: Lane, counter: u32, body: &Body) {
-        let link = self.links.get_mut(&lane.link);
-        let link = link.filter(|link| link.lanes.contains_key(&lane.id) && link.has_lossy_room());
+    /// dropped if there is no such circuit on the link, if the link carries no lossy cells, or if
+    /// too many cells wait already.
+    pub(crate) fn push_lossy(
+        &mut self,
+        now: Time,
+        link_circuit: LinkCircuit,
+        counter: u32,
+        body: &Body,
+    ) {
+        let link = self.links.get_mut(&link_circuit.link);
+        let link = link
+            .filter(|link| link.circuits.contains_key(&link_circuit.id) && link.has_lossy_room());
         let Some(link) = link else {
             self.lossy_dropped += 1;
             return;
         };
         if link.channel.is_sibling() {
-            put_across(&mut link.channel.outbox, lane.id, counter, body);
-            return self.wake(lane.link);
+            put_across(&mut link.channel.outbox, link_circuit.id, counter, body);
+            return self.wake(link_circuit.link);
         }
-        put_numbered(&mut link.lossy.cells, lane.id, Command::RELAY_LOSSY, counter, body);
+        put_numbered(&mut link.lossy.cells, link_circuit.id, Command::RELAY_LOSSY, counter, body);
         link.quiet.note(now, false);
         if !std::mem::replace(&mut link.lossy.is_notified, true) {
-            self.ready.push_back(lane.link);
+            self.ready.push_back(link_circuit.link);
         }
     }
 
@@ -629,30 +654,32 @@ impl Channels {
         self.lossy_dropped
     }
 
-    /// Returns the number of cells queued on `lane` (a circuit on a link).
-    pub(crate) fn waiting(&self, lane: Lane) -> usize {
-        let link = self.links.get(&lane.link);
-        link.and_then(|link| link.lanes.get(&lane.id)).map_or(0, |lane| lane.queue.len())
+    /// Returns the number of cells queued on `link_circuit`.
+    pub(crate) fn waiting(&self, link_circuit: LinkCircuit) -> usize {
+        let link = self.links.get(&link_circuit.link);
+        link.and_then(|link| link.circuits.get(&link_circuit.id))
+            .map_or(0, |circuit| circuit.queue.len())
     }
 
-    /// Returns statistics of the connection that carries `lane` (a circuit on a link), and
-    /// requests new ones if they are old. Returns `None` for links to other shards, and if the
-    /// operating system has provided no statistics.
-    pub(crate) fn look(&mut self, now: Time, lane: Lane) -> Option<LinkView> {
-        let link = self.links.get(&lane.link)?;
-        let below = link.carrier().unwrap_or(lane.link);
+    /// Returns statistics of the connection that carries `link_circuit`, and requests new ones if
+    /// they are old. Returns `None` for links to other shards, and if the operating system has
+    /// provided no statistics.
+    pub(crate) fn look(&mut self, now: Time, link_circuit: LinkCircuit) -> Option<LinkView> {
+        let link = self.links.get(&link_circuit.link)?;
+        let below = link.carrier().unwrap_or(link_circuit.link);
         let below = self.links.get_mut(&below).filter(|link| !link.channel.is_sibling())?;
         let seen = below.transport.ask(now)?;
-        let link = self.links.get(&lane.link)?;
+        let link = self.links.get(&link_circuit.link)?;
         let of_link = link.lately.cells(now).max(1);
-        let of_lane = link.lanes.get(&lane.id).map_or(0, |lane| lane.lately.cells(now));
-        let share = u64::from(of_lane) * 1_000 / u64::from(of_link);
+        let of_circuit =
+            link.circuits.get(&link_circuit.id).map_or(0, |circuit| circuit.lately.cells(now));
+        let share = u64::from(of_circuit) * 1_000 / u64::from(of_link);
         Some(LinkView { share: u16::try_from(share).unwrap_or(1_000), ..seen })
     }
 
     /// Returns true if a scheduler has requested statistics of the link `id`.
     pub(crate) fn wants_look(&self, id: LinkId) -> bool {
-        self.links.get(&id).is_some_and(|link| link.transport.is_asked())
+        self.links.get(&id).is_some_and(|link| link.transport.is_requested())
     }
 
     /// Stores the operating system's statistics of the connection of the link `id`.
@@ -677,7 +704,7 @@ impl Channels {
                 true => std::mem::swap(out, &mut link.channel.outbox),
                 false => link.channel.take_outbox(out),
             }
-            (link.busiest, link.listing) = (link.lanes.len(), 0);
+            (link.busiest, link.listing) = (link.circuits.len(), 0);
             return PopOutcome::Own;
         }
         if !link.moved.is_empty() {
@@ -706,12 +733,12 @@ impl Channels {
     /// Returns the owner of the circuit whose oldest cell has waited longest; `None` if no circuit
     /// holds cells.
     pub(crate) fn oldest(&self) -> Option<Owner> {
-        let lanes = self.links.values().flat_map(|link| link.lanes.values());
-        let first = |lane: &CircuitQueue| {
-            let queues = [&lane.queue, &lane.delivery.kept];
+        let circuits = self.links.values().flat_map(|link| link.circuits.values());
+        let first = |circuit: &CircuitQueue| {
+            let queues = [&circuit.queue, &circuit.delivery.kept];
             queues.into_iter().filter_map(|queue| self.pool.oldest(queue)).min()
         };
-        let aged = lanes.filter_map(|lane| Some((first(lane)?, lane.owner)));
+        let aged = circuits.filter_map(|circuit| Some((first(circuit)?, circuit.owner)));
         aged.min_by_key(|(arrived, _)| *arrived).map(|(_, owner)| owner)
     }
 }
@@ -733,16 +760,16 @@ impl Link {
     fn pop_cell(&mut self, now: Time, pool: &mut Pool, out: &mut Vec<u8>) -> PopOutcome {
         let next = self.policy.next().filter(|_| !self.channel.is_held_back());
         let Some(circuit) = next else { return PopOutcome::Nothing };
-        let Some(lane) = self.lanes.get_mut(&circuit) else { return PopOutcome::Nothing };
+        let Some(entry) = self.circuits.get_mut(&circuit) else { return PopOutcome::Nothing };
         let start = out.len();
         match self.detour.as_mut().filter(|detour| detour.keeps()) {
             Some(detour) => {
-                pool.pass(&mut lane.queue, &mut lane.delivery.kept, now, out);
+                pool.pass(&mut entry.queue, &mut entry.delivery.kept, now, out);
                 detour.kept += 1;
             }
-            None => drop(pool.pop(&mut lane.queue, out)),
+            None => drop(pool.pop(&mut entry.queue, out)),
         }
-        lane.lately.note(now);
+        entry.lately.note(now);
         self.lately.note(now);
         if let Some(order) = self.channel.order() {
             // A number is assigned only now, so that cells dropped from the queue use up none.
@@ -752,15 +779,15 @@ impl Link {
             out.drain(start..start + 2);
         }
         self.quiet.note(now, false);
-        let (owner, left) = (lane.owner, lane.queue.len());
+        let (owner, left) = (entry.owner, entry.queue.len());
         self.policy.sent(now, circuit, left > 0);
         PopOutcome::Cell { owner, left }
     }
 
     fn add(&mut self, circuit: u32, owner: Owner) {
         let (queue, lately, delivery) = Default::default();
-        self.lanes.insert(circuit, CircuitQueue { owner, queue, lately, delivery });
-        self.busiest = self.busiest.max(self.lanes.len());
+        self.circuits.insert(circuit, CircuitQueue { owner, queue, lately, delivery });
+        self.busiest = self.busiest.max(self.circuits.len());
     }
 
     /// Returns the mask of the highest bit of circuit IDs on the link. This bit shows which end of
@@ -802,7 +829,7 @@ impl Link {
 
     /// Returns the number of circuits on the link.
     pub(crate) fn circuits(&self) -> usize {
-        self.lanes.len()
+        self.circuits.len()
     }
 
     /// Returns the facts that determine the link's padding: whether one end is a client, the kind
@@ -811,7 +838,7 @@ impl Link {
         LinkUse {
             is_clients: self.channel.is_clients(),
             usage: self.quiet.usage,
-            asked: self.channel.padding,
+            requested: self.channel.padding,
         }
     }
 

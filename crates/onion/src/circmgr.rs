@@ -101,7 +101,7 @@ pub struct Demand {
     pub avoid: Vec<[u8; 20]>,
     /// Exits at which the stream failed for a reason other than their exit policy. These exits are
     /// used only if no other exit is available.
-    pub shun: Vec<[u8; 20]>,
+    pub failed_exits: Vec<[u8; 20]>,
 }
 
 /// Reason why a demand (request for a circuit) cannot be met.
@@ -267,7 +267,7 @@ pub struct CircuitManager {
     warned_no_lossy: bool,
     warned_few_bridges: bool,
     /// Time of the last demand (request for a circuit); `None` before the first.
-    asked: Option<Time>,
+    last_demand: Option<Time>,
     /// Present head of a set, by the key of each closed circuit that was its head earlier. The
     /// head is the circuit that represents its set: it gets the set's new streams, and counts all
     /// streams of the set.
@@ -314,7 +314,7 @@ impl CircuitManager {
             warned_few_legs: false,
             warned_no_lossy: false,
             warned_few_bridges: false,
-            asked: None,
+            last_demand: None,
             successors: BTreeMap::new(),
             legless: Vec::new(),
         }
@@ -411,7 +411,7 @@ impl CircuitManager {
     /// Adds `demand`, a request for a circuit. [`CircuitManager::poll`] later returns
     /// [`Order::Attach`] or [`Order::Refuse`] for it.
     pub fn demand(&mut self, now: Time, demand: Demand) {
-        self.asked = Some(now);
+        self.last_demand = Some(now);
         self.unanswered.remove(demand.number);
         self.demands.push(PendingDemand { demand, silences: 0 });
     }
@@ -539,7 +539,9 @@ impl CircuitManager {
             }
             match self.begin(&network, (target, &avoid), now, unix_now, rng) {
                 Ok(()) => begun = true,
-                Err(Some(none)) => failed |= self.give_up(&network, now, (target, &avoid), none),
+                Err(Some(none)) => {
+                    failed |= self.refuse_demands(&network, now, (target, &avoid), none)
+                }
                 Err(None) => failed = true,
             }
         }
@@ -560,10 +562,10 @@ impl CircuitManager {
     /// after no path was found for them. Returns true if a demand can now use exits that it had to
     /// avoid.
     ///
-    /// For a demand with exits in [`Demand::shun`], clears that list, so that the demand may use
-    /// these exits again. Refuses the other demands. If some relays of the consensus are not known
-    /// yet, refuses each demand only once its age is `SLUGGISH`.
-    fn give_up(
+    /// For a demand with exits in [`Demand::failed_exits`], clears that list, so that the demand
+    /// may use these exits again. Refuses the other demands. If some relays of the consensus are
+    /// not known yet, refuses each demand only once its age is `SLUGGISH`.
+    fn refuse_demands(
         &mut self,
         network: &Network,
         now: Time,
@@ -575,8 +577,8 @@ impl CircuitManager {
         for pending in &mut self.demands {
             let wants = pending.demand.target == target && pending.avoided() == avoid;
             let demand = &mut pending.demand;
-            if wants && !demand.shun.is_empty() {
-                demand.shun.clear();
+            if wants && !demand.failed_exits.is_empty() {
+                demand.failed_exits.clear();
                 may_shun_less = true;
             } else if wants && (is_known || now >= demand.since + SLUGGISH) {
                 refused.push(demand.number);
@@ -890,8 +892,9 @@ impl Circuit {
     }
 
     fn serves(&self, network: &Network, demand: &Demand) -> bool {
-        let fails =
-            [&demand.avoid, &demand.shun].into_iter().any(|ids| ids.contains(&self.path[2]));
+        let fails = [&demand.avoid, &demand.failed_exits]
+            .into_iter()
+            .any(|ids| ids.contains(&self.path[2]));
         self.leads_to(network, demand.target) && !fails
     }
 

@@ -19,7 +19,7 @@ pub use round_robin::RoundRobin;
 /// Scheduler of the circuits of one link. A circuit is identified by its ID on the link.
 pub trait Policy: Send {
     /// Adds a circuit that now has cells to send.
-    fn woke(&mut self, circuit: u32);
+    fn activate(&mut self, circuit: u32);
     /// Returns the circuit whose cell is sent next. The circuit stays in the set of circuits with
     /// cells. Returns `None` if no circuit has cells.
     fn next(&mut self) -> Option<u32>;
@@ -27,7 +27,7 @@ pub trait Policy: Send {
     /// `circuit`. `more` is true if the circuit has further cells.
     fn sent(&mut self, now: Time, circuit: u32, more: bool);
     /// Removes a closed circuit.
-    fn gone(&mut self, circuit: u32);
+    fn remove(&mut self, circuit: u32);
 }
 
 /// The available scheduling policies.
@@ -74,7 +74,7 @@ mod tests {
             let mut policy = kind.policy(1);
             assert_eq!(policy.next(), None);
             let mut left = [0, 2, 2, 2];
-            [3, 1, 2].into_iter().for_each(|circuit| policy.woke(circuit));
+            [3, 1, 2].into_iter().for_each(|circuit| policy.activate(circuit));
             for turn in 0..6 {
                 let circuit = policy.next().unwrap();
                 assert_eq!(policy.next(), Some(circuit), "asking changes nothing: {kind:?}");
@@ -83,11 +83,11 @@ mod tests {
             }
             assert_eq!(left, [0; 4], "{kind:?}");
             assert_eq!(policy.next(), None, "nobody has cells: {kind:?}");
-            policy.woke(7);
-            policy.woke(8);
-            policy.gone(7);
+            policy.activate(7);
+            policy.activate(8);
+            policy.remove(7);
             assert_eq!(policy.next(), Some(8));
-            policy.gone(8);
+            policy.remove(8);
             assert_eq!(policy.next(), None);
         }
     }
@@ -96,7 +96,7 @@ mod tests {
     fn every_policy_but_chance_serves_equals_equally() {
         for kind in ALL.into_iter().filter(|kind| *kind != Kind::Random) {
             let mut policy = kind.policy(1);
-            [3, 1, 2].into_iter().for_each(|circuit| policy.woke(circuit));
+            [3, 1, 2].into_iter().for_each(|circuit| policy.activate(circuit));
             let served: Vec<u32> = (0..3)
                 .map(|turn| {
                     let circuit = policy.next().unwrap();

@@ -17,7 +17,7 @@ use anabranch_multipath::Time;
 use rand_core::CryptoRng;
 
 use crate::channel::{Role, Start};
-use crate::channels::{Lane, LinkId, Owner};
+use crate::channels::{LinkCircuit, LinkId, Owner};
 use crate::circuitmux;
 use crate::conflux::{Design, LegScheduler};
 use crate::congestion::Params;
@@ -414,8 +414,8 @@ impl NodeRole for ClientRole {
         dialled.then_some(Role::Client)
     }
 
-    fn take_relay_cell(node: &mut Client, now: Time, lane: Lane, body: &mut Body) {
-        node.take_relay_cell(now, lane, body);
+    fn take_relay_cell(node: &mut Client, now: Time, link_circuit: LinkCircuit, body: &mut Body) {
+        node.take_relay_cell(now, link_circuit, body);
     }
 
     fn take_cell(
@@ -447,7 +447,7 @@ impl NodeRole for ClientRole {
         node.drop_circuit(owner.circuit, Cause::Link);
     }
 
-    fn give_up(node: &mut Client, circuit: u32, why: CloseCause) {
+    fn close_circuit(node: &mut Client, circuit: u32, why: CloseCause) {
         let cause = match why {
             CloseCause::Unreached => Cause::Link,
             CloseCause::WrongIdentity => Cause::Violation(LinkFault::WrongIdentity.into()),

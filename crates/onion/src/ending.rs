@@ -1,7 +1,7 @@
 //! A circuit as seen from one of its ends: the carrier of its cells (a link or other circuits),
 //! and the layers of encryption on them.
 
-use crate::channels::Lane;
+use crate::channels::LinkCircuit;
 use crate::crypto::lossy::{LossyClient, LossyRelay};
 use crate::crypto::{ClientLayer, RelayLayer, Tag};
 use crate::leg::Leg;
@@ -12,8 +12,8 @@ use crate::wire::message::Format;
 /// The carrier of a circuit's cells: a link, or the legs of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
-    /// A link carries the cells. The lane is the link and the circuit's ID on it.
-    Link(Lane),
+    /// A link carries the cells. The value is the link and the circuit's ID on it.
+    Link(LinkCircuit),
     /// The circuits of this set (its legs) carry the cells. The legs join at a middle relay, and
     /// the circuit continues from there.
     Legs(SetId),
@@ -94,11 +94,11 @@ pub trait Ending {
     /// Returns the carrier of the cells that this end sends; `None` if there is none yet.
     fn carrier(&self) -> Option<Carrier>;
 
-    /// Returns the circuit's lane (its ID on a link) towards the other end. Returns `None` if legs
+    /// Returns the link, and the circuit's ID on it, towards the other end. Returns `None` if legs
     /// of a set carry the circuit, or if there is no link yet.
-    fn lane(&self) -> Option<Lane> {
+    fn link_circuit(&self) -> Option<LinkCircuit> {
         match self.carrier()? {
-            Carrier::Link(lane) => Some(lane),
+            Carrier::Link(link_circuit) => Some(link_circuit),
             Carrier::Legs(_) => None,
         }
     }

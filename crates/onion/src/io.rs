@@ -150,7 +150,7 @@ pub enum LinkOutput {
         /// First byte of the connection ID to use. By this byte, the neighbour assigns the QUIC
         /// link to the shard (parallel core) that has the existing link. `None` if the QUIC link
         /// may belong to any shard of the neighbour.
-        begins: Option<u8>,
+        first_byte: Option<u8>,
     },
     /// Allow cells of circuits on a QUIC link from now on, because the neighbour is now
     /// identified.

@@ -11,7 +11,7 @@ use anabranch_tcp::Congestion;
 use rand_core::CryptoRng;
 
 use crate::channel::{self, Channel, Start};
-use crate::channels::{Channels, Lane, LinkId, Owner, PopOutcome};
+use crate::channels::{Channels, LinkCircuit, LinkId, Owner, PopOutcome};
 use crate::circuitmux;
 use crate::crypto::Keys;
 use crate::ending::{Carrier, Ending};
@@ -121,9 +121,14 @@ pub trait NodeRole: Sized {
         false
     }
 
-    /// Handles a RELAY cell that arrived on `lane` (a circuit ID on a link). Cells of closed
-    /// circuits are dropped, because they were sent before the other end knew of the closing.
-    fn take_relay_cell(node: &mut Node<Self>, now: Time, lane: Lane, body: &mut Body);
+    /// Handles a RELAY cell that arrived on `link_circuit`. Cells of closed circuits are dropped,
+    /// because they were sent before the other end knew of the closing.
+    fn take_relay_cell(
+        node: &mut Node<Self>,
+        now: Time,
+        link_circuit: LinkCircuit,
+        body: &mut Body,
+    );
 
     /// Handles a cell of a circuit.
     ///
@@ -158,7 +163,7 @@ pub trait NodeRole: Sized {
     fn lost(node: &mut Node<Self>, now: Time, owner: Owner);
 
     /// Closes `circuit` for the reason `why`.
-    fn give_up(node: &mut Node<Self>, circuit: u32, why: CloseCause);
+    fn close_circuit(node: &mut Node<Self>, circuit: u32, why: CloseCause);
 
     /// Handles a message of a stream, which arrived on `circuit`. All earlier messages have been
     /// handled.
@@ -370,7 +375,7 @@ impl<R: NodeRole> Node<R> {
                 MemoryUse::Cells => {
                     let Some(owner) = self.channels.oldest() else { return };
                     self.put(Event::OutOfMemory);
-                    R::give_up(self, owner.circuit, CloseCause::Memory);
+                    R::close_circuit(self, owner.circuit, CloseCause::Memory);
                 }
             }
         }
@@ -379,28 +384,28 @@ impl<R: NodeRole> Node<R> {
     /// Closes the circuit `index` because of a violation.
     pub(crate) fn break_off(&mut self, index: u32, fault: CircuitFault) {
         let Some(circuit) = self.circuits.get(index) else { return };
-        let lane = match circuit.carrier() {
-            Some(Carrier::Link(lane)) => Some(lane),
-            Some(Carrier::Legs(set)) => self.lane_of_leg(set),
+        let link_circuit = match circuit.carrier() {
+            Some(Carrier::Link(link_circuit)) => Some(link_circuit),
+            Some(Carrier::Legs(set)) => self.link_circuit_of_leg(set),
             None => None,
         };
-        lane.into_iter().for_each(|lane| self.violated(lane.link, fault));
-        R::give_up(self, index, CloseCause::Fault(fault));
+        link_circuit.into_iter().for_each(|link_circuit| self.violated(link_circuit.link, fault));
+        R::close_circuit(self, index, CloseCause::Fault(fault));
     }
 
     /// Ends the set `id` because of a violation on its trunk (the circuit that continues where the
     /// set's legs join).
     pub(crate) fn break_set(&mut self, id: SetId, fault: CircuitFault) {
-        let lane = self.lane_of_leg(id);
-        lane.into_iter().for_each(|lane| self.violated(lane.link, fault));
+        let link_circuit = self.link_circuit_of_leg(id);
+        link_circuit.into_iter().for_each(|link_circuit| self.violated(link_circuit.link, fault));
         self.end_set(id, CloseCause::Fault(fault));
     }
 
-    /// Returns the lane (link and circuit ID) of one of the set's legs (parallel circuits); `None`
-    /// if the set has no leg.
-    fn lane_of_leg(&mut self, id: SetId) -> Option<Lane> {
+    /// Returns the link and circuit ID of one of the set's legs (parallel circuits); `None` if the
+    /// set has no leg.
+    fn link_circuit_of_leg(&mut self, id: SetId) -> Option<LinkCircuit> {
         let leg = self.sets.several(id)?.circuits().next()?;
-        self.circuits.get(leg)?.lane()
+        self.circuits.get(leg)?.link_circuit()
     }
 
     /// Appends cells for `link` to `out` until `out` has at least `limit` bytes or no cells are
@@ -464,8 +469,8 @@ impl<R: NodeRole> Node<R> {
         message::write(layers.format(), &mut body, message, &mut *self.rng);
         layers.seal(command, &mut body);
         match carrier {
-            Carrier::Link(lane) => {
-                self.channels.push(now, lane, command, &body);
+            Carrier::Link(link_circuit) => {
+                self.channels.push(now, link_circuit, command, &body);
             }
             Carrier::Legs(legs) => self.pass(now, legs, command, &body),
         }
@@ -516,7 +521,7 @@ impl<R: NodeRole> LinkCore for Node<R> {
             LinkInput::Unreachable { target } => {
                 self.unreachable(&target, CloseCause::Unreached);
                 for circuit in self.dialling.take_lossy(|wanted| *wanted == target) {
-                    R::give_up(self, circuit, CloseCause::Unreached);
+                    R::close_circuit(self, circuit, CloseCause::Unreached);
                 }
             }
         }

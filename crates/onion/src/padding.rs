@@ -14,7 +14,7 @@ use anabranch_multipath::Time;
 use rand_core::{CryptoRng, Rng};
 
 use crate::draw::below;
-use crate::wire::link::Padding as Asked;
+use crate::wire::link::Padding as PaddingRequest;
 
 /// Minimum and maximum idle time before a PADDING cell is sent, in milliseconds. If both are 0, no
 /// padding is sent.
@@ -123,7 +123,7 @@ pub(crate) struct LinkUse {
     /// True if one end of the link is a client.
     pub(crate) is_clients: bool,
     pub(crate) usage: Usage,
-    pub(crate) asked: Asked,
+    pub(crate) requested: PaddingRequest,
 }
 
 impl Rules {
@@ -140,11 +140,11 @@ impl Rules {
         if high == 0 || seen.usage < enough || !(seen.is_clients || params.relays) {
             return None;
         }
-        match seen.asked {
-            Asked::Nothing => Some((low, high)),
-            Asked::Stop => None,
+        match seen.requested {
+            PaddingRequest::Nothing => Some((low, high)),
+            PaddingRequest::Stop => None,
             // A neighbour may not ask for more padding than the consensus specifies.
-            Asked::Start(least, most) => Some((low.max(least), high.max(most).max(least))),
+            PaddingRequest::Start(least, most) => Some((low.max(least), high.max(most).max(least))),
         }
     }
 
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     const SEEN: LinkUse =
-        LinkUse { is_clients: true, usage: Usage::Circuits, asked: Asked::Nothing };
+        LinkUse { is_clients: true, usage: Usage::Circuits, requested: PaddingRequest::Nothing };
 
     #[test]
     fn the_consensus_says_how_long_a_silence_may_be_within_bounds() {
@@ -276,14 +276,17 @@ mod tests {
     #[test]
     fn a_client_may_ask_for_less_and_not_for_more() {
         let rules = Rules::default();
-        let asked = |asked| rules.silence(LinkUse { asked, ..SEEN });
-        assert_eq!(asked(Asked::Stop), None);
-        assert_eq!(asked(Asked::Start(0, 0)), Some((1500, 9500)));
-        assert_eq!(asked(Asked::Start(20_000, 30_000)), Some((20_000, 30_000)));
-        assert_eq!(asked(Asked::Start(3000, 4000)), Some((3000, 9500)));
+        let silence = |requested| rules.silence(LinkUse { requested, ..SEEN });
+        assert_eq!(silence(PaddingRequest::Stop), None);
+        assert_eq!(silence(PaddingRequest::Start(0, 0)), Some((1500, 9500)));
+        assert_eq!(silence(PaddingRequest::Start(20_000, 30_000)), Some((20_000, 30_000)));
+        assert_eq!(silence(PaddingRequest::Start(3000, 4000)), Some((3000, 9500)));
         let silent = PaddingParams { silence: (0, 0), ..rules.params };
         let rules = Rules { params: silent, ..rules };
-        assert_eq!(rules.silence(LinkUse { asked: Asked::Start(2000, 3000), ..SEEN }), None);
+        assert_eq!(
+            rules.silence(LinkUse { requested: PaddingRequest::Start(2000, 3000), ..SEEN }),
+            None
+        );
         let reduced = Rules { amount: Amount::Reduced, ..Rules::default() };
         assert_eq!(reduced.silence(SEEN), Some((9000, 14_000)));
         assert_eq!(Rules { amount: Amount::Off, ..reduced }.silence(SEEN), None);

@@ -14,7 +14,7 @@ use anabranch_multipath::Time;
 use rand_core::CryptoRng;
 
 use crate::channel::{Role, Start};
-use crate::channels::{Lane, LinkId, Owner};
+use crate::channels::{LinkCircuit, LinkId, Owner};
 use crate::circuitmux;
 use crate::conflux::{ConfluxFault, ConfluxParams, LegScheduler};
 use crate::congestion::Params;
@@ -227,9 +227,9 @@ pub struct Stats {
     pub lossy: LossyStats,
     /// Number of open circuits.
     pub circuits: usize,
-    /// Number of lanes (circuit IDs in use) on all links of this shard (parallel core of the
-    /// relay). The count includes circuits of other shards that continue on links of this shard.
-    pub lanes: usize,
+    /// Number of circuit IDs in use on all links of this shard (parallel core of the relay). The
+    /// count includes circuits of other shards that continue on links of this shard.
+    pub link_circuits: usize,
     /// Number of open streams.
     pub streams: usize,
     /// Number of sets that may have several circuits.
@@ -292,7 +292,7 @@ impl Stats {
             circuits_lossy: self.circuits_lossy + other.circuits_lossy,
             lossy: self.lossy.with(&other.lossy),
             circuits: self.circuits + other.circuits,
-            lanes: self.lanes + other.lanes,
+            link_circuits: self.link_circuits + other.link_circuits,
             streams: self.streams + other.streams,
             sets: self.sets + other.sets,
             legs: self.legs + other.legs,
@@ -437,7 +437,7 @@ impl Relay {
             legs_inflight: linked.iter().map(|leg| leg.inflight).sum(),
             lossy: self.lossy(),
             circuits: legs().count(),
-            lanes: self.channels.iter().map(|(_, link)| link.circuits()).sum(),
+            link_circuits: self.channels.iter().map(|(_, link)| link.circuits()).sum(),
             streams: self.streams.len(),
             cells: self.channels.used(),
             window: windows.max().unwrap_or_default(),
@@ -485,8 +485,8 @@ impl NodeRole for RelayRole {
         node.role.responders.iter().find(is_shown).or_else(|| node.role.responders.first()).cloned()
     }
 
-    fn take_relay_cell(node: &mut Relay, now: Time, lane: Lane, body: &mut Body) {
-        node.relay(now, lane, Command::RELAY, body);
+    fn take_relay_cell(node: &mut Relay, now: Time, link_circuit: LinkCircuit, body: &mut Body) {
+        node.relay(now, link_circuit, Command::RELAY, body);
     }
 
     fn take_cell(
@@ -507,14 +507,14 @@ impl NodeRole for RelayRole {
     }
 
     fn reached(node: &mut Relay, now: Time, circuit: u32, link: LinkId) {
-        node.go_on(now, circuit, link);
+        node.resume_on_link(now, circuit, link);
     }
 
     fn lost(node: &mut Relay, now: Time, owner: Owner) {
         node.left_by(now, owner, DestroyReason::LINK_CLOSED);
     }
 
-    fn give_up(node: &mut Relay, circuit: u32, why: CloseCause) {
+    fn close_circuit(node: &mut Relay, circuit: u32, why: CloseCause) {
         let reason = match why {
             CloseCause::Unreached => DestroyReason::CONNECT_FAILED,
             CloseCause::WrongIdentity => DestroyReason::WRONG_IDENTITY,

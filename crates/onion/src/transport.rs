@@ -17,7 +17,7 @@ const SPAN: u32 = 27;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Transport {
     seen: Option<(Time, LinkView)>,
-    asked: bool,
+    is_requested: bool,
 }
 
 impl Transport {
@@ -25,18 +25,18 @@ impl Transport {
     /// new statistics if there are none, or if they are older than [`FRESH`].
     pub(crate) fn ask(&mut self, now: Time) -> Option<LinkView> {
         let seen = self.seen.map(|(at, view)| LinkView { age: now.since(at), ..view });
-        self.asked |= seen.is_none_or(|view| view.age >= FRESH);
+        self.is_requested |= seen.is_none_or(|view| view.age >= FRESH);
         seen
     }
 
     /// Returns true if new statistics were requested and have not arrived yet.
-    pub(crate) fn is_asked(&self) -> bool {
-        self.asked
+    pub(crate) fn is_requested(&self) -> bool {
+        self.is_requested
     }
 
     /// Stores statistics from the operating system.
     pub(crate) fn saw(&mut self, now: Time, view: LinkView) {
-        *self = Transport { seen: Some((now, view)), asked: false };
+        *self = Transport { seen: Some((now, view)), is_requested: false };
     }
 }
 
@@ -79,16 +79,16 @@ mod tests {
     fn a_look_is_asked_for_once_and_not_again_while_it_is_fresh() {
         let at = Time::from_millis;
         let mut transport = Transport::default();
-        assert!(!transport.is_asked(), "nobody asked");
+        assert!(!transport.is_requested(), "nobody asked");
         assert_eq!(transport.ask(at(0)), None);
-        assert!(transport.is_asked());
+        assert!(transport.is_requested());
         transport.saw(at(1), LinkView { mss: 1_448, ..LinkView::default() });
-        assert!(!transport.is_asked());
+        assert!(!transport.is_requested());
         let known = transport.ask(at(10)).unwrap();
         assert_eq!((known.mss, known.age), (1_448, Duration::from_millis(9)));
-        assert!(!transport.is_asked());
+        assert!(!transport.is_requested());
         assert_eq!(transport.ask(at(12)).unwrap().age, Duration::from_millis(11));
-        assert!(transport.is_asked());
+        assert!(transport.is_requested());
     }
 
     #[test]

@@ -114,7 +114,8 @@ fn ten_megabytes_from_shard_to_shard() {
 
 #[test]
 fn what_ends_on_one_shard_ends_on_the_other() {
-    let idle = |world: &World| world.relays.iter().all(|relay| relay.core.stats().lanes == 0);
+    let idle =
+        |world: &World| world.relays.iter().all(|relay| relay.core.stats().link_circuits == 0);
     let (mut world, circuit) = world_of_shards(2, HopRequest::CongestionControl);
     begin(&mut world, circuit, "source-50000000");
     world.run_for(Duration::from_millis(500));

@@ -361,7 +361,10 @@ fn dies_in_mid_download(design: Design) {
     assert!(set.world.outputs.contains(&Output::Stream(ended)), "an error, never a short file");
     let closed = |output: &&Output| matches!(output, Output::CircuitClosed { .. });
     assert_eq!(set.world.outputs.iter().filter(closed).count(), 2);
-    assert!(set.world.relays.iter().all(|relay| relay.core.stats().lanes == 0), "no leg is left");
+    assert!(
+        set.world.relays.iter().all(|relay| relay.core.stats().link_circuits == 0),
+        "no leg is left"
+    );
     assert_eq!(set.world.relays[4].core.stats().streams, 0);
     set.nothing_is_left_and_nobody_complained();
     let hops = hops(&set.world, 0, 2, wish(design));

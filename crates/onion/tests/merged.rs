@@ -282,7 +282,7 @@ fn a_set_whose_exit_or_trunk_is_gone_ends_at_once_with_an_error() {
         let closed = |output: &&Output| matches!(output, Output::CircuitClosed { .. });
         assert_eq!(set.world.outputs.iter().filter(closed).count(), 2);
         let stats = set.world.relays[join].core.stats();
-        assert_eq!((stats.circuits, stats.lanes), (0, 0), "{stats:?}");
+        assert_eq!((stats.circuits, stats.link_circuits), (0, 0), "{stats:?}");
         assert!(set.world.relays.iter().all(|relay| relay.violations.is_empty()));
         set.world.run_for(Duration::from_secs(25));
         let stats = set.world.relays[join].core.stats();

@@ -349,8 +349,9 @@ fn where_udp_is_blocked_later_circuits_move_to_tls_and_every_byte_arrives_once()
         assert_eq!(world.received[&more].len(), 20_000, "run {run}");
         world.client.handle(world.now, Input::Destroy { circuit });
         world.run_for(Duration::from_secs(5));
-        let lanes: usize = world.relays.iter().map(|relay| relay.core.stats().lanes).sum();
-        assert_eq!(lanes, 5, "run {run}: those of the first circuit");
+        let circuits: usize =
+            world.relays.iter().map(|relay| relay.core.stats().link_circuits).sum();
+        assert_eq!(circuits, 5, "run {run}: those of the first circuit");
         for _ in 0..30 {
             if quic(&world)[0] < 5 {
                 world.run_for(Duration::from_secs(10));
@@ -429,7 +430,7 @@ fn circuits_that_come_and_go_while_links_break_leave_nothing_behind() {
         world.run_for(Duration::from_secs(20));
         for relay in &world.relays {
             let stats = relay.core.stats();
-            assert_eq!((stats.lanes, stats.circuits, stats.cells), (0, 0, 0), "run {run}");
+            assert_eq!((stats.link_circuits, stats.circuits, stats.cells), (0, 0, 0), "run {run}");
         }
         assert!(moved(&world) > 0, "run {run}");
         nobody_is_at_fault(&world);
@@ -479,7 +480,7 @@ fn a_neighbour_that_does_not_say_what_came_loses_the_circuits() {
     assert!(world.relays[0].core.stats().cells > 0, "they wait");
     world.run_for(Duration::from_secs(20));
     let stats = world.relays[0].core.stats();
-    assert_eq!((stats.lanes, stats.cells), (2, 0), "those of the first circuit");
+    assert_eq!((stats.link_circuits, stats.cells), (2, 0), "those of the first circuit");
     nobody_is_at_fault(&world);
 }
 
@@ -507,34 +508,34 @@ fn own(command: Command, body: &[u8]) -> Vec<u8> {
 fn what_cannot_be_said_of_links_that_move_ends_the_link() {
     let identities = identities();
     let (malformed, misplaced) = (Fault::Malformed, Fault::OutOfPlace);
-    let (lane, unknown) = (0x8000_0001, 0x8765_4321);
+    let (circuit, unknown) = (0x8000_0001, 0x8765_4321);
     let list = |ends, counts: &[(u32, u32)]| long(Command::MOVE, &put_move(1, ends, counts));
-    let many = |from: u32| (from..from + 1_000).map(|lane| (lane, 1)).collect::<Vec<_>>();
+    let many = |from: u32| (from..from + 1_000).map(|circuit| (circuit, 1)).collect::<Vec<_>>();
     let flood: Vec<u8> =
         (0..70).flat_map(|part| list(false, &many(0x9000_0000 + 1_000 * part))).collect();
-    let counts = |lane, count| {
+    let counts = |circuit, count| {
         let mut body = Vec::new();
-        put_counts(&mut body, [(lane, count)].into_iter());
+        put_counts(&mut body, [(circuit, count)].into_iter());
         own(Command::ARRIVED, &body)
     };
     // Each case has three parts: whether the message is sent on the TLS link (or on the QUIC
     // link), the message, and the expected fault.
     let cases: Vec<(bool, Vec<u8>, Option<Fault>)> = vec![
-        (true, long(Command::MOVE, &put_move(99, true, &[(lane, 1)])), None),
-        (true, wrapped(99, lane, Command::RELAY), None),
+        (true, long(Command::MOVE, &put_move(99, true, &[(circuit, 1)])), None),
+        (true, wrapped(99, circuit, Command::RELAY), None),
         (true, long(Command::MOVE_OVER, &[0, 0, 0, 99]), None),
         (true, long(Command::MOVE, &[0, 0, 0]), Some(malformed(Command::MOVE))),
         (true, long(Command::MOVE, &[0, 0, 0, 1, 2]), Some(malformed(Command::MOVE))),
         (true, long(Command::MOVE, &[0, 0, 0, 1, 1, 9]), Some(malformed(Command::MOVE))),
         (true, long(Command::MOVE_OVER, &[0, 0, 1]), Some(malformed(Command::MOVE_OVER))),
         (true, long(Command::MOVE_OVER, &[0, 0, 0, 1]), Some(misplaced(Command::MOVE_OVER))),
-        (true, wrapped(1, lane, Command::RELAY), Some(misplaced(Command::DETOUR))),
+        (true, wrapped(1, circuit, Command::RELAY), Some(misplaced(Command::DETOUR))),
         (true, long(Command::DETOUR, &[0, 0, 0]), Some(malformed(Command::DETOUR))),
         // A circuit that the other end does not know is closed.
         (true, list(true, &[(unknown, 7)]), None),
         (
             true,
-            [list(false, &[]), wrapped(1, lane, Command::RELAY)].concat(),
+            [list(false, &[]), wrapped(1, circuit, Command::RELAY)].concat(),
             Some(misplaced(Command::DETOUR)),
         ),
         (true, [list(true, &[]), wrapped(1, unknown, Command::RELAY)].concat(), None),
@@ -576,15 +577,15 @@ fn counts_of_cells_that_were_not_sent_end_the_link() {
         assert_eq!(world.received[&stream].len(), 50_000);
         let tls = world.link_between([None, Some(0)]).unwrap();
         let quic_link = *world.quic.iter().find(|id| world.pipes[id].nodes[0] == 0).unwrap();
-        let lane = world.pipes[&quic_link].last_circuit.unwrap();
+        let circuit = world.pipes[&quic_link].last_circuit.unwrap();
         let (link, message, command) = match by_tls {
             true => {
-                let message = long(Command::MOVE, &put_move(1, true, &[(lane, 100_000)]));
+                let message = long(Command::MOVE, &put_move(1, true, &[(circuit, 100_000)]));
                 (tls, message, Command::MOVE)
             }
             false => {
                 let mut body = Vec::new();
-                put_counts(&mut body, [(lane, 100_000)].into_iter());
+                put_counts(&mut body, [(circuit, 100_000)].into_iter());
                 (quic_link, own(Command::ARRIVED, &body), Command::ARRIVED)
             }
         };

@@ -739,8 +739,8 @@ fn a_relay_that_breaks_the_rules_loses_the_leg_by_which_it_does() {
     use ConfluxFault as Fault;
     use RelayCommand as Say;
     let switch = |singly, number| LegSwitch { singly, number }.write().to_vec();
-    let own = |count| Received { asked: false, count }.write().to_vec();
-    let asked = Received { asked: true, count: 9 }.write().to_vec();
+    let own = |count| Received { answers_probe: false, count }.write().to_vec();
+    let answer = Received { answers_probe: true, count: 9 }.write().to_vec();
     let run = |number| (Say::RESILIENT_SWITCH, 0, switch(false, number));
     for design in DESIGNS {
         let (merged, nonce) = (design.is_merged(), SetNonce::from([7; 32]));
@@ -756,7 +756,7 @@ fn a_relay_that_breaks_the_rules_loses_the_leg_by_which_it_does() {
             (Fault::Role, Say::CONFLUX_SWITCH, put_switch(9).to_vec()),
             (Fault::Unsent, Say::RESILIENT_RECEIVED, own(0)),
             (Fault::Unsent, Say::RESILIENT_RECEIVED, own(u32::MAX)),
-            (Fault::Unsent, Say::RESILIENT_RECEIVED, asked.clone()),
+            (Fault::Unsent, Say::RESILIENT_RECEIVED, answer.clone()),
             (Fault::Unreadable, Say::RESILIENT_RECEIVED, vec![9; 5]),
             (Fault::NotLinked, Say::RESILIENT_GONE, put_gone(2).to_vec()),
             (Fault::NotLinked, Say::RESILIENT_GONE, put_gone(900).to_vec()),

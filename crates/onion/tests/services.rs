@@ -244,7 +244,7 @@ fn relayed(world: &World) -> u64 {
 fn only(world: &World, count: usize) {
     let stats = world.relays.iter().map(|relay| relay.core.stats());
     let sum = stats.fold((0, 0, 0), |sum, stats| {
-        (sum.0 + stats.circuits, sum.1 + stats.lanes, sum.2 + stats.cells)
+        (sum.0 + stats.circuits, sum.1 + stats.link_circuits, sum.2 + stats.cells)
     });
     assert_eq!(sum, (count, count, 0));
 }

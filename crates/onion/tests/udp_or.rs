@@ -517,7 +517,10 @@ fn legs_that_come_to_different_shards_of_the_exit_are_one_set() {
         }
         world.run_for(Duration::from_secs(2));
         for stats in exits(&world) {
-            assert_eq!((stats.circuits, stats.streams, stats.cells, stats.lanes), (0, 0, 0, 0));
+            assert_eq!(
+                (stats.circuits, stats.streams, stats.cells, stats.link_circuits),
+                (0, 0, 0, 0)
+            );
         }
         nobody_is_at_fault(&world);
     }

@@ -1,5 +1,4 @@
-//! Parts that all figures share: rows (lanes) with the name of a path, axes, and scales with round
-//! values.
+//! Parts that all figures share: rows with the name of a path, axes, and scales with round values.
 
 use maud::{Markup, PreEscaped, html};
 
@@ -19,10 +18,10 @@ pub fn named(path: i16, name: &str) -> Markup {
 }
 
 /// Renders one row of a figure: the path's name, a remark, and the drawing.
-pub fn lane(path: i16, name: &str, remark: &str, drawing: &Markup) -> Markup {
+pub fn figure_row(path: i16, name: &str, remark: &str, drawing: &Markup) -> Markup {
     html! {
-        div.lane {
-            div.lane-head { (named(path, name)) span.muted { (remark) } }
+        div.figure-row {
+            div.figure-row-head { (named(path, name)) span.muted { (remark) } }
             (drawing)
         }
     }

@@ -1,7 +1,7 @@
 //! Result pages in HTML. A page has no scripts, and needs no network and no other file.
 //!
 //! * This module renders the HTML frame and the style of every page.
-//! * [`figures`]: lanes, axes, tables, and readable numbers.
+//! * [`figures`]: rows, axes, tables, and readable numbers.
 //! * [`trace`]: the page of a trace, with what the observer of each path saw. [`tables`]: the
 //!   summary of a trace for terminals and for programs.
 //!

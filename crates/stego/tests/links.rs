@@ -401,9 +401,9 @@ fn a_visitor_of_the_web_is_handed_over_with_every_byte_that_he_said() {
     }
     let output = world.server.poll(world.now);
     assert_eq!(output, Some(ServerOutput::Stranger(id, request.to_vec())));
-    assert_eq!(world.server.give_up(id), None, "he is known for what he is");
+    assert_eq!(world.server.treat_as_stranger(id), None, "he is known for what he is");
     world.server.handle(world.now, Input::Bytes(slow, b"GET /"));
-    assert_eq!(world.server.give_up(slow), Some(b"GET /".to_vec()));
+    assert_eq!(world.server.treat_as_stranger(slow), Some(b"GET /".to_vec()));
     world.server.handle(world.now, Input::Bytes(slow, b"more"));
     assert_eq!(world.server.poll(world.now), None);
 }

@@ -29,7 +29,7 @@ impl MockLink {
 
 impl Link for MockLink {
     fn promises(&self) -> Promises {
-        Promises { whole: true, lanes: false, record: self.record }
+        Promises { whole: true, stream_per_circuit: false, record: self.record }
     }
 
     fn state(&self) -> State {

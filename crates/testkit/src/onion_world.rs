@@ -527,14 +527,17 @@ impl World {
         let speaks = |node| setting.unordered && !setting.stock.contains(&node);
         let [opener_speaks, taker_speaks] = [from, to].map(speaks);
         let made = match self.quic.contains(&id) {
-            true => Capabilities::LANES,
+            true => Capabilities::STREAM_PER_CIRCUIT,
             false => Capabilities::ORDERED,
         };
         let wants = |node| setting.quic && !setting.stock.contains(&node);
         let lossy = |node| wants(node) && setting.lossy;
-        let begins = |node| self.shard(node).map_or(0, |(_, shard)| shard as u8);
-        let preferences =
-            |node, port| QuicPreferences { port, begins: begins(node), unless_unordered: false };
+        let first_byte = |node| self.shard(node).map_or(0, |(_, shard)| shard as u8);
+        let preferences = |node, port| QuicPreferences {
+            port,
+            first_byte: first_byte(node),
+            unless_unordered: false,
+        };
         let lossy = [from, to].map(lossy);
         let start = |peer: Option<_>, own: Option<_>, (early, has_quic, preferences), lossy| {
             let peer = peer.map_or(Ipv4Addr::new(10, 9, 9, 9).into(), |(relay, _)| address(relay));
@@ -622,13 +625,13 @@ impl World {
                 self.failed_quic += 1;
                 self.feed(node, LinkInput::QuicFailed { link });
             }
-            LinkOutput::OpenQuic { target, begins, .. } => {
+            LinkOutput::OpenQuic { target, first_byte, .. } => {
                 if let Some((relay, shard)) = self.shard(node) {
                     self.claims[relay].link_opened(target.rsa, shard);
                 }
                 self.quic.insert(LinkId::new(0, self.links + 1));
-                let begins = begins.filter(|_| self.setting.steered);
-                self.connect(node, target, begins);
+                let first_byte = first_byte.filter(|_| self.setting.steered);
+                self.connect(node, target, first_byte);
             }
             // Pipes keep all cells in order, so there is nothing to admit.
             LinkOutput::AdmitCircuits { .. } => {}
@@ -715,7 +718,7 @@ impl World {
         self.connect(from, target, None);
     }
 
-    fn connect(&mut self, from: usize, target: Target, begins: Option<u8>) {
+    fn connect(&mut self, from: usize, target: Target, first_byte: Option<u8>) {
         self.links += 1;
         self.reached.insert((LinkId::new(0, self.links), from), target.rsa);
         let found = self.relays.iter().position(|relay| relay.target.addresses == target.addresses);
@@ -726,9 +729,9 @@ impl World {
         // Accepted links go to the relay's cores in rotation. A QUIC link that names its core goes
         // to that core.
         let turn = &mut self.accepted[to / self.setting.shards];
-        let shard = begins.map_or(*turn, usize::from) % self.setting.shards;
+        let shard = first_byte.map_or(*turn, usize::from) % self.setting.shards;
         let nodes = [from, to + 1 + shard];
-        *turn += usize::from(begins.is_none());
+        *turn += usize::from(first_byte.is_none());
         let relay = to / self.setting.shards;
         let usual = (self.setting.rate, self.setting.delay);
         let (rate, delay) = self.setting.lines.get(&relay).copied().unwrap_or(usual);

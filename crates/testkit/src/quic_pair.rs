@@ -1,12 +1,12 @@
-//! Two QUIC endpoints in memory, with an emulated line in each direction. They carry units (test
-//! cells) of [`UNIT`] bytes: a lane (a stream of the link), a command, and a number.
+//! Two QUIC endpoints in memory, with an emulated line in each direction. They carry cells of
+//! [`CELL`] bytes: a circuit, a command, and a number.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use anabranch_links::quic::{
-    Arrival, Congestion, ConnId, Endpoint, EndpointInput, EndpointOutput, Head, QuicLink,
-    SocketIndex, Units,
+    Arrival, CellFormat, Congestion, ConnId, Endpoint, EndpointInput, EndpointOutput, Head,
+    QuicLink, SocketIndex,
 };
 use anabranch_links::{Context, Link, State};
 use anabranch_multipath::conformance::check_at_rest;
@@ -17,70 +17,70 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
 use crate::every_link::{self, LinkEnds};
-pub use crate::every_link::{DATA, MAKES};
+pub use crate::every_link::{CREATES, DATA};
 
 /// Time at which the test certificates are made, in seconds since 1970.
 pub const NOW: u64 = 1_800_000_000;
-/// Size of a unit (test cell) in bytes.
-pub const UNIT: usize = 514;
-/// Command of the unit (test cell) that closes a lane, a stream of the link.
+/// Size of a cell (test cell) in bytes.
+pub const CELL: usize = 514;
+/// Command of the cell (test cell) that closes a circuit.
 pub const ENDS: u8 = 4;
 
-/// Parses the head of a unit (test cell): a lane (stream of the link), a command, and a length if
-/// the command is 128 or more.
+/// Parses the head of a cell (test cell): a circuit, a command, and a length if the command is 128
+/// or more.
 pub fn head(bytes: &[u8], _: bool) -> Option<Head> {
-    let (lane, rest) = bytes.split_first_chunk()?;
+    let (circuit, rest) = bytes.split_first_chunk()?;
     let command = *rest.first()?;
     let length = match command {
         128.. => 7 + usize::from(u16::from_be_bytes(*rest.get(1..)?.first_chunk()?)),
-        _ => UNIT,
+        _ => CELL,
     };
-    let lane = u32::from_be_bytes(*lane);
-    Some(Head { lane, length, makes: command == MAKES, ends: command == ENDS })
+    let circuit = u32::from_be_bytes(*circuit);
+    Some(Head { circuit, length, creates: command == CREATES, ends: command == ENDS })
 }
 
-/// Format of the units (test cells), whose head is parsed by [`head`].
-pub const UNITS: Units = Units { head, end, longest: 4_000, longest_of_lane: UNIT, lossy: 0 };
-/// Length in bytes of a lossy unit, a test cell that may get lost.
+/// Format of the cells, whose head is parsed by [`head`].
+pub const FORMAT: CellFormat =
+    CellFormat { head, end, longest: 4_000, longest_of_circuit: CELL, lossy: 0 };
+/// Length in bytes of a lossy cell.
 pub const LOSSY: usize = 518;
-/// Format of the units in [`UNITS`], and of lossy units (test cells that may get lost) of
-/// [`LOSSY`] bytes.
-pub const WITH_LOSSY: Units = Units { lossy: LOSSY, ..UNITS };
+/// Format of the cells in [`FORMAT`], and of lossy cells of [`LOSSY`] bytes.
+pub const WITH_LOSSY: CellFormat = CellFormat { lossy: LOSSY, ..FORMAT };
 
-fn end(lane: u32) -> Vec<u8> {
-    unit(lane, ENDS, 0)
+fn end(circuit: u32) -> Vec<u8> {
+    cell(circuit, ENDS, 0)
 }
 
-/// Returns a unit (test cell) with this lane, command and number. Its other bytes follow from
+/// Returns a cell (test cell) with this circuit, command and number. Its other bytes follow from
 /// `number`.
-pub fn unit(lane: u32, command: u8, number: u32) -> Vec<u8> {
-    every_link::unit(lane, command, number, UNIT)
+pub fn cell(circuit: u32, command: u8, number: u32) -> Vec<u8> {
+    every_link::cell(circuit, command, number, CELL)
 }
 
-/// Parses units (test cells). Returns the lane, command and number of each.
-pub fn units_of(received: &[u8]) -> Vec<(u32, u8, u32)> {
-    assert_eq!(received.len() % UNIT, 0, "units come whole");
-    let read = |unit: &[u8]| {
-        let number = |at: usize| u32::from_be_bytes(*unit[at..].first_chunk().unwrap());
-        let (lane, command) = (number(0), unit[4]);
-        let found = (lane, command, number(5));
-        assert!(unit == self::unit(found.0, found.1, found.2), "a unit that nobody sent");
+/// Parses cells. Returns the circuit, command and number of each.
+pub fn cells_of(received: &[u8]) -> Vec<(u32, u8, u32)> {
+    assert_eq!(received.len() % CELL, 0, "cells come whole");
+    let read = |cell: &[u8]| {
+        let number = |at: usize| u32::from_be_bytes(*cell[at..].first_chunk().unwrap());
+        let (circuit, command) = (number(0), cell[4]);
+        let found = (circuit, command, number(5));
+        assert!(cell == self::cell(found.0, found.1, found.2), "a cell that nobody sent");
         found
     };
-    received.chunks(UNIT).map(read).collect()
+    received.chunks(CELL).map(read).collect()
 }
 
-/// Returns the lossy unit (a test cell that may get lost) with this `number`.
-pub fn lossy_unit(number: u32) -> Vec<u8> {
-    every_link::unit(0, DATA, number, LOSSY)
+/// Returns the lossy cell with this `number`.
+pub fn lossy_cell(number: u32) -> Vec<u8> {
+    every_link::cell(0, DATA, number, LOSSY)
 }
 
-/// Parses lossy units (test cells that may get lost). Returns the number of each.
-pub fn lossy_units_of(received: &[u8]) -> Vec<u32> {
-    assert_eq!(received.len() % LOSSY, 0, "units come whole");
-    let read = |unit: &[u8]| {
-        let number = u32::from_be_bytes(*unit[5..].first_chunk().unwrap());
-        assert!(unit == lossy_unit(number), "a unit that nobody sent");
+/// Parses lossy cells. Returns the number of each.
+pub fn lossy_cells_of(received: &[u8]) -> Vec<u32> {
+    assert_eq!(received.len() % LOSSY, 0, "cells come whole");
+    let read = |cell: &[u8]| {
+        let number = u32::from_be_bytes(*cell[5..].first_chunk().unwrap());
+        assert!(cell == lossy_cell(number), "a cell that nobody sent");
         number
     };
     received.chunks(LOSSY).map(read).collect()
@@ -131,21 +131,21 @@ pub fn line(delay: Duration) -> LinkSettings {
 impl QuicPair {
     /// Creates two QUIC endpoints, connected by lines with these settings.
     pub fn new(settings: &LinkSettings, seed: u64) -> QuicPair {
-        QuicPair::with_units([UNITS, UNITS], settings, seed)
+        QuicPair::with_formats([FORMAT, FORMAT], settings, seed)
     }
 
     /// Creates two QUIC endpoints with this congestion control.
     pub fn by(congestion: Congestion, settings: &LinkSettings, seed: u64) -> QuicPair {
-        QuicPair::with([UNITS, UNITS], congestion, settings, seed)
+        QuicPair::with([FORMAT, FORMAT], congestion, settings, seed)
     }
 
-    /// Creates two QUIC endpoints; each has its own format of units (test cells).
-    pub fn with_units(units: [Units; 2], settings: &LinkSettings, seed: u64) -> QuicPair {
-        QuicPair::with(units, Congestion::default(), settings, seed)
+    /// Creates two QUIC endpoints; each has its own format of cells.
+    pub fn with_formats(formats: [CellFormat; 2], settings: &LinkSettings, seed: u64) -> QuicPair {
+        QuicPair::with(formats, Congestion::default(), settings, seed)
     }
 
     fn with(
-        units: [Units; 2],
+        formats: [CellFormat; 2],
         congestion: Congestion,
         settings: &LinkSettings,
         seed: u64,
@@ -154,7 +154,7 @@ impl QuicPair {
         let make = |end: usize| {
             let (seed, takes) =
                 ([seed as u8 + end as u8; 32], (end == 1).then_some(SocketIndex::ONLY));
-            Endpoint::new(&context, units[end], seed, takes, congestion).unwrap()
+            Endpoint::new(&context, formats[end], seed, takes, congestion).unwrap()
         };
         let ways = [0, 1].map(|way| netem::Link::new(settings.clone(), seed, way));
         QuicPair {
@@ -185,7 +185,7 @@ impl QuicPair {
         self.run(Duration::from_secs(5));
         for end in 0..2 {
             assert_eq!(self.state(end), Some(State::Open), "end {end}");
-            self.link(end).admit_lanes();
+            self.link(end).admit_circuits();
         }
         self
     }
@@ -201,17 +201,16 @@ impl QuicPair {
         self.ends[end].link(id).map(|link| link.state())
     }
 
-    /// Writes units (test cells) to the link at an endpoint, and sends them.
-    pub fn write(&mut self, end: usize, units: &[u8]) {
-        self.link(end).write(units).unwrap();
+    /// Writes cells to the link at an endpoint, and sends them.
+    pub fn write(&mut self, end: usize, cells: &[u8]) {
+        self.link(end).write(cells).unwrap();
         self.send(end, self.ids[end].unwrap());
     }
 
-    /// Writes the lossy unit `number`, a test cell that may get lost, at an endpoint, and sends
-    /// it.
+    /// Writes the lossy cell `number`, a test cell that may get lost, at an endpoint, and sends it.
     pub fn write_lossy(&mut self, end: usize, number: u32) {
         let now = self.now;
-        self.link(end).write_lossy(now, &lossy_unit(number)).unwrap();
+        self.link(end).write_lossy(now, &lossy_cell(number)).unwrap();
         self.send(end, self.ids[end].unwrap());
     }
 
@@ -303,8 +302,8 @@ impl LinkEnds for QuicPair {
         QuicPair::link(self, end)
     }
 
-    fn unit(&self) -> usize {
-        UNIT
+    fn cell(&self) -> usize {
+        CELL
     }
 
     fn shakes_hands(&self) -> bool {

@@ -7,7 +7,7 @@ use anabranch_multipath::{PathId, Time};
 
 /// Length of the periods in which a path's minimum delay is measured. The minimum of the previous
 /// period is used, too, so a measured minimum counts for one to two periods.
-const SPAN: Duration = Duration::from_secs(10);
+const MIN_DELAY_FILTER_LENGTH: Duration = Duration::from_secs(10);
 /// Minimum time for which a datagram waits for a missing datagram.
 const LEAST: Duration = Duration::from_millis(2);
 /// Maximum time for which a datagram waits for a missing datagram. If a path is slower than the
@@ -25,7 +25,8 @@ pub(crate) struct Delays {
 
 #[derive(Clone, Default)]
 struct Delay {
-    /// Minimum delays in the current [`SPAN`] and in the previous one, in microseconds.
+    /// Minimum delays in the current [`MIN_DELAY_FILTER_LENGTH`] and in the previous one, in
+    /// microseconds.
     least: [Option<i64>; 2],
     until: Time,
     /// Average delay in microseconds, times 8 (to keep precision); `None` before the first packet.
@@ -76,7 +77,7 @@ impl Delay {
     fn note(&mut self, now: Time, delay: i64) {
         if now >= self.until {
             self.least = [None, self.least[0]];
-            self.until = now + SPAN;
+            self.until = now + MIN_DELAY_FILTER_LENGTH;
         }
         self.least[0] = Some(self.least[0].map_or(delay, |least| least.min(delay)));
         let Some(mean) = &mut self.mean else {

@@ -96,7 +96,7 @@ impl<T> Resequencer<T> {
         self.merger.set_patience(Some(self.delays.patience()));
         if self.merger.is_full() {
             // The buffer has no room for further packets, so the missing packet is given up.
-            self.merger.give_up();
+            self.merger.skip_missing();
             self.collect(now);
         }
         let waiting = content.map(|content| (path, now, stamp.unwrap_or_default(), content));

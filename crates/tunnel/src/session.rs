@@ -45,7 +45,7 @@ pub(crate) const UNCONFIRMED: usize = EPOCHS - 1;
 /// The state of a session at either end.
 pub struct Session {
     /// Whether this end probes the paths. If so, the other end answers.
-    asks: bool,
+    sends_probes: bool,
     sizes: Vec<usize>,
     epochs: VecDeque<(u32, Epoch)>,
     /// Number of the epoch (set of keys) of the packets that this end sends; `None` before the
@@ -70,10 +70,10 @@ pub struct Session {
     /// Time of the last datagram sent or received; `None` if there was none.
     busy: Option<Time>,
     /// Time at which the paths are probed next.
-    ask: Time,
+    next_probe: Time,
     /// Time at which the last round of probes from the other end began to arrive; `None` if none
     /// has arrived.
-    asked: Option<Time>,
+    probe_round_began: Option<Time>,
     closed: bool,
     spare: SpareBuffers,
 }
@@ -132,7 +132,7 @@ struct Path {
     /// Rounds after the first count only once the path's timeout has passed since the first.
     unanswered: u32,
     /// Time of the first unanswered round of probes, which `unanswered` counts.
-    asked: Time,
+    unanswered_since: Time,
     /// Whether the other end has reported that it receives nothing on this path.
     deaf: bool,
     /// Whether this machine cannot send on this path now.
@@ -152,10 +152,10 @@ impl Path {
     }
 
     /// Counts a round of probes at `now`, unless the answer to an earlier round may still arrive.
-    fn ask(&mut self, now: Time) {
+    fn count_probe(&mut self, now: Time) {
         if self.unanswered == 0 {
-            self.asked = now;
-        } else if now.since(self.asked) < self.rtt.timeout() {
+            self.unanswered_since = now;
+        } else if now.since(self.unanswered_since) < self.rtt.timeout() {
             return;
         }
         self.unanswered = self.unanswered.saturating_add(1);
@@ -163,13 +163,13 @@ impl Path {
 }
 
 impl Session {
-    /// Returns a session without keys. `asks` is whether this end probes the paths. Each packet is
-    /// padded to the smallest of `sizes` that is large enough. A packet larger than all `sizes`
-    /// keeps its length.
+    /// Returns a session without keys. `sends_probes` is whether this end probes the paths. Each
+    /// packet is padded to the smallest of `sizes` that is large enough. A packet larger than all
+    /// `sizes` keeps its length.
     #[must_use]
-    pub fn new(paths: u16, asks: bool, sizes: &[usize]) -> Session {
+    pub fn new(paths: u16, sends_probes: bool, sizes: &[usize]) -> Session {
         Session {
-            asks,
+            sends_probes,
             sizes: sizes.iter().filter_map(|size| size.checked_sub(epoch::OVERHEAD)).collect(),
             epochs: VecDeque::new(),
             current: None,
@@ -185,8 +185,8 @@ impl Session {
             decoys_sent: DecoyCount::default(),
             decoys_received: DecoyCount::default(),
             busy: None,
-            ask: Time::ZERO,
-            asked: None,
+            next_probe: Time::ZERO,
+            probe_round_began: None,
             closed: false,
             spare: SpareBuffers::default(),
         }
@@ -272,7 +272,7 @@ impl Session {
 
     /// Plans the next probes for `now`, unless probes are due earlier.
     pub(crate) fn ask_at(&mut self, now: Time) {
-        self.ask = self.ask.min(now);
+        self.next_probe = self.next_probe.min(now);
     }
 
     /// Adds the keys of a handshake. If they are `confirmed`, the other end has them, and this end
@@ -326,7 +326,7 @@ impl Session {
         out: &mut Vec<u8>,
     ) -> bool {
         if self.busy.is_none_or(|last| now.since(last) >= IDLE) {
-            self.ask = now;
+            self.next_probe = now;
         }
         self.busy = Some(now);
         let run = self.run.before(path, self.number);
@@ -428,15 +428,16 @@ impl Session {
 
     fn record_arrival(&mut self, now: Time, path: PathId, is_ping: bool) {
         // The other end probes all paths at once, so the first probe of a round counts for all.
-        let begins = is_ping && self.asked.is_none_or(|asked| now.since(asked) >= ROUND);
-        if begins {
-            self.asked = Some(now);
+        let is_new_round =
+            is_ping && self.probe_round_began.is_none_or(|began| now.since(began) >= ROUND);
+        if is_new_round {
+            self.probe_round_began = Some(now);
         }
         for (place, other) in self.paths.iter_mut().enumerate() {
             if place == path.index() {
                 (other.last_arrival, other.unanswered) = (Some(now), 0);
-            } else if begins {
-                other.ask(now);
+            } else if is_new_round {
+                other.count_probe(now);
             }
         }
     }
@@ -507,7 +508,7 @@ impl Session {
         disguise: &Disguise,
         out: &mut Vec<u8>,
     ) -> Option<PathId> {
-        if self.asks && self.is_up() && now >= self.ask {
+        if self.sends_probes && self.is_up() && now >= self.next_probe {
             self.question(now);
         }
         self.paths.iter_mut().for_each(|path| _ = path.window.expire(now));
@@ -562,9 +563,9 @@ impl Session {
             () if busy || any(1..=u32::MAX) => ASK_BUSY,
             () => ASK_IDLE,
         };
-        self.ask = now + pause;
+        self.next_probe = now + pause;
         for (place, path) in self.paths.iter_mut().enumerate() {
-            path.ask(now);
+            path.count_probe(now);
             let deaf = path.unanswered > UNANSWERED;
             // A probe that cannot be sent would use up a packet number, and the other end would
             // wait for that number.
@@ -585,12 +586,12 @@ impl Session {
     /// a packet on its own; `None` if there is no such time.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Time> {
-        let ask = (self.asks && self.is_up()).then_some(self.ask);
+        let probe = (self.sends_probes && self.is_up()).then_some(self.next_probe);
         let windows = self.paths.iter().filter_map(|path| {
             [path.tally.due(), path.window.next_timeout()].into_iter().flatten().min()
         });
         let decoy = self.decoys.as_ref().and_then(Decoys::next_due);
-        [self.order.next_timeout(), ask, decoy].into_iter().flatten().chain(windows).min()
+        [self.order.next_timeout(), probe, decoy].into_iter().flatten().chain(windows).min()
     }
 
     /// Returns the state of a path at `now`, for a scheduler.

@@ -21,40 +21,41 @@ use anabranch_multipath::{LegView, PathView, Time};
 use crate::capacity::{Capacity, Train};
 
 /// Window in bytes before the first rate and delay are measured (BBR's `InitialCwnd`): 32 packets.
-const INITIAL: f64 = 32.0 * 1_400.0;
+const INITIAL_CWND: f64 = 32.0 * 1_400.0;
 /// Minimum window, in packets (`BBRMinPipeCwnd`, BBR draft -02, section 2.8).
-const LEAST: f64 = 4.0;
+const MIN_PIPE_CWND: f64 = 4.0;
 /// Window in Startup, in bandwidth-delay products. This is the counterpart of `BBRStartupCwndGain`
 /// (BBR draft -02, section 2.6), whose value in the draft is 2.
-const SEEK: f64 = 3.0;
+const STARTUP_CWND_GAIN: f64 = 3.0;
 /// Window in ProbeBW, in bandwidth-delay products, one value per round. The cycle is the pacing
 /// gain's cycle in the first BBR (draft-cardwell-iccrg-bbr-congestion-control-00), with 0.85 in
 /// place of 0.75. One round probes for a higher rate, and the next round drains the queue of the
 /// probe.
-const CRUISE: [f64; 8] = [1.25, 0.85, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
+const CWND_GAIN_CYCLE: [f64; 8] = [1.25, 0.85, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
 /// Maximum queue that this end builds in the path, as time at the path's rate. The queues of some
 /// paths hold little more. The limit applies to a probe in ProbeBW, and to Startup once the
 /// capacity is known.
 const PROBE: Duration = Duration::from_millis(10);
 /// Number of rounds over which the maximum rate is taken: `BtlBwFilterLen` of the first BBR
 /// (draft-cardwell-iccrg-bbr-congestion-control-00), 10 round trips.
-const ROUNDS: u64 = 10;
+const MAX_RATE_FILTER_LENGTH: u64 = 10;
 /// Number of rounds in which the rate has not grown by a quarter, after which Startup ends. This
 /// is the limit of `BBR.full_bw_count` (BBR draft -02, sections 2.13 and 4.3.1.2), whose value in
 /// the draft is 3.
-const FLAT: u32 = 3;
+const FULL_BANDWIDTH_ROUNDS: u32 = 3;
 /// Share of lost packets in a round (beyond two packets) above which Startup ends and the rates
 /// are reduced (`BBRLossThresh`, BBR draft -02, section 2.8).
-const LOSSY: f64 = 0.02;
+const LOSS_THRESHOLD: f64 = 0.02;
 /// Mean packet length of a round, in bytes, below which the round carries no bulk data: less than
 /// half of a full packet, but more than a TCP acknowledgement.
 const SHORT: i64 = 600;
 /// Number of rounds after which Startup begins again, if these rounds had only short packets and
 /// were limited by the application. A program's handshake takes fewer rounds.
 const IDLE: u32 = 10;
-/// Factor by which a lossy round multiplies the rates, at most once in a cycle of [`CRUISE`]. This
-/// is the counterpart of `BBRBeta` (BBR draft -02, section 2.8), whose value in the draft is 0.7.
-const LESS: f64 = 0.9;
+/// Factor by which a lossy round multiplies the rates, at most once in a cycle of
+/// [`CWND_GAIN_CYCLE`]. This is the counterpart of `BBRBeta` (BBR draft -02, section 2.8), whose
+/// value in the draft is 0.7.
+const BETA: f64 = 0.9;
 /// Queueing delay that ends Startup, in addition to a sixteenth of `BBR.min_rtt`. A round's
 /// queueing delay is its minimum round-trip time minus `BBR.min_rtt`. BBR draft -02 has no such
 /// rule.
@@ -62,9 +63,9 @@ const LONGER: Duration = Duration::from_millis(2);
 /// Length of the periods in which the minimum round-trip time is measured (`MinRTTFilterLen`, BBR
 /// draft -02, section 2.14.1). The minimum of the previous period is used, too, so a sample counts
 /// for one to two periods.
-const SPAN: Duration = Duration::from_secs(10);
+const MIN_RTT_FILTER_LENGTH: Duration = Duration::from_secs(10);
 /// Round-trip time of a path before the first sample (`kInitialRtt`, RFC 9002, section 6.2.2).
-const UNKNOWN: Duration = Duration::from_millis(333);
+const INITIAL_RTT: Duration = Duration::from_millis(333);
 /// Time without an acknowledgement after which all packets in flight count as lost. It is extended
 /// to three round trips if those take longer.
 const GIVE_UP: Duration = Duration::from_secs(1);
@@ -100,7 +101,7 @@ struct Sent {
     first_at: Time,
     /// Whether the window was full within the last round trip: the opposite of `P.is_app_limited`.
     /// The path, not the program, then limits the measured rate.
-    pressed: bool,
+    network_limited: bool,
 }
 
 /// The window of one path.
@@ -130,7 +131,7 @@ pub(crate) struct Window {
     /// application (app-limited).
     short: u32,
     /// Number of the first round in which losses may reduce the rates again. Rates are reduced at
-    /// most once in a cycle of [`CRUISE`].
+    /// most once in a cycle of [`CWND_GAIN_CYCLE`].
     cut: u64,
     capacity: Capacity,
 }
@@ -150,11 +151,11 @@ struct Round {
     bytes: i64,
     lost: i64,
     /// Whether the round has a sample that is not app-limited.
-    pressed: bool,
+    network_limited: bool,
 }
 
-/// The minimum round-trip times in the current [`SPAN`] and in the previous one, for
-/// `BBR.min_rtt`.
+/// The minimum round-trip times in the current [`MIN_RTT_FILTER_LENGTH`] and in the previous one,
+/// for `BBR.min_rtt`.
 #[derive(Clone, Copy, Default)]
 struct Least {
     spans: [Option<Duration>; 2],
@@ -164,7 +165,7 @@ struct Least {
 impl Least {
     fn note(&mut self, now: Time, rtt: Duration) {
         if now >= self.until {
-            (self.spans, self.until) = ([None, self.spans[0]], now + SPAN);
+            (self.spans, self.until) = ([None, self.spans[0]], now + MIN_RTT_FILTER_LENGTH);
         }
         self.spans[0] = Some(self.spans[0].map_or(rtt, |least| least.min(rtt)));
     }
@@ -209,7 +210,7 @@ impl Window {
             self.full_at = Some(now);
         }
         let lately = self.srtt.unwrap_or(GIVE_UP);
-        let pressed = self.full_at.is_some_and(|full| now.since(full) <= lately);
+        let network_limited = self.full_at.is_some_and(|full| now.since(full) <= lately);
         let (delivered, delivered_at) = (self.delivered, self.delivered_at);
         let first_at = self.first_at;
         self.sent.push_back(Sent {
@@ -219,7 +220,7 @@ impl Window {
             delivered,
             delivered_at,
             first_at,
-            pressed,
+            network_limited,
         });
     }
 
@@ -238,7 +239,7 @@ impl Window {
             self.round.lost -= i64::from(fresh);
             return;
         };
-        let (at, pressed) = (last.at, last.pressed);
+        let (at, network_limited) = (last.at, last.network_limited);
         let began = (last.delivered, last.delivered_at, last.first_at);
         let first = self.sent[known.saturating_sub(fresh as usize)].at;
         let bytes: u64 = self.sent.drain(..known).map(|sent| u64::from(sent.bytes)).sum();
@@ -257,7 +258,7 @@ impl Window {
             Time::from_nanos(now.nanos().saturating_sub(u64::from(receipt.ago) * 1_000));
         (self.delivered_at, self.first_at) = (last_arrival.max(self.delivered_at), at);
         self.note_delay(now, last_arrival.since(at));
-        self.note_rate(began, at, pressed);
+        self.note_rate(began, at, network_limited);
         if began.0 >= self.round.ends {
             self.end_round();
         }
@@ -284,36 +285,40 @@ impl Window {
         &mut self,
         (delivered, last_arrival, sent): (f64, Time, Time),
         at: Time,
-        pressed: bool,
+        network_limited: bool,
     ) {
         let elapsed = self.delivered_at.since(last_arrival).max(at.since(sent));
         if elapsed < self.least.get().unwrap_or_default() / 2 || elapsed.is_zero() {
             return;
         }
         let rate = (self.delivered - delivered) / elapsed.as_secs_f64();
-        self.round.pressed |= pressed;
-        if !pressed && rate < self.rate() {
+        self.round.network_limited |= network_limited;
+        if !network_limited && rate < self.rate() {
             return;
         }
         while self.rates.back().is_some_and(|(_, before)| *before <= rate) {
             self.rates.pop_back();
         }
         self.rates.push_back((self.round.number, rate));
-        while self.rates.front().is_some_and(|(round, _)| round + ROUNDS < self.round.number) {
+        while self
+            .rates
+            .front()
+            .is_some_and(|(round, _)| round + MAX_RATE_FILTER_LENGTH < self.round.number)
+        {
             self.rates.pop_front();
         }
     }
 
     fn end_round(&mut self) {
         let round = std::mem::take(&mut self.round);
-        let number = round.number + u64::from(round.pressed);
+        let number = round.number + u64::from(round.network_limited);
         self.round = Round { number, ends: self.delivered, ..Round::default() };
-        let lossy = round.lost as f64 > f64::from(round.sent) * LOSSY + 2.0;
+        let lossy = round.lost as f64 > f64::from(round.sent) * LOSS_THRESHOLD + 2.0;
         // The rates are reduced at most once in a cycle, so that random losses do not close the
         // window.
         if lossy && number >= self.cut {
-            self.cut = number + CRUISE.len() as u64;
-            self.rates.iter_mut().for_each(|(_, rate)| *rate *= LESS);
+            self.cut = number + CWND_GAIN_CYCLE.len() as u64;
+            self.rates.iter_mut().for_each(|(_, rate)| *rate *= BETA);
         }
         self.go_on_searching(&round, lossy);
     }
@@ -323,10 +328,11 @@ impl Window {
     /// app-limited rounds of short packets. Rounds of short packets show nothing about the path,
     /// but Startup may have ended in such a round because of a queue on the way back.
     fn go_on_searching(&mut self, round: &Round, lossy: bool) {
-        if !round.pressed && round.bytes < i64::from(round.sent) * SHORT {
+        if !round.network_limited && round.bytes < i64::from(round.sent) * SHORT {
             self.short += 1;
         }
-        if round.pressed && std::mem::take(&mut self.short) >= IDLE && self.search.is_none() {
+        if round.network_limited && std::mem::take(&mut self.short) >= IDLE && self.search.is_none()
+        {
             self.search = Some((self.rate(), 0));
             return;
         }
@@ -339,8 +345,8 @@ impl Window {
         self.search = match () {
             () if queued || lossy && !below => None,
             () if rate >= best * 1.25 => Some((rate, 0)),
-            () if !round.pressed => Some((best, flat)),
-            () if flat + 1 >= FLAT => None,
+            () if !round.network_limited => Some((best, flat)),
+            () if flat + 1 >= FULL_BANDWIDTH_ROUNDS => None,
             () => Some((best, flat + 1)),
         };
     }
@@ -366,18 +372,18 @@ impl Window {
     /// Returns the window (`cwnd`): the maximum bytes in flight.
     fn size(&self) -> f64 {
         let unit = self.unit();
-        let Some(product) = self.product() else { return INITIAL };
+        let Some(product) = self.product() else { return INITIAL_CWND };
         // Acknowledgements are delayed, so packets that have arrived may not be acknowledged yet
         // and still count as in flight.
         let late = (self.rate() * DELAY.as_secs_f64()).min(f64::from(STEP) * unit);
         if self.search.is_some() {
-            let sought = (SEEK * product + late).max(INITIAL);
-            let bound = self.bound().map(|bound| (bound + late + 2.0 * unit).max(INITIAL));
+            let sought = (STARTUP_CWND_GAIN * product + late).max(INITIAL_CWND);
+            let bound = self.bound().map(|bound| (bound + late + 2.0 * unit).max(INITIAL_CWND));
             return bound.map_or(sought, |bound| sought.min(bound));
         }
-        let gain = CRUISE[(self.round.number % CRUISE.len() as u64) as usize];
+        let gain = CWND_GAIN_CYCLE[(self.round.number % CWND_GAIN_CYCLE.len() as u64) as usize];
         let probed = ((gain - 1.0) * product).min(self.rate() * PROBE.as_secs_f64());
-        (product + probed + late + 2.0 * unit).max(LEAST * unit)
+        (product + probed + late + 2.0 * unit).max(MIN_PIPE_CWND * unit)
     }
 
     /// Returns the maximum window in Startup, in bytes: the capacity times `BBR.min_rtt`, plus a
@@ -407,7 +413,7 @@ impl Window {
     /// Returns the path's state for a scheduler. `rtt` is the path's round-trip time measured by
     /// probes, which is used until the window has a sample.
     pub(crate) fn view(&self, now: Time, rtt: Option<Duration>, current: bool) -> PathView {
-        let (unit, rtt) = (self.unit(), self.srtt.or(rtt).unwrap_or(UNKNOWN));
+        let (unit, rtt) = (self.unit(), self.srtt.or(rtt).unwrap_or(INITIAL_RTT));
         let leg = LegView {
             least_rtt: self.least.get().unwrap_or(rtt),
             size: (self.size() / unit) as u64,

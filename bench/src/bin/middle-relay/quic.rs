@@ -5,8 +5,8 @@ use std::io;
 use std::time::Duration;
 
 use anabranch_links::quic::{
-    Arrival, Congestion, ConnId, Endpoint, EndpointInput, EndpointOutput, Head, QuicLink,
-    SocketIndex, Units,
+    Arrival, CellFormat, Congestion, ConnId, Endpoint, EndpointInput, EndpointOutput, Head,
+    QuicLink, SocketIndex,
 };
 use anabranch_links::{Context, Link as _, State};
 use anabranch_multipath::{Core, Time};
@@ -31,13 +31,18 @@ const NEIGHBOUR: usize = 0;
 const RELAY: usize = 1;
 
 /// Division of a stream into cells, as in `router`.
-const CELLS: Units =
-    Units { head, end: destroy, longest: VAR_HEADER + 8192, longest_of_lane: CELL, lossy: 0 };
+const FORMAT: CellFormat = CellFormat {
+    head,
+    end: destroy,
+    longest: VAR_HEADER + 8192,
+    longest_of_circuit: CELL,
+    lossy: 0,
+};
 
 fn head(bytes: &[u8], _first: bool) -> Option<Head> {
-    let (lane, command, length) = cell::head(bytes, Width::Four)?;
-    let makes = matches!(command, Command::CREATE | Command::CREATE2 | Command::CREATE_FAST);
-    Some(Head { lane, length, makes, ends: command == Command::DESTROY })
+    let (circuit, command, length) = cell::head(bytes, Width::Four)?;
+    let creates = matches!(command, Command::CREATE | Command::CREATE2 | Command::CREATE_FAST);
+    Some(Head { circuit, length, creates, ends: command == Command::DESTROY })
 }
 
 fn destroy(circuit: u32) -> Vec<u8> {
@@ -217,7 +222,7 @@ impl Links for QuicLinks {
 }
 
 impl Side {
-    /// Opens a link that `dialler` dials, with a lane for each of `circuits`.
+    /// Opens a link that `dialler` dials, with a QUIC stream for each of `circuits`.
     fn new(
         now: Time,
         id: LinkId,
@@ -229,8 +234,8 @@ impl Side {
         let endpoint = |end: usize| {
             let takes = (end != dialler).then_some(SocketIndex::ONLY);
             let seed = [1 + end as u8; 32];
-            let units = Units { lossy: if lossy { NUMBERED_CELL } else { 0 }, ..CELLS };
-            let made = Endpoint::new(&context, units, seed, takes, Congestion::default());
+            let format = CellFormat { lossy: if lossy { NUMBERED_CELL } else { 0 }, ..FORMAT };
+            let made = Endpoint::new(&context, format, seed, takes, Congestion::default());
             made.map_err(io::Error::other)
         };
         let mut ends = [endpoint(NEIGHBOUR)?, endpoint(RELAY)?];
@@ -274,7 +279,7 @@ impl Side {
             if self.link(end)?.state() != State::Open {
                 return Err(io::Error::other("a QUIC link did not open"));
             }
-            self.link(end)?.admit_lanes();
+            self.link(end)?.admit_circuits();
         }
         self.link(dialler)?.write(&first).map_err(io::Error::other)?;
         self.transmit(now, dialler, &mut packets);

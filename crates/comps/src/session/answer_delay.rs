@@ -19,7 +19,7 @@ const GAP: Duration = Duration::from_secs(1);
 pub(super) struct AnswerDelay {
     /// Time of the client's first datagram since the last answer; `None` if no datagram waits for
     /// an answer.
-    asked: Option<Time>,
+    unanswered_since: Option<Time>,
     /// Time of the client's latest datagram.
     sent: Time,
     window_began: Time,
@@ -32,22 +32,22 @@ impl AnswerDelay {
     pub(super) fn on_sent(&mut self, now: Time) {
         let quiet = now.since(std::mem::replace(&mut self.sent, now));
         if quiet > GAP {
-            self.asked = None;
+            self.unanswered_since = None;
         }
-        self.asked.get_or_insert(now);
+        self.unanswered_since.get_or_insert(now);
     }
 
     /// Records a datagram of the server.
-    pub(super) fn on_heard(&mut self, now: Time) {
+    pub(super) fn on_answer(&mut self, now: Time) {
         self.turn(now);
-        let delay = self.asked.take().map_or(Duration::ZERO, |asked| now.since(asked));
+        let delay = self.unanswered_since.take().map_or(Duration::ZERO, |since| now.since(since));
         self.now = self.now.max(delay);
     }
 
     /// Returns the longest recent delay, or the client's present wait if that is longer.
     pub(super) fn longest(&mut self, now: Time) -> Duration {
         self.turn(now);
-        let waits = self.asked.map_or(Duration::ZERO, |asked| now.since(asked));
+        let waits = self.unanswered_since.map_or(Duration::ZERO, |since| now.since(since));
         self.now.max(self.before).max(waits)
     }
 
@@ -78,13 +78,13 @@ mod tests {
         let mut delay = AnswerDelay::default();
         for (sent, received) in [(0, 20), (100, 700), (800, 830)] {
             delay.on_sent(ms(sent));
-            delay.on_heard(ms(received));
+            delay.on_answer(ms(received));
         }
         assert_eq!(delay.longest(ms(831)), 600 * MS);
         assert_eq!(delay.longest(ms(2_100)), 600 * MS);
         for at in (2_200..4_200).step_by(100) {
             delay.on_sent(ms(at));
-            delay.on_heard(ms(at + 30));
+            delay.on_answer(ms(at + 30));
         }
         assert_eq!(delay.longest(ms(4_200)), 30 * MS);
     }
@@ -94,8 +94,8 @@ mod tests {
         let mut delay = AnswerDelay::default();
         (0..50).for_each(|number| delay.on_sent(ms(10 * number)));
         assert_eq!(delay.longest(ms(500)), 500 * MS, "it still waits");
-        delay.on_heard(ms(510));
-        delay.on_heard(ms(520));
+        delay.on_answer(ms(510));
+        delay.on_answer(ms(520));
         assert_eq!(delay.longest(ms(520)), 510 * MS);
     }
 
@@ -104,7 +104,7 @@ mod tests {
         let mut delay = AnswerDelay::default();
         delay.on_sent(ms(0));
         delay.on_sent(ms(5_000));
-        delay.on_heard(ms(5_020));
+        delay.on_answer(ms(5_020));
         assert_eq!(delay.longest(ms(5_020)), 20 * MS);
     }
 }

@@ -52,7 +52,7 @@ impl Arrivals {
     /// the wait was reported.
     pub(super) fn on_server(&mut self, now: Time) -> Option<Duration> {
         self.server = Some(now);
-        self.wait.on_heard(now)
+        self.wait.on_answer(now)
     }
 
     /// Counts an answer that arrived on a path of this session.

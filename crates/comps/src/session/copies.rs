@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anabranch_multipath::{PathId, Time};
 
-use super::pins::Lane;
+use super::pins::PathRule;
 use super::send::Run;
 use super::{Common, Session};
 use crate::Batch;
@@ -71,14 +71,14 @@ impl Session {
         {
             return;
         }
-        let lane = self.lane(now, batch.datagram(0), common);
+        let rule = self.path_rule(now, batch.datagram(0), common);
         let mut lag = Duration::ZERO;
         for index in 0..self.paths.len() {
             let path = PathId::at(index);
             let Some((tries, opens_round)) = self.paths.health[index].due_try(now) else {
                 continue;
             };
-            if self.takes_copy(path, lane, common) {
+            if self.takes_copy(path, rule, common) {
                 let its_lag = self.lag(index, tries);
                 // One hold per round suffices: later datagrams of the round are sent at once,
                 // copied or not.
@@ -121,11 +121,11 @@ impl Session {
         if quiet < QUIET || common.config.far_end {
             return;
         }
-        let lane = self.lane(now, batch.datagram(0), common);
+        let rule = self.path_rule(now, batch.datagram(0), common);
         for index in 0..self.paths.len() {
             let (path, health) = (PathId::at(index), &self.paths.health[index]);
             let idle = health.sent().is_some_and(|sent| now.since(sent) >= IDLE);
-            if idle && !health.is_down() && self.takes_copy(path, lane, common) {
+            if idle && !health.is_down() && self.takes_copy(path, rule, common) {
                 self.copy(now, path, Duration::ZERO, batch, common);
             }
         }
@@ -154,11 +154,11 @@ impl Session {
     /// Returns whether `path` may carry a copy: it has no error that concerns all sessions, and it
     /// may carry the original. If the user named a handshake path, only that path may carry
     /// handshakes.
-    fn takes_copy(&self, path: PathId, lane: Lane, common: &Common) -> bool {
-        let belongs = match (lane, common.handshake()) {
-            (Lane::Free, _) => common.is_scheduled(path),
-            (Lane::Pinned, Some(handshake)) => path == handshake,
-            (Lane::Pinned, None) => {
+    fn takes_copy(&self, path: PathId, rule: PathRule, common: &Common) -> bool {
+        let belongs = match (rule, common.handshake()) {
+            (PathRule::Free, _) => common.is_scheduled(path),
+            (PathRule::Pinned, Some(handshake)) => path == handshake,
+            (PathRule::Pinned, None) => {
                 self.paths.health[path.index()].is_down() && self.handshakes.pinned_to().is_none()
             }
         };

@@ -98,7 +98,7 @@ struct Visit {
     path: PathId,
     began: Time,
     /// Time of the client's latest datagram of a kind that the server answers.
-    asked: Time,
+    last_request: Time,
     /// Time at which late answers to the previous visit (the stay on another path) have arrived.
     /// If there were none, the earliest time of an answer to this visit.
     settles: Time,
@@ -126,7 +126,7 @@ struct Answers {
 }
 
 impl Answers {
-    fn on_heard(&mut self, now: Time, path: PathId, bytes: u64) {
+    fn on_answer(&mut self, now: Time, path: PathId, bytes: u64) {
         if now >= self.from && now < self.until {
             self.own += if path == self.path { bytes } else { 0 };
             self.all += bytes;
@@ -279,10 +279,10 @@ impl Follow {
     }
 
     /// Records that the client sends a datagram on `path`, of a kind that the server answers.
-    pub(super) fn on_asked(&mut self, now: Time, path: PathId) {
+    pub(super) fn on_request(&mut self, now: Time, path: PathId) {
         self.delay.on_sent(now);
         if let Some(visit) = self.visit.as_mut().filter(|visit| visit.path == path) {
-            visit.asked = now;
+            visit.last_request = now;
         }
     }
 
@@ -303,7 +303,7 @@ impl Follow {
         self.visit = Some(Visit {
             path,
             began: now,
-            asked: now,
+            last_request: now,
             settles: now + lag,
             own: 0,
             others: 0,
@@ -327,11 +327,11 @@ impl Follow {
     }
 
     /// Records that `bytes` bytes from the server arrived on `path`.
-    pub(super) fn on_heard(&mut self, now: Time, path: PathId, bytes: u64) {
+    pub(super) fn on_answer(&mut self, now: Time, path: PathId, bytes: u64) {
         self.answered_at = Some(now);
-        self.delay.on_heard(now);
+        self.delay.on_answer(now);
         self.count_awaited(now);
-        self.awaited.iter_mut().for_each(|answers| answers.on_heard(now, path, bytes));
+        self.awaited.iter_mut().for_each(|answers| answers.on_answer(now, path, bytes));
         self.alone[path.index()] = UnansweredTraffic::default();
         let last = &mut self.last[path.index()];
         last.answered = if last.own == 0 { now } else { last.answered };
@@ -340,7 +340,7 @@ impl Follow {
         self.run.own += if answering_path == path { bytes } else { 0 };
         self.run.all += bytes;
         let Some(visit) = &mut self.visit else { return };
-        visit.answers.on_heard(now, path, bytes);
+        visit.answers.on_answer(now, path, bytes);
         let late = if now >= visit.settles { bytes } else { 0 };
         if visit.path == path {
             visit.own += bytes;
@@ -379,7 +379,7 @@ impl Follow {
         if rtts.longest.is_zero() {
             return;
         }
-        let end = now.min(visit.asked + REST);
+        let end = now.min(visit.last_request + REST);
         if is_long {
             let bytes = visit.late_own + visit.late_others;
             self.count(visit.path, visit.own > 0, end.since(visit.settles), bytes);

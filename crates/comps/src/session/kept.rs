@@ -31,7 +31,7 @@ pub(super) struct PathStay {
 
 impl PathStay {
     /// Returns the state of a new stay on one path, which begins with the next datagram.
-    pub(super) fn anew(&self) -> PathStay {
+    pub(super) fn restarted(&self) -> PathStay {
         PathStay { runs: self.runs, ..PathStay::default() }
     }
 
@@ -39,7 +39,7 @@ impl PathStay {
     /// datagrams.
     pub(super) fn on_sent(&mut self, path: PathId, datagrams: u64, pause: Duration) {
         if self.path != Some(path) {
-            *self = PathStay { path: Some(path), ..self.anew() };
+            *self = PathStay { path: Some(path), ..self.restarted() };
             return;
         }
         self.used += pause.min(LONGEST_PAUSE);

@@ -221,7 +221,7 @@ impl Session {
     fn take(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common) {
         let quiet = self.arrivals.on_taken(now);
         if self.recognition.is_answered(batch.datagram(0)) {
-            self.arrivals.wait.on_asked(now);
+            self.arrivals.wait.on_request(now);
         }
         self.recognise(batch, common);
         if !self.resolved {
@@ -248,7 +248,7 @@ impl Session {
         self.record_arrival(now, common);
         self.arrivals.count_answer();
         self.pass_in_order(now, path, batch, common);
-        if self.paths.on_heard(now, path, common.windows.is_some()) {
+        if self.paths.on_answer(now, path, common.windows.is_some()) {
             self.report_up(now, path, common);
         }
         self.recognise_answers(batch, common);
@@ -256,7 +256,7 @@ impl Session {
             self.handshakes.learn_cookie(now, (path, tuple), batch);
         }
         self.confirm(now, batch, common);
-        self.follow.on_heard(now, path, bytes);
+        self.follow.on_answer(now, path, bytes);
     }
 
     /// Processes datagrams of the server that arrived on a removed path.

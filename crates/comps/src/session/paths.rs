@@ -101,11 +101,11 @@ impl Paths {
     /// Copies of datagrams test a path whose data was unanswered. The answer to a copy may mean
     /// that the server moves to the copy's path. So tests of other paths whose data was unanswered
     /// are postponed.
-    pub(super) fn on_heard(&mut self, now: Time, path: PathId, has_windows: bool) -> bool {
+    pub(super) fn on_answer(&mut self, now: Time, path: PathId, has_windows: bool) -> bool {
         if self.health[path.index()].reason() == Some(DownReason::DataUnanswered) {
             self.others(path.index()).for_each(|other| self.health[other].postpone(now));
         }
-        let is_back = self.health[path.index()].on_heard(now);
+        let is_back = self.health[path.index()].on_answer(now);
         if let Some(view) = self.views.get_mut(path.index()).filter(|_| !has_windows) {
             view.rtt = self.health[path.index()].rtt();
         }

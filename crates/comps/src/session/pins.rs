@@ -51,7 +51,7 @@ const UNMEASURED_PIN: Duration = Duration::from_secs(1);
 
 /// The rule that chooses the path of a client's datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lane {
+pub(crate) enum PathRule {
     /// The datagram uses the path of handshakes.
     Pinned,
     /// The schedule chooses the path.
@@ -112,7 +112,7 @@ struct Connection {
     /// answer.
     invented: Cid,
     /// Time at which the client's first datagram was sent; `None` once the server has answered.
-    asked: Option<Time>,
+    unanswered_since: Option<Time>,
     /// Whether the server has answered, so that the client may have the handshake's keys.
     answered: bool,
     /// Whether the client sent early data, which may bring new IDs before the handshake ends.
@@ -184,26 +184,26 @@ impl Pins {
 
     /// Returns how the path of a client's datagram is chosen: as the path of handshakes, or by the
     /// schedule.
-    pub(crate) fn on_client(&mut self, now: Time, datagram: &[u8]) -> Lane {
+    pub(crate) fn on_client(&mut self, now: Time, datagram: &[u8]) -> PathRule {
         if quic::has_long_header(datagram) {
             let is_last_flight = quic::packets(datagram).any(is_after_an_answer);
             for packet in quic::packets(datagram) {
                 self.pin(now, &packet, is_last_flight);
             }
             self.note_short_tail(now, datagram);
-            return Lane::Pinned;
+            return PathRule::Pinned;
         }
         let longest = self.longest_pin();
-        let Some(connection) = self.sender(datagram) else { return Lane::Free };
+        let Some(connection) = self.sender(datagram) else { return PathRule::Free };
         connection.server.learn(datagram);
         connection.seen = now;
         connection.answered = true;
         if !connection.pinned {
-            return Lane::Free;
+            return PathRule::Free;
         }
         connection.short_sent.get_or_insert(now);
         connection.pinned = !connection.is_overdue(now, longest);
-        if connection.pinned { Lane::Pinned } else { Lane::Free }
+        if connection.pinned { PathRule::Pinned } else { PathRule::Free }
     }
 
     /// Records that the datagram just passed to [`Pins::on_client`] was queued, not sent. The
@@ -310,7 +310,7 @@ impl Pins {
             client: Ids(vec![packet.source]),
             server: Ids(vec![packet.destination]),
             invented: packet.destination,
-            asked: Some(now),
+            unanswered_since: Some(now),
             answered: packet.kind == Kind::Handshake,
             early,
             short_sent: None,
@@ -349,14 +349,14 @@ impl Pins {
     /// Processes a server's packet with a long header: learns the server's ID, and measures the
     /// round-trip time at the first such packet.
     fn answer(&mut self, now: Time, packet: &Long) {
-        let is_asked = |connection: &Connection| connection.client.first() == packet.destination;
-        for connection in self.pinned().filter(|connection| is_asked(connection)) {
+        let is_receiver = |connection: &Connection| connection.client.first() == packet.destination;
+        for connection in self.pinned().filter(|connection| is_receiver(connection)) {
             if connection.server.first() != packet.source {
                 connection.server = Ids(vec![packet.source]);
             }
             connection.answered |= matches!(packet.kind, Kind::Initial | Kind::Handshake);
         }
-        self.measure(now, is_asked);
+        self.measure(now, is_receiver);
     }
 
     /// Measures the time from a connection's first datagram to its first answer, which has just
@@ -364,7 +364,7 @@ impl Pins {
     fn measure(&mut self, now: Time, is_answered: impl Fn(&Connection) -> bool) {
         let mut sample = None;
         for connection in self.pinned().filter(|connection| is_answered(connection)) {
-            sample = connection.asked.take().map(|asked| now.since(asked)).or(sample);
+            sample = connection.unanswered_since.take().map(|sent| now.since(sent)).or(sample);
         }
 
         // If the first datagram is lost, the sample is too long, never too short. The pin then
@@ -415,9 +415,9 @@ mod tests {
     /// flight, and sends its last flight.
     fn after_first_flight(client: &[u8]) -> Pins {
         let mut pins = Pins::default();
-        assert_eq!(pins.on_client(ms(0), &long(INITIAL, b"invented", client)), Lane::Pinned);
+        assert_eq!(pins.on_client(ms(0), &long(INITIAL, b"invented", client)), PathRule::Pinned);
         assert!(!hears(&mut pins, ms(20), &long(INITIAL, client, b"server__")));
-        assert_eq!(pins.on_client(ms(21), &long(HANDSHAKE, b"server__", client)), Lane::Pinned);
+        assert_eq!(pins.on_client(ms(21), &long(HANDSHAKE, b"server__", client)), PathRule::Pinned);
         pins
     }
 
@@ -425,14 +425,14 @@ mod tests {
     fn a_connection_is_free_once_a_server_short_header_follows_a_client_one_by_a_round_trip() {
         let mut pins = after_first_flight(b"client__");
         assert_eq!(pins.rtt(), Some(Duration::from_millis(20)));
-        assert_eq!(pins.on_client(ms(22), &short(b"server__")), Lane::Pinned);
+        assert_eq!(pins.on_client(ms(22), &short(b"server__")), PathRule::Pinned);
         assert!(
             !hears(&mut pins, ms(41), &short(b"client__")),
             "sent before the client's last flight arrived"
         );
-        assert_eq!(pins.on_client(ms(41), &short(b"server__")), Lane::Pinned);
+        assert_eq!(pins.on_client(ms(41), &short(b"server__")), PathRule::Pinned);
         assert!(hears(&mut pins, ms(42), &short(b"client__")));
-        assert_eq!(pins.on_client(ms(43), &short(b"server__")), Lane::Free);
+        assert_eq!(pins.on_client(ms(43), &short(b"server__")), PathRule::Free);
     }
 
     #[test]
@@ -449,9 +449,9 @@ mod tests {
         assert!(hears(&mut pins, ms(60), &short(b"client__")));
         assert_eq!(
             pins.on_client(ms(61), &long(HANDSHAKE, b"server__", b"client__")),
-            Lane::Pinned
+            PathRule::Pinned
         );
-        assert_eq!(pins.on_client(ms(62), &short(b"server__")), Lane::Pinned);
+        assert_eq!(pins.on_client(ms(62), &short(b"server__")), PathRule::Pinned);
         assert!(!hears(&mut pins, ms(63), &short(b"client__")));
         assert!(hears(&mut pins, ms(82), &short(b"client__")));
     }
@@ -461,11 +461,14 @@ mod tests {
         let mut pins = after_first_flight(b"client_1");
         pins.on_client(ms(22), &short(b"server__"));
         hears(&mut pins, ms(60), &short(b"client_1"));
-        assert_eq!(pins.on_client(ms(70), &long(INITIAL, b"other_id", b"client_2")), Lane::Pinned);
-        assert_eq!(pins.on_client(ms(71), &short(b"server__")), Lane::Free);
+        assert_eq!(
+            pins.on_client(ms(70), &long(INITIAL, b"other_id", b"client_2")),
+            PathRule::Pinned
+        );
+        assert_eq!(pins.on_client(ms(71), &short(b"server__")), PathRule::Free);
         assert_eq!(
             pins.on_client(ms(72), &short(b"renewed_")),
-            Lane::Free,
+            PathRule::Free,
             "an ID given later, under encryption"
         );
     }
@@ -474,7 +477,7 @@ mod tests {
     fn a_short_header_coalesced_behind_the_last_flight_counts() {
         let mut pins = after_first_flight(b"client__");
         let datagram = [long(HANDSHAKE, b"server__", b"client__"), short(b"server__")].concat();
-        assert_eq!(pins.on_client(ms(22), &datagram), Lane::Pinned);
+        assert_eq!(pins.on_client(ms(22), &datagram), PathRule::Pinned);
         assert!(hears(&mut pins, ms(42), &short(b"client__")));
     }
 
@@ -492,7 +495,7 @@ mod tests {
     fn a_connection_seen_late_in_its_handshake_is_confirmed_too() {
         let mut pins = Pins::default();
         pins.on_client(ms(0), &long(HANDSHAKE, b"server__", b"client__"));
-        assert_eq!(pins.on_client(ms(1), &short(b"server__")), Lane::Pinned);
+        assert_eq!(pins.on_client(ms(1), &short(b"server__")), PathRule::Pinned);
         assert!(!hears(&mut pins, ms(20), &short(b"client__")) || pins.rtt().is_some());
         hears(&mut pins, ms(41), &short(b"client__"));
         assert!(!pins.any());
@@ -524,10 +527,10 @@ mod tests {
     #[test]
     fn a_client_that_leaves_the_servers_first_id_at_once_is_pinned_and_released() {
         let mut pins = after_first_flight(b"cli_");
-        assert_eq!(pins.on_client(ms(22), &short(b"another_")), Lane::Pinned);
+        assert_eq!(pins.on_client(ms(22), &short(b"another_")), PathRule::Pinned);
         assert!(!hears(&mut pins, ms(41), &short(b"cli_")), "too early");
         assert!(hears(&mut pins, ms(42), &short(b"cli_")));
-        assert_eq!(pins.on_client(ms(43), &short(b"another_")), Lane::Free);
+        assert_eq!(pins.on_client(ms(43), &short(b"another_")), PathRule::Free);
     }
 
     #[test]
@@ -563,11 +566,11 @@ mod tests {
             assert!(!hears(&mut pins, ms(20), &long(INITIAL, b"", &b"server__"[..length])));
             let last_flight =
                 [long(INITIAL, renewed, b""), long(HANDSHAKE, renewed, b""), short(renewed)];
-            assert_eq!(pins.on_client(ms(21), &last_flight.concat()), Lane::Pinned);
+            assert_eq!(pins.on_client(ms(21), &last_flight.concat()), PathRule::Pinned);
             assert_eq!(pins.connections.len(), 1, "no second connection");
-            assert_eq!(pins.on_client(ms(40), &short(renewed)), Lane::Pinned);
+            assert_eq!(pins.on_client(ms(40), &short(renewed)), PathRule::Pinned);
             assert!(hears(&mut pins, ms(41), &short(b"")));
-            assert_eq!(pins.on_client(ms(42), &short(renewed)), Lane::Free);
+            assert_eq!(pins.on_client(ms(42), &short(renewed)), PathRule::Free);
         }
     }
 
@@ -583,10 +586,10 @@ mod tests {
     fn no_pin_outlasts_some_round_trips_without_a_handshake_packet() {
         let mut pins = after_first_flight(b"client__");
         pins.on_client(ms(22), &short(b"server__"));
-        assert_eq!(pins.on_client(ms(150), &short(b"server__")), Lane::Pinned);
+        assert_eq!(pins.on_client(ms(150), &short(b"server__")), PathRule::Pinned);
         pins.on_client(ms(160), &long(HANDSHAKE, b"server__", b"client__"));
-        assert_eq!(pins.on_client(ms(319), &short(b"server__")), Lane::Pinned);
-        assert_eq!(pins.on_client(ms(320), &short(b"server__")), Lane::Free);
+        assert_eq!(pins.on_client(ms(319), &short(b"server__")), PathRule::Pinned);
+        assert_eq!(pins.on_client(ms(320), &short(b"server__")), PathRule::Free);
         assert!(pins.take_release());
     }
 
@@ -598,8 +601,8 @@ mod tests {
         pins.on_client(ms(61), &short(b"renewed_"));
         pins.on_client(ms(70), &long(INITIAL, b"invented", b"client_2"));
         hears(&mut pins, ms(90), &long(INITIAL, b"client_2", b"second__"));
-        assert_eq!(pins.on_client(ms(91), &short(b"renewed_")), Lane::Free);
-        assert_eq!(pins.on_client(ms(92), &short(b"second_b")), Lane::Pinned);
+        assert_eq!(pins.on_client(ms(91), &short(b"renewed_")), PathRule::Free);
+        assert_eq!(pins.on_client(ms(92), &short(b"second_b")), PathRule::Pinned);
         assert!(!hears(&mut pins, ms(200), &short(b"unknown_")), "of either connection");
         assert!(hears(&mut pins, ms(201), &short(b"client_2")));
     }

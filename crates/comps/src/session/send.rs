@@ -3,7 +3,7 @@
 
 use anabranch_multipath::{Assignment, PathId, Time};
 
-use super::pins::Lane;
+use super::pins::PathRule;
 use super::{Common, Session};
 use crate::protocol::wireguard::Message;
 use crate::{Batch, Event, Output, Payload, Protocol, TupleId};
@@ -33,18 +33,18 @@ impl<'a> Run<'a> {
 }
 
 impl Session {
-    /// Sends a batch. Consecutive datagrams whose path is chosen in the same way ([`Lane`]) are
+    /// Sends a batch. Consecutive datagrams whose path is chosen in the same way ([`PathRule`]) are
     /// sent together.
     pub(super) fn route(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common) {
         let (mut at, count) = (0, batch.count());
         while at < count {
-            let lane = self.lane(now, batch.datagram(at), common);
-            let end = at + self.length_of_run(lane, now, batch, at, common);
+            let rule = self.path_rule(now, batch.datagram(at), common);
+            let end = at + self.length_of_run(rule, now, batch, at, common);
             while at < end {
                 let run = Run { batch, at, count: end - at };
-                at += match lane {
-                    Lane::Free => self.send_scheduled(now, run, common),
-                    Lane::Pinned => self.send_pinned(now, run, common),
+                at += match rule {
+                    PathRule::Free => self.send_scheduled(now, run, common),
+                    PathRule::Pinned => self.send_pinned(now, run, common),
                 };
             }
         }
@@ -52,13 +52,18 @@ impl Session {
 
     /// Returns how the path of a datagram is chosen: as the path of handshakes, or by the
     /// schedule.
-    pub(super) fn lane(&mut self, now: Time, datagram: &[u8], common: &mut Common) -> Lane {
+    pub(super) fn path_rule(
+        &mut self,
+        now: Time,
+        datagram: &[u8],
+        common: &mut Common,
+    ) -> PathRule {
         let is_named = common.handshake().is_some();
         let is_pinned = match self.recognition.protocol() {
             Some(Protocol::Quic) => {
-                let lane = self.handshakes.pins.on_client(now, datagram);
+                let rule = self.handshakes.pins.on_client(now, datagram);
                 self.release(now, common);
-                return lane;
+                return rule;
             }
             Some(Protocol::Dns) => is_named,
             Some(Protocol::WireGuard) => {
@@ -67,14 +72,14 @@ impl Session {
             }
             _ => false,
         };
-        if is_pinned { Lane::Pinned } else { Lane::Free }
+        if is_pinned { PathRule::Pinned } else { PathRule::Free }
     }
 
     /// Returns the number of consecutive datagrams, from number `at` on, whose path is chosen as
-    /// `lane` states.
+    /// `rule` states.
     fn length_of_run(
         &mut self,
-        lane: Lane,
+        rule: PathRule,
         now: Time,
         batch: &Batch<'_>,
         at: u64,
@@ -92,7 +97,7 @@ impl Session {
             return left;
         }
         (1..left)
-            .find(|&index| self.lane(now, batch.datagram(at + index), common) != lane)
+            .find(|&index| self.path_rule(now, batch.datagram(at + index), common) != rule)
             .unwrap_or(left)
     }
 

@@ -36,7 +36,7 @@ impl Session {
         if self.recognition.is_answered(datagram) {
             let server = self.arrivals.activity(now, self.usage.last_sent());
             self.paths.health_of(path).on_sent(now, server);
-            self.follow.on_asked(now, path);
+            self.follow.on_request(now, path);
         } else {
             self.paths.health_of(path).on_sent_unanswerable(now);
         }

@@ -68,7 +68,7 @@ impl Usage {
 
     /// Adopts changed settings.
     pub(super) fn renumber(&mut self, numbers: &Renumbering) {
-        self.stay = self.stay.anew();
+        self.stay = self.stay.restarted();
         self.last = self
             .last
             .and_then(|(at, _, tuple)| numbers.tuple(tuple).map(|(path, tuple)| (at, path, tuple)));

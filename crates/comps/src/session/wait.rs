@@ -36,7 +36,7 @@ pub(super) struct Wait {
     /// datagram since.
     began: Option<Time>,
     /// Time of the client's latest datagram.
-    asked: Time,
+    last_sent: Time,
     /// Number of rounds of datagrams that the client has sent since `began`. Datagrams less than
     /// [`ROUND`] after the first of a round belong to that round.
     rounds: u32,
@@ -51,7 +51,7 @@ impl Wait {
     pub(super) fn new(now: Time) -> Wait {
         Wait {
             began: None,
-            asked: now,
+            last_sent: now,
             rounds: 1,
             round: now,
             looked: now,
@@ -61,8 +61,8 @@ impl Wait {
     }
 
     /// Records that the client sends a datagram that the server would answer.
-    pub(super) fn on_asked(&mut self, now: Time) {
-        let quiet = now.since(std::mem::replace(&mut self.asked, now));
+    pub(super) fn on_request(&mut self, now: Time) {
+        let quiet = now.since(std::mem::replace(&mut self.last_sent, now));
         if self.began.is_none() || (quiet > GAP && !self.reported) {
             *self = Wait { began: Some(now), ..Wait::new(now) };
         } else if now.since(self.round) >= ROUND {
@@ -73,7 +73,7 @@ impl Wait {
 
     /// Records that a datagram of the server arrived. Returns the length of the wait, if the wait
     /// was reported.
-    pub(super) fn on_heard(&mut self, now: Time) -> Option<Duration> {
+    pub(super) fn on_answer(&mut self, now: Time) -> Option<Duration> {
         let began = self.began.take().filter(|_| self.reported);
         self.reported = false;
         began.map(|began| now.since(began))
@@ -92,7 +92,7 @@ impl Wait {
         if self.due().is_none_or(|due| now < due) {
             return None;
         }
-        let goes_on = self.asked > self.looked;
+        let goes_on = self.last_sent > self.looked;
         self.pause = (self.pause * 2).min(LONGEST);
         self.looked = now;
         self.reported |= goes_on;
@@ -102,7 +102,7 @@ impl Wait {
     /// Returns whether the client has sent often and long enough since `began` to be waiting for an
     /// answer. A program that ends sends less.
     fn is_waiting(&self, began: Time) -> bool {
-        self.rounds >= ROUNDS && self.asked.since(began) >= STILL
+        self.rounds >= ROUNDS && self.last_sent.since(began) >= STILL
     }
 
     /// Returns when the wait began, if the wait was reported.
@@ -123,7 +123,7 @@ mod tests {
         let asks: Vec<u64> = (0..=end).step_by(pause).collect();
         for second in 0..1800 {
             if asks.contains(&second) {
-                wait.on_asked(Time::from_secs(second));
+                wait.on_request(Time::from_secs(second));
             }
             reports.extend(wait.overdue(Time::from_secs(second)).map(|waited| waited.as_secs()));
         }
@@ -149,7 +149,7 @@ mod tests {
         let mut wait = Wait::new(Time::ZERO);
         (0..60_000).find(|&millis| {
             let now = Time::from_millis(millis);
-            asks.iter().filter(|ask| **ask == millis).for_each(|_| wait.on_asked(now));
+            asks.iter().filter(|ask| **ask == millis).for_each(|_| wait.on_request(now));
             wait.overdue(now).is_some()
         })
     }
@@ -191,13 +191,13 @@ mod tests {
     #[test]
     fn an_answer_ends_the_wait_and_tells_how_long_it_was_if_that_was_reported() {
         let mut wait = Wait::new(Time::ZERO);
-        wait.on_asked(Time::ZERO);
-        assert_eq!(wait.on_heard(Time::from_secs(1)), None);
+        wait.on_request(Time::ZERO);
+        assert_eq!(wait.on_answer(Time::from_secs(1)), None);
         assert_eq!(wait.due(), None);
-        [2, 5, 9].into_iter().for_each(|second| wait.on_asked(Time::from_secs(second)));
+        [2, 5, 9].into_iter().for_each(|second| wait.on_request(Time::from_secs(second)));
         assert!(wait.overdue(Time::from_secs(12)).is_some());
         assert_eq!(wait.reported(), Some(Time::from_secs(2)));
-        assert_eq!(wait.on_heard(Time::from_secs(15)), Some(Duration::from_secs(13)));
-        assert_eq!((wait.reported(), wait.on_heard(Time::from_secs(16))), (None, None));
+        assert_eq!(wait.on_answer(Time::from_secs(15)), Some(Duration::from_secs(13)));
+        assert_eq!((wait.reported(), wait.on_answer(Time::from_secs(16))), (None, None));
     }
 }

@@ -140,7 +140,7 @@ impl Bench {
             let mut cpu = cpu(&network);
             cpu.iter_mut().zip(before).for_each(|(now, then)| *now -= then);
             let early_records = early_records(&network, unit.arm)?;
-            must_go_apart(&network, unit.arm, settings.downloads)?;
+            check_link_kind(&network, unit.arm, settings.downloads)?;
             Ok(Outcome { downloads, cells: None, early_records, cpu, error })
         })
     }
@@ -246,7 +246,7 @@ fn early_records(network: &OnionNetwork<'_>, arm: Arm) -> io::Result<u64> {
 /// # Errors
 /// For [`Arm::PerCircuit`]: the middle relay has fewer links than `downloads`, and also fewer than
 /// [`LINKS`]. For [`Arm::Mptcp`]: the middle relay has no link with two subflows.
-fn must_go_apart(network: &OnionNetwork<'_>, arm: Arm, downloads: u32) -> io::Result<()> {
+fn check_link_kind(network: &OnionNetwork<'_>, arm: Arm, downloads: u32) -> io::Result<()> {
     if !matches!(arm, Arm::PerCircuit | Arm::Mptcp) {
         return Ok(());
     }

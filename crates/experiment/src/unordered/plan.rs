@@ -216,15 +216,15 @@ impl Settings {
         let lasts = match arm {
             Arm::Cells if line.loss > 0 && line.direction == Direction::ToExit => return None,
             Arm::Cells => Duration::from_secs(u64::from(self.seconds) + 5),
-            Arm::Stock => STARTING[1] + slow(line),
-            _ => STARTING[0] + slow(line),
+            Arm::Stock => STARTING[1] + expected_duration(line),
+            _ => STARTING[0] + expected_duration(line),
         };
         Some(Unit { arm, line, round, lasts })
     }
 }
 
 /// Returns the approximate duration of all downloads over the network line `line`.
-fn slow(line: Line) -> Duration {
+fn expected_duration(line: Line) -> Duration {
     Duration::from_secs(match (line.loss, line.congestion) {
         (0..=1, _) | (_, Congestion::Bbr) => 15,
         _ => 100,

@@ -14,7 +14,7 @@ use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use rustls::quic::Suite;
 
 use super::epoch::TokenClock;
-use super::link::LANES;
+use super::link::STREAMS;
 use super::lossy;
 use super::socket_index::{SocketIndex, SocketIndexIds};
 use crate::tls::Context;
@@ -72,7 +72,7 @@ fn transport(congestion: Congestion, datagrams: bool) -> Result<Arc<TransportCon
         Congestion::Bbr => transport.congestion_controller_factory(Arc::new(BbrConfig::default())),
     };
     transport
-        .max_concurrent_bidi_streams(LANES.into())
+        .max_concurrent_bidi_streams(STREAMS.into())
         .max_concurrent_uni_streams(VarInt::from_u32(0))
         .stream_receive_window(WINDOW.into())
         .receive_window(WINDOW.into())

@@ -14,11 +14,11 @@ use quinn_proto::{
 use rustls::pki_types::CertificateDer;
 
 use super::buffers::Buffers;
+use super::cells::CellFormat;
 use super::config::{self, Congestion};
 use super::epoch::{Epoch, TokenClock};
 use super::link::{ENDED, QuicLink};
 use super::socket_index::{SocketIndex, first_id};
-use super::units::Units;
 use crate::tls::Context;
 use crate::tls::setup::{SetupError, setup};
 use crate::{Link as _, State};
@@ -128,7 +128,7 @@ pub struct Endpoint {
     context: Context,
     client: ClientConfig,
     own: CertificateDer<'static>,
-    units: Units,
+    format: CellFormat,
     seed: [u8; 32],
     takes: bool,
     congestion: Congestion,
@@ -165,12 +165,12 @@ impl Endpoint {
     /// [`SetupError`] if the TLS or QUIC library refuses the settings.
     pub fn new(
         context: &Context,
-        units: Units,
+        format: CellFormat,
         seed: [u8; 32],
         takes: Option<SocketIndex>,
         congestion: Congestion,
     ) -> Result<Endpoint, SetupError> {
-        let datagrams = units.lossy > 0;
+        let datagrams = format.lossy > 0;
         let clock = Arc::new(TokenClock::default());
         let tokens = (seed, Arc::clone(&clock));
         let server =
@@ -189,7 +189,7 @@ impl Endpoint {
             client: config::client(context, congestion, datagrams)?,
             own: context.quic().own,
             context: context.clone(),
-            units,
+            format,
             seed,
             takes: takes.is_some(),
             congestion,
@@ -211,7 +211,7 @@ impl Endpoint {
     /// [`SetupError`] if the TLS or QUIC library refuses the settings. The previous certificate
     /// then stays in use.
     pub fn set_context(&mut self, context: &Context) -> Result<(), SetupError> {
-        let datagrams = self.units.lossy > 0;
+        let datagrams = self.format.lossy > 0;
         if self.takes {
             let tokens = (self.seed, Arc::clone(&self.clock));
             let server = config::server(context, tokens, self.congestion, datagrams)?;
@@ -222,8 +222,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Opens a link to the address `to`. If several sockets share this address, `begins` selects
-    /// the socket: the one whose connection IDs begin with this byte.
+    /// Opens a link to the address `to`. If several sockets share this address, `first_byte`
+    /// selects the socket: the one whose connection IDs begin with this byte.
     ///
     /// # Errors
     /// [`SetupError`] if the address cannot be a destination.
@@ -231,12 +231,12 @@ impl Endpoint {
         &mut self,
         now: Time,
         to: SocketAddr,
-        begins: Option<u8>,
+        first_byte: Option<u8>,
     ) -> Result<ConnId, SetupError> {
         let (now, name) = (self.epoch.instant(now), self.context.hostname()?);
         let mut client = self.client.clone();
-        if let Some(begins) = begins {
-            client.initial_dst_cid_provider(Arc::new(move || first_id(begins)));
+        if let Some(first_byte) = first_byte {
+            client.initial_dst_cid_provider(Arc::new(move || first_id(first_byte)));
         }
         let dialled = self.inner.connect(now, client, to, &name);
         let (handle, connection) = dialled.map_err(setup)?;
@@ -246,7 +246,7 @@ impl Endpoint {
     fn add(&mut self, handle: ConnectionHandle, connection: Connection, dialled: bool) -> ConnId {
         self.last += 1;
         let id = ConnId(self.last);
-        let link = QuicLink::new(connection, self.units, self.own.clone(), dialled);
+        let link = QuicLink::new(connection, self.format, self.own.clone(), dialled);
         self.half_open += usize::from(!dialled);
         let entry = Entry { link, handle, due: None, is_half_open: !dialled, left: false };
         self.links.insert(id, entry);

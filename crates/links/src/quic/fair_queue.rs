@@ -1,6 +1,6 @@
-//! The queue of lossy units (cells that may be lost) that wait for a link's congestion window.
-//! Lanes (one for each circuit) take turns, and each lane has its own CoDel. This is FQ-CoDel (RFC
-//! 8290) without the quantum, because all units have the same length.
+//! The queue of lossy cells that wait for a link's congestion window. Circuits take turns, and each
+//! circuit has its own CoDel. This is FQ-CoDel (RFC 8290) without the quantum, because all cells
+//! have the same length.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,26 +8,25 @@ use anabranch_multipath::Time;
 use anabranch_multipath::codel::{Codel, Law, Queue};
 use bytes::Bytes;
 
-/// Maximum number of queued units (cells), which limits bursts. CoDel keeps a permanent queue far
-/// shorter.
+/// Maximum number of queued cells, which limits bursts. CoDel keeps a permanent queue far shorter.
 pub(super) const MOST_WAITING: usize = 256;
 
-/// Queued units (cells) of one lane (the order domain of one circuit).
+/// Queued cells of one circuit.
 #[derive(Debug, Default)]
-struct Lane {
-    units: VecDeque<(Time, Bytes)>,
+struct CircuitQueue {
+    cells: VecDeque<(Time, Bytes)>,
     law: Law,
 }
 
-/// The queue of lossy units (cells that may be lost) of one link.
+/// The queue of lossy cells of one link.
 #[derive(Debug, Default)]
 pub(super) struct FairQueue {
-    lanes: BTreeMap<u32, Lane>,
-    /// Lanes that have queued units, in the order of their turns.
+    circuits: BTreeMap<u32, CircuitQueue>,
+    /// Circuits that have queued cells, in the order of their turns.
     turns: VecDeque<u32>,
-    /// Number of queued units (cells).
+    /// Number of queued cells.
     len: usize,
-    /// Number of units (cells) dropped so far.
+    /// Number of cells dropped so far.
     pub(super) dropped: u64,
 }
 
@@ -36,58 +35,61 @@ impl FairQueue {
         self.len == 0
     }
 
-    /// Queues a unit (a cell), which begins with the number of its lane (4 bytes). If the queue is
-    /// full, drops the oldest unit of the lane with the most queued units (RFC 8290, section
-    /// 4.1.1).
-    pub(super) fn push(&mut self, now: Time, unit: Bytes) {
+    /// Queues a cell, which begins with the number of its circuit (4 bytes). If the queue is full,
+    /// drops the oldest cell of the circuit with the most queued cells (RFC 8290, section 4.1.1).
+    pub(super) fn push(&mut self, now: Time, cell: Bytes) {
         if self.len >= MOST_WAITING {
             self.drop_of_longest();
         }
-        let number = unit.first_chunk().map_or(0, |number| u32::from_be_bytes(*number));
-        let lane = self.lanes.entry(number).or_default();
-        if lane.units.is_empty() {
+        let number = cell.first_chunk().map_or(0, |number| u32::from_be_bytes(*number));
+        let circuit = self.circuits.entry(number).or_default();
+        if circuit.cells.is_empty() {
             self.turns.push_back(number);
         }
-        lane.units.push_back((now, unit));
+        circuit.cells.push_back((now, cell));
         self.len += 1;
     }
 
     fn drop_of_longest(&mut self) {
-        let longest = self.lanes.iter_mut().max_by_key(|(_, lane)| lane.units.len());
-        let Some((&number, lane)) = longest else { return };
-        lane.units.pop_front();
+        let longest = self.circuits.iter_mut().max_by_key(|(_, circuit)| circuit.cells.len());
+        let Some((&number, circuit)) = longest else { return };
+        circuit.cells.pop_front();
         (self.len, self.dropped) = (self.len - 1, self.dropped + 1);
-        if lane.units.is_empty() {
-            self.lanes.remove(&number);
+        if circuit.cells.is_empty() {
+            self.circuits.remove(&number);
             self.turns.retain(|turn| *turn != number);
         }
     }
 
-    /// Removes and returns the next unit (cell); `None` if the queue is empty. CoDel may first
-    /// drop units of the same lane. Call this only when the unit can be sent. `together` is the
-    /// number of units that fit into a datagram. CoDel drops nothing while at most this number of
-    /// units is queued.
+    /// Removes and returns the next cell; `None` if the queue is empty. CoDel may first drop cells
+    /// of the same circuit. Call this only when the cell can be sent. `together` is the number of
+    /// cells that fit into a datagram. CoDel drops nothing while at most this number of cells is
+    /// queued.
     pub(super) fn pop(&mut self, now: Time, together: usize) -> Option<Bytes> {
         let number = self.turns.pop_front()?;
-        let lane = self.lanes.get_mut(&number)?;
-        let length = lane.units.front().map_or(0, |(_, unit)| unit.len());
-        let units = lane.units.iter().map(|(received, unit)| (*received, unit.len()));
-        let queue = Queue { units, bytes: lane.units.len() * length, max_unit: together * length };
-        let drops = lane.law.drops(&Codel::default(), now, queue).min(lane.units.len() - 1);
-        lane.units.drain(..drops);
-        let unit = lane.units.pop_front().map(|(_, unit)| unit);
+        let circuit = self.circuits.get_mut(&number)?;
+        let length = circuit.cells.front().map_or(0, |(_, cell)| cell.len());
+        let cells = circuit.cells.iter().map(|(received, cell)| (*received, cell.len()));
+        let queue = Queue {
+            units: cells,
+            bytes: circuit.cells.len() * length,
+            max_unit: together * length,
+        };
+        let drops = circuit.law.drops(&Codel::default(), now, queue).min(circuit.cells.len() - 1);
+        circuit.cells.drain(..drops);
+        let cell = circuit.cells.pop_front().map(|(_, cell)| cell);
         (self.len, self.dropped) = (self.len - drops - 1, self.dropped + drops as u64);
-        match lane.units.is_empty() {
-            true => drop(self.lanes.remove(&number)),
+        match circuit.cells.is_empty() {
+            true => drop(self.circuits.remove(&number)),
             false => self.turns.push_back(number),
         }
-        unit
+        cell
     }
 
-    /// Drops all queued units (cells).
+    /// Drops all queued cells.
     pub(super) fn clear(&mut self) {
         self.dropped += self.len as u64;
-        (self.len, self.lanes, self.turns) = <_>::default();
+        (self.len, self.circuits, self.turns) = <_>::default();
     }
 }
 
@@ -97,31 +99,31 @@ mod tests {
 
     use super::*;
 
-    fn unit(lane: u32, number: u8) -> Bytes {
-        Bytes::from([&lane.to_be_bytes()[..], &[number]].concat())
+    fn cell(circuit: u32, number: u8) -> Bytes {
+        Bytes::from([&circuit.to_be_bytes()[..], &[number]].concat())
     }
 
     fn popped(queue: &mut FairQueue, now: Time) -> Vec<(u32, u8)> {
-        let pop = || queue.pop(now, 2).map(|unit| (u32::from(unit[3]), unit[4]));
+        let pop = || queue.pop(now, 2).map(|cell| (u32::from(cell[3]), cell[4]));
         std::iter::from_fn(pop).collect()
     }
 
     #[test]
-    fn lanes_take_turns_whatever_waits_of_each() {
+    fn circuits_take_turns_whatever_waits_of_each() {
         let (mut queue, now) = (FairQueue::default(), Time::from_secs(1));
-        (0..4).for_each(|number| queue.push(now, unit(1, number)));
-        queue.push(now, unit(2, 9));
-        queue.push(now, unit(3, 8));
+        (0..4).for_each(|number| queue.push(now, cell(1, number)));
+        queue.push(now, cell(2, 9));
+        queue.push(now, cell(3, 8));
         let wanted = [(1, 0), (2, 9), (3, 8), (1, 1), (1, 2), (1, 3)];
         assert_eq!(popped(&mut queue, now), wanted);
         assert!(queue.is_empty() && queue.dropped == 0);
     }
 
     #[test]
-    fn a_full_queue_drops_the_oldest_of_the_longest_lane() {
+    fn a_full_queue_drops_the_oldest_of_the_longest_circuit() {
         let (mut queue, now) = (FairQueue::default(), Time::from_secs(1));
-        queue.push(now, unit(2, 7));
-        (0..=255).for_each(|number| queue.push(now, unit(1, number)));
+        queue.push(now, cell(2, 7));
+        (0..=255).for_each(|number| queue.push(now, cell(1, number)));
         assert_eq!(queue.dropped, 1);
         let popped = popped(&mut queue, now);
         assert_eq!(popped.len(), MOST_WAITING);
@@ -129,16 +131,16 @@ mod tests {
     }
 
     #[test]
-    fn only_a_lane_that_waits_too_long_loses_units() {
+    fn only_a_circuit_that_waits_too_long_loses_cells() {
         let (mut queue, mut now) = (FairQueue::default(), Time::from_secs(1));
         let mut of_quiet = 0;
         for round in 0..2_000 {
-            // One lane sends twice as many units as the queue serves. The other lane sends one now
-            // and then.
-            queue.push(now, unit(1, 0));
-            queue.push(now, unit(1, 1));
+            // One circuit sends twice as many cells as the queue serves. The other circuit sends
+            // one now and then.
+            queue.push(now, cell(1, 0));
+            queue.push(now, cell(1, 1));
             if round % 20 == 0 {
-                queue.push(now, unit(2, 0));
+                queue.push(now, cell(2, 0));
                 of_quiet += usize::from(queue.pop(now, 2).is_some());
             }
             drop(queue.pop(now, 2));
@@ -146,14 +148,14 @@ mod tests {
         }
         assert!(queue.dropped > 200, "{}", queue.dropped);
         assert_eq!(of_quiet, 100);
-        let left = popped(&mut queue, now).into_iter().filter(|(lane, _)| *lane == 2).count();
-        assert!(left <= 1, "the quiet lane has its turns: {left} wait");
+        let left = popped(&mut queue, now).into_iter().filter(|(circuit, _)| *circuit == 2).count();
+        assert!(left <= 1, "the quiet circuit has its turns: {left} wait");
     }
 
     #[test]
     fn what_is_cleared_counts_as_dropped() {
         let (mut queue, now) = (FairQueue::default(), Time::from_secs(1));
-        (0..5).for_each(|number| queue.push(now, unit(number, 0)));
+        (0..5).for_each(|number| queue.push(now, cell(number, 0)));
         queue.clear();
         assert!(queue.is_empty() && queue.pop(now, 2).is_none());
         assert_eq!(queue.dropped, 5);

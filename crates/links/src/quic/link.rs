@@ -11,35 +11,34 @@ use quinn_proto::{
 };
 use rustls::pki_types::CertificateDer;
 
-use super::lanes::Lanes;
+use super::cells::{CellFormat, CellReader, Head, fault};
+use super::circuit_streams::CircuitStreams;
 use super::lossy::{Lossy, LossyCounts};
-use super::units::{Head, UnitReader, Units, fault};
 use crate::{Fault, Link, Promises, State};
 
 mod reading;
 
-/// Initial maximum number of lanes (one for each circuit) that the peer may open. The maximum
-/// doubles when more than half of it is in use.
-pub(super) const LANES: u32 = 256;
-/// Largest value of the maximum number of lanes (one for each circuit) that the peer may open. The
-/// maximum begins at [`LANES`] and doubles.
-const MOST_LANES: u32 = 1 << 16;
+/// Initial maximum number of circuits that the peer may open. The maximum doubles when more than
+/// half of it is in use.
+pub(super) const STREAMS: u32 = 256;
+/// Largest value of the maximum number of circuits that the peer may open. The maximum begins at
+/// [`STREAMS`] and doubles.
+const MOST_STREAMS: u32 = 1 << 16;
 /// Bytes of stream data that the connection buffers beyond its congestion window. With them it can
 /// send at once when the next acknowledgements arrive.
 const SLACK: u64 = 32 << 10;
-/// Size in bytes of the buffer for units (cells) that the connection has not accepted yet
+/// Size in bytes of the buffer for cells that the connection has not accepted yet
 /// ([`QuicLink::room`]).
 const MOST_PENDING: usize = 16 << 10;
-/// Maximum number of our lanes (one for each circuit) that wait until the peer allows more
-/// streams.
+/// Maximum number of our circuits that wait until the peer allows more streams.
 const MOST_UNOPENED: usize = 1_024;
-/// Error code for stopping or resetting a stream whose lane (circuit) has ended.
+/// Error code for stopping or resetting a stream whose circuit has ended.
 pub(super) const ENDED: VarInt = VarInt::from_u32(0);
 
 /// A QUIC link to one neighbouring relay or client.
 pub struct QuicLink {
     pub(super) connection: Connection,
-    units: Units,
+    format: CellFormat,
     own: CertificateDer<'static>,
     peers: Option<CertificateDer<'static>>,
     dialled: bool,
@@ -47,30 +46,30 @@ pub struct QuicLink {
     /// True if the owner has closed the link.
     closed: bool,
     fault: Option<Fault>,
-    /// The stream of lane 0, which belongs to the link itself; `None` before it is opened.
-    own_lane: Option<StreamId>,
-    /// The reader of the units (cells) of lane 0.
-    own_reader: UnitReader,
-    /// True if we have written to lane 0.
+    /// The stream of circuit 0, which belongs to the link itself; `None` before it is opened.
+    own_stream: Option<StreamId>,
+    /// The reader of the cells of circuit 0.
+    own_reader: CellReader,
+    /// True if we have written to circuit 0.
     has_written: bool,
-    /// True if the link reads lanes other than its own lane 0. A lane is the order domain of one
-    /// circuit: its data stays in order, and does not wait for other lanes.
+    /// True if the link reads the streams of circuits, in addition to its own stream (of circuit
+    /// 0). The data of a circuit stays in order, and does not wait for other circuits.
     admits: bool,
-    lanes: Lanes,
-    most_lanes: u32,
+    streams: CircuitStreams,
+    most_streams: u32,
     readable: BTreeSet<StreamId>,
     /// For each stream, bytes that the connection has not accepted yet, and whether to finish the
     /// stream after them.
     pending: BTreeMap<StreamId, Pending>,
     pending_bytes: usize,
-    /// Lanes that wait for a stream, at most [`MOST_UNOPENED`]: the number and first unit (cell)
-    /// of each.
+    /// Circuits that wait for a stream, at most [`MOST_UNOPENED`]: the number and first cell of
+    /// each.
     unopened: VecDeque<(u32, Bytes)>,
-    /// Units (cells) that report to the owner that a lane was ended, because [`MOST_UNOPENED`]
-    /// lanes were waiting already.
+    /// Cells that report to the owner that a circuit was ended, because [`MOST_UNOPENED`] circuits
+    /// were waiting already.
     refused: Vec<u8>,
-    /// Units (cells) that the current call of [`Link::write`] has collected, joined for each lane.
-    /// The list is empty between calls.
+    /// Cells that the current call of [`Link::write`] has collected, joined for each circuit. The
+    /// list is empty between calls.
     gathered: Vec<(u32, Vec<u8>)>,
     lossy: Lossy,
 }
@@ -84,32 +83,32 @@ struct Pending {
 impl QuicLink {
     pub(super) fn new(
         connection: Connection,
-        units: Units,
+        format: CellFormat,
         own: CertificateDer<'static>,
         dialled: bool,
     ) -> QuicLink {
         QuicLink {
             connection,
-            units,
+            format,
             own,
             peers: None,
             dialled,
             state: State::Handshaking,
             closed: false,
             fault: None,
-            own_lane: None,
-            own_reader: UnitReader::own(),
+            own_stream: None,
+            own_reader: CellReader::own(),
             has_written: false,
             admits: false,
-            lanes: Lanes::default(),
-            most_lanes: LANES,
+            streams: CircuitStreams::default(),
+            most_streams: STREAMS,
             readable: BTreeSet::new(),
             pending: BTreeMap::new(),
             pending_bytes: 0,
             unopened: VecDeque::new(),
             refused: Vec::new(),
             gathered: Vec::new(),
-            lossy: Lossy::new(units.lossy),
+            lossy: Lossy::new(format.lossy),
         }
     }
 
@@ -132,10 +131,10 @@ impl QuicLink {
         self.connection.remote_address()
     }
 
-    /// Starts to read the lanes of circuits, in addition to lane 0, which belongs to the link
-    /// itself. The owner calls this once it has verified the peer's identity. Until then the data
-    /// of these lanes stays unread.
-    pub fn admit_lanes(&mut self) {
+    /// Starts to read the streams of circuits, in addition to that of circuit 0, which belongs to
+    /// the link itself. The owner calls this once it has verified the peer's identity. Until then
+    /// the data of these streams stays unread.
+    pub fn admit_circuits(&mut self) {
         self.admits = true;
     }
 
@@ -154,14 +153,14 @@ impl QuicLink {
         self.connection.stats().path.lost_packets
     }
 
-    /// Returns the number of lanes (one for each circuit) that are open.
+    /// Returns the number of circuits that are open.
     #[must_use]
-    pub fn lanes(&self) -> usize {
-        self.lanes.len()
+    pub fn circuits(&self) -> usize {
+        self.streams.len()
     }
 
-    /// Returns the number of free bytes in the buffer for units (cells) that the connection has
-    /// not accepted yet; 0 if the link is not open. The connection accepts little more than its
+    /// Returns the number of free bytes in the buffer for cells that the connection has not
+    /// accepted yet; 0 if the link is not open. The connection accepts little more than its
     /// congestion window. Other cells stay with the caller, which can still reorder them.
     #[must_use]
     pub fn room(&self) -> usize {
@@ -171,42 +170,39 @@ impl QuicLink {
         }
     }
 
-    /// Returns true if lossy units (cells that may be lost) may be written: the link is open, and
-    /// the peer accepts them.
+    /// Returns true if lossy cells may be written: the link is open, and the peer accepts them.
     #[must_use]
     pub fn takes_lossy(&mut self) -> bool {
         self.state == State::Open && !self.closed && self.lossy.is_granted(&mut self.connection)
     }
 
-    /// Queues complete lossy units (cells that may be lost), and sends as many as congestion
-    /// control permits. Lanes take turns. Units are dropped and counted if they wait too long, or
-    /// if more than 256 are queued.
+    /// Queues complete lossy cells, and sends as many as congestion control permits. Circuits take
+    /// turns. Cells are dropped and counted if they wait too long, or if more than 256 are queued.
     ///
     /// # Errors
-    /// [`Fault::Misuse`] if [`QuicLink::takes_lossy`] is false, or if the last unit in `units` is
+    /// [`Fault::Misuse`] if [`QuicLink::takes_lossy`] is false, or if the last cell in `cells` is
     /// incomplete.
-    pub fn write_lossy(&mut self, now: Time, units: &[u8]) -> Result<(), Fault> {
+    pub fn write_lossy(&mut self, now: Time, cells: &[u8]) -> Result<(), Fault> {
         if !self.takes_lossy() {
             return Err(Fault::Misuse(
                 "cells cannot be sent in datagrams: the link is not open, or the next relay does \
                  not accept datagrams",
             ));
         }
-        self.lossy.write(now, &mut self.connection, units)
+        self.lossy.write(now, &mut self.connection, cells)
     }
 
-    /// Appends the received lossy units (cells that may be lost) to `into`, and returns their
-    /// total length in bytes. Drops units that arrived before [`QuicLink::admit_lanes`] was
-    /// called.
+    /// Appends the received lossy cells to `into`, and returns their total length in bytes. Drops
+    /// cells that arrived before [`QuicLink::admit_circuits`] was called.
     ///
     /// # Errors
-    /// [`Fault::Peer`] for a datagram that does not consist of one or two complete units. The
+    /// [`Fault::Peer`] for a datagram that does not consist of one or two complete cells. The
     /// caller must then close the link.
     pub fn read_lossy(&mut self, into: &mut Vec<u8>) -> Result<usize, Fault> {
         self.lossy.read(&mut self.connection, self.admits, into)
     }
 
-    /// Returns the counters of lossy units (cells that may be lost).
+    /// Returns the counters of lossy cells.
     #[must_use]
     pub fn lossy_counts(&self) -> LossyCounts {
         self.lossy.counts(&self.connection)
@@ -217,76 +213,76 @@ impl QuicLink {
         self.closed && !self.connection.is_closed()
     }
 
-    /// Collects a unit (cell) with other units of its lane, which [`QuicLink::write_gathered`]
-    /// writes as one piece. `most` is the number of bytes of all lanes that the caller still has
-    /// to write after this unit.
+    /// Collects a cell with other cells of its circuit, which [`QuicLink::write_gathered`] writes
+    /// as one piece. `most` is the number of bytes of all circuits that the caller still has to
+    /// write after this cell.
     ///
-    /// A piece should have several units, because the connection searches all unacknowledged
-    /// pieces of a stream for each packet that it sends.
-    fn gather(&mut self, lane: u32, unit: &[u8], most: usize) {
-        let at = self.gathered.iter().rposition(|(other, _)| *other == lane);
+    /// A piece should have several cells, because the connection searches all unacknowledged pieces
+    /// of a stream for each packet that it sends.
+    fn gather(&mut self, circuit: u32, cell: &[u8], most: usize) {
+        let at = self.gathered.iter().rposition(|(other, _)| *other == circuit);
         let at = at.unwrap_or_else(|| {
-            // Reserve a share only, because other lanes are likely to use the rest.
-            let length = unit.len() + most / (self.gathered.len() + 1);
-            self.gathered.push((lane, Vec::with_capacity(length)));
+            // Reserve a share only, because other circuits are likely to use the rest.
+            let length = cell.len() + most / (self.gathered.len() + 1);
+            self.gathered.push((circuit, Vec::with_capacity(length)));
             self.gathered.len() - 1
         });
-        self.gathered[at].1.extend_from_slice(unit);
+        self.gathered[at].1.extend_from_slice(cell);
     }
 
-    /// Writes the gathered units (cells), one piece for each lane.
+    /// Writes the gathered cells, one piece for each circuit.
     fn write_gathered(&mut self) {
         let mut gathered = std::mem::take(&mut self.gathered);
-        for (lane, mut units) in gathered.drain(..) {
-            units.shrink_to_fit();
-            let head = Head { lane, length: units.len(), makes: false, ends: false };
-            self.write_units(head, units.into());
+        for (circuit, mut cells) in gathered.drain(..) {
+            cells.shrink_to_fit();
+            let head = Head { circuit, length: cells.len(), creates: false, ends: false };
+            self.write_cells(head, cells.into());
         }
         self.gathered = gathered;
     }
 
-    /// Writes `unit`, which contains one or several units (cells) of the lane in `head`. If it
-    /// contains several, none of them opens or ends the lane. Drops `unit` if the lane has no
-    /// stream and `unit` does not open it. If such a unit ends the lane, the lane no longer waits
+    /// Writes `cell`, which contains one or several cells of the circuit in `head`. If it contains
+    /// several, none of them opens or ends the circuit. Drops `cell` if the circuit has no stream
+    /// and `cell` does not open it. If such a cell ends the circuit, the circuit no longer waits
     /// for a stream.
-    fn write_units(&mut self, head: Head, unit: Bytes) {
-        if head.lane == 0 {
-            return self.own_lane.into_iter().for_each(|own| self.send(own, unit.clone()));
+    fn write_cells(&mut self, head: Head, cell: Bytes) {
+        if head.circuit == 0 {
+            return self.own_stream.into_iter().for_each(|own| self.send(own, cell.clone()));
         }
-        match self.lanes.of(head.lane) {
+        match self.streams.of(head.circuit) {
             Some(stream) => {
-                self.send(stream, unit);
+                self.send(stream, cell);
                 if head.ends {
                     self.finish(stream);
                     self.leave(stream);
                 }
             }
-            None if head.makes => self.make(head.lane, unit),
-            None => self.unopened.retain(|(lane, _)| *lane != head.lane || !head.ends),
+            None if head.creates => self.make(head.circuit, cell),
+            None => self.unopened.retain(|(circuit, _)| *circuit != head.circuit || !head.ends),
         }
     }
 
-    /// Opens a lane with its first unit (cell). If the peer allows no further stream yet, queues
-    /// the unit. If [`MOST_UNOPENED`] units are queued already, ends the lane at once.
-    fn make(&mut self, lane: u32, unit: Bytes) {
+    /// Opens a circuit with its first cell. If the peer allows no further stream yet, queues the
+    /// cell. If [`MOST_UNOPENED`] cells are queued already, ends the circuit at once.
+    fn make(&mut self, circuit: u32, cell: Bytes) {
         if let Some(stream) = self.connection.streams().open(Dir::Bi) {
-            self.lanes.made(lane, stream);
-            self.send(stream, unit);
+            self.streams.add_ours(circuit, stream);
+            self.send(stream, cell);
         } else if self.unopened.len() < MOST_UNOPENED {
-            self.unopened.push_back((lane, unit));
+            self.unopened.push_back((circuit, cell));
         } else {
-            self.refused.extend((self.units.end)(lane));
+            self.refused.extend((self.format.end)(circuit));
         }
     }
 
     /// Writes bytes to a stream, after the bytes that are already queued for it.
-    fn send(&mut self, stream: StreamId, unit: Bytes) {
+    fn send(&mut self, stream: StreamId, cell: Bytes) {
         if self.pending.contains_key(&stream) {
-            self.pending_bytes += unit.len();
+            self.pending_bytes += cell.len();
             let pending = self.pending.entry(stream).or_default();
-            return pending.chunks.push_back(unit);
+            return pending.chunks.push_back(cell);
         }
-        let mut chunks = [unit];
+        let mut chunks = [cell];
         match self.connection.send_stream(stream).write_chunks(&mut chunks) {
             // The peer no longer reads the stream, which is being closed.
             Err(WriteError::Stopped(_) | WriteError::ClosedStream) => {}
@@ -315,16 +311,16 @@ impl QuicLink {
         }
     }
 
-    /// Stops reading a stream whose lane has ended. If another stream waits for the lane's number,
-    /// marks that stream as readable.
+    /// Stops reading a stream whose circuit has ended. If another stream waits for the circuit's
+    /// number, marks that stream as readable.
     fn leave(&mut self, stream: StreamId) {
         self.readable.remove(&stream);
         let next = self.leave_for(stream);
         self.readable.extend(next);
     }
 
-    /// Passes queued data to the connection, as far as the connection accepts it, and opens
-    /// waiting lanes if the peer allows more streams.
+    /// Passes queued data to the connection, as far as the connection accepts it, and opens waiting
+    /// circuits if the peer allows more streams.
     pub(super) fn flush(&mut self, now: Time) {
         self.lossy.flush(now, &mut self.connection);
         self.connection.set_send_window(self.connection.congestion_state().window() + SLACK);
@@ -340,9 +336,9 @@ impl QuicLink {
         }
         while !self.unopened.is_empty() {
             let Some(stream) = self.connection.streams().open(Dir::Bi) else { return };
-            if let Some((lane, unit)) = self.unopened.pop_front() {
-                self.lanes.made(lane, stream);
-                self.send(stream, unit);
+            if let Some((circuit, cell)) = self.unopened.pop_front() {
+                self.streams.add_ours(circuit, stream);
+                self.send(stream, cell);
             }
         }
     }
@@ -374,11 +370,11 @@ impl QuicLink {
     fn connected(&mut self) {
         self.state = State::Open;
         if self.dialled {
-            self.own_lane = self.connection.streams().open(Dir::Bi);
+            self.own_stream = self.connection.streams().open(Dir::Bi);
             let shown = self.connection.crypto_session().peer_identity();
             let shown = shown.and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
             self.peers = shown.and_then(|chain| chain.into_iter().next());
-            if self.own_lane.is_none() {
+            if self.own_stream.is_none() {
                 self.end(fault("the neighbour allows no QUIC stream"));
             }
         }
@@ -398,38 +394,38 @@ impl QuicLink {
 
     fn accept(&mut self) {
         while let Some(stream) = self.connection.streams().accept(Dir::Bi) {
-            if !self.dialled && self.own_lane.is_none() {
-                self.own_lane = Some(stream);
+            if !self.dialled && self.own_stream.is_none() {
+                self.own_stream = Some(stream);
             } else {
-                self.lanes.add_opened(stream);
+                self.streams.add_opened(stream);
             }
             self.readable.insert(stream);
         }
     }
 
-    /// Doubles the maximum number of lanes that the peer may open if more than half of it is in
-    /// use. Called only after [`QuicLink::admit_lanes`].
+    /// Doubles the maximum number of circuits that the peer may open if more than half of it is in
+    /// use. Called only after [`QuicLink::admit_circuits`].
     fn grant(&mut self) {
-        if self.lanes.len() > self.most_lanes as usize / 2 && self.most_lanes < MOST_LANES {
-            self.most_lanes *= 2;
-            self.connection.set_max_concurrent_streams(Dir::Bi, self.most_lanes.into());
+        if self.streams.len() > self.most_streams as usize / 2 && self.most_streams < MOST_STREAMS {
+            self.most_streams *= 2;
+            self.connection.set_max_concurrent_streams(Dir::Bi, self.most_streams.into());
         }
     }
 }
 
-/// A QUIC link transfers *units* (cells). Each lane (of one circuit) has its own order.
+/// A QUIC link transfers cells. Each circuit has its own order.
 impl Link for QuicLink {
     fn promises(&self) -> Promises {
         let record = usize::from(self.connection.stats().path.current_mtu);
-        Promises { whole: true, lanes: true, record }
+        Promises { whole: true, stream_per_circuit: true, record }
     }
 
     fn state(&self) -> State {
         self.state
     }
 
-    /// Appends the units (cells) that have arrived to `into`, in order within each lane. Returns
-    /// their total length in bytes.
+    /// Appends the cells that have arrived to `into`, in order within each circuit. Returns their
+    /// total length in bytes.
     ///
     /// # Errors
     /// [`Fault::Peer`]: the peer broke the protocol, and the caller must close the link.
@@ -437,7 +433,7 @@ impl Link for QuicLink {
         let before = into.len();
         into.append(&mut self.refused);
         let mut readable = std::mem::take(&mut self.readable);
-        if let Some(own) = self.own_lane.filter(|own| readable.remove(own)) {
+        if let Some(own) = self.own_stream.filter(|own| readable.remove(own)) {
             self.read_own(own, into)?;
         }
         if !self.admits {
@@ -445,23 +441,23 @@ impl Link for QuicLink {
             return Ok(into.len() - before);
         }
         while let Some(stream) = readable.pop_first() {
-            readable.extend(self.read_lane(stream, into)?);
+            readable.extend(self.read_circuit(stream, into)?);
         }
         Ok(into.len() - before)
     }
 
-    /// Accepts complete units (cells) for the peer. Drops units of a lane that was never opened or
-    /// that has ended.
+    /// Accepts complete cells for the peer. Drops cells of a circuit that was never opened or that
+    /// has ended.
     ///
     /// # Errors
-    /// [`Fault::Misuse`] if the link is not open, or if the last unit is incomplete.
+    /// [`Fault::Misuse`] if the link is not open, or if the last cell is incomplete.
     fn write(&mut self, plain: &[u8]) -> Result<(), Fault> {
         if self.state != State::Open || self.closed {
             return Err(Fault::Misuse("data can be sent only on an open link"));
         }
         let mut rest = plain;
         while !rest.is_empty() {
-            let head = (self.units.head)(rest, !self.has_written);
+            let head = (self.format.head)(rest, !self.has_written);
             let Some(head) = head.filter(|head| head.length <= rest.len()) else {
                 self.write_gathered();
                 return Err(Fault::Misuse(
@@ -469,13 +465,13 @@ impl Link for QuicLink {
                 ));
             };
             self.has_written = true;
-            let (unit, rest_of_input) = rest.split_at(head.length);
+            let (cell, rest_of_input) = rest.split_at(head.length);
             rest = rest_of_input;
-            if head.lane != 0 && !head.makes && !head.ends {
-                self.gather(head.lane, unit, rest.len());
+            if head.circuit != 0 && !head.creates && !head.ends {
+                self.gather(head.circuit, cell, rest.len());
             } else {
                 self.write_gathered();
-                self.write_units(head, Bytes::copy_from_slice(unit));
+                self.write_cells(head, Bytes::copy_from_slice(cell));
             }
         }
         self.write_gathered();
@@ -507,7 +503,7 @@ impl Link for QuicLink {
     }
 
     /// Marks the link as closed. [`Endpoint::transmit`](super::Endpoint::transmit) then sends the
-    /// closing packet without waiting for queued units.
+    /// closing packet without waiting for queued cells.
     fn close(&mut self) {
         self.closed = true;
     }

@@ -1,8 +1,8 @@
-//! Lossy units: cells in DATAGRAM frames (RFC 9221). Each unit arrives at most once, in any order,
+//! Lossy cells: cells in DATAGRAM frames (RFC 9221). Each cell arrives at most once, in any order,
 //! and is never retransmitted.
 //!
-//! The connection's congestion control limits the rate of units (RFC 8085, section 3.1, requires a
-//! limit). Further units wait in a queue. CoDel (RFC 8289) drops units from this queue so that
+//! The connection's congestion control limits the rate of cells (RFC 8085, section 3.1, requires a
+//! limit). Further cells wait in a queue. CoDel (RFC 8289) drops cells from this queue so that
 //! their sender slows down.
 
 use std::time::Duration;
@@ -11,12 +11,12 @@ use anabranch_multipath::Time;
 use bytes::{Bytes, BytesMut};
 use quinn_proto::Connection;
 
+use super::cells::fault;
 use super::fair_queue::FairQueue;
-use super::units::fault;
 use crate::Fault;
 
-/// Maximum number of units (cells) in a datagram. Two cells of 518 bytes fit at every MTU of at
-/// least 1,280; three do not fit below 1,583.
+/// Maximum number of cells in a datagram. Two cells of 518 bytes fit at every MTU of at least
+/// 1,280; three do not fit below 1,583.
 const TOGETHER: usize = 2;
 /// Maximum number of unsent bytes in the connection's own queue, which CoDel does not control: 32
 /// datagrams of two cells, one segmented send (UDP segmentation offload).
@@ -32,28 +32,28 @@ const BURST: Duration = Duration::from_millis(2);
 /// drops the oldest datagrams.
 pub(super) const RECEIVING: usize = 256 << 10;
 
-/// Counters of lossy units (cells that may be lost).
+/// Counters of lossy cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LossyCounts {
-    /// Number of units (cells) passed to the connection.
+    /// Number of cells passed to the connection.
     pub sent: u64,
-    /// Number of units (cells) received.
+    /// Number of cells received.
     pub received: u64,
-    /// Number of units dropped from this link's queue before they were sent: they waited too long
-    /// for the congestion window, or too many units waited.
+    /// Number of cells dropped from this link's queue before they were sent: they waited too long
+    /// for the congestion window, or too many cells waited.
     pub dropped: u64,
     /// Number of received datagrams that were not read: the connection dropped them, or they wait
     /// for the next [`QuicLink::read_lossy`](super::QuicLink::read_lossy).
     pub unread: u64,
-    /// Number of datagrams dropped because they arrived before lanes were admitted, that is,
+    /// Number of datagrams dropped because they arrived before circuits were admitted, that is,
     /// before the peer's identity was known.
     pub early: u64,
 }
 
-/// The lossy units (cells that may be lost) of one link.
+/// The lossy cells of one link.
 #[derive(Debug)]
 pub(super) struct Lossy {
-    /// Length of a unit (a cell that may be lost) in bytes; 0 if the link has no lossy units.
+    /// Length of a cell in bytes; 0 if the link has no lossy cells.
     length: usize,
     waiting: FairQueue,
     counts: LossyCounts,
@@ -67,12 +67,12 @@ impl Lossy {
         Lossy { length, waiting, counts, taken: 0 }
     }
 
-    /// Returns true if the peer accepts datagrams that are long enough for one lossy unit (cell).
+    /// Returns true if the peer accepts datagrams that are long enough for one lossy cell.
     pub(super) fn is_granted(&self, connection: &mut Connection) -> bool {
         self.length > 0 && self.together(connection) > 0
     }
 
-    /// Returns the number of units (cells) that fit into a datagram at present.
+    /// Returns the number of cells that fit into a datagram at present.
     fn together(&self, connection: &mut Connection) -> usize {
         let room = connection.datagrams().max_size().unwrap_or(0);
         (room / self.length.max(1)).min(TOGETHER)
@@ -84,40 +84,40 @@ impl Lossy {
         LossyCounts { unread, dropped, ..self.counts }
     }
 
-    /// Queues lossy units (cells) for the peer, each of the length configured for the link. If no
-    /// unit waits, full datagrams are passed to the connection at once, as far as it has room.
+    /// Queues lossy cells for the peer, each of the length configured for the link. If no cell
+    /// waits, full datagrams are passed to the connection at once, as far as it has room.
     ///
     /// # Errors
-    /// [`Fault::Misuse`] if the last unit in `units` is incomplete.
+    /// [`Fault::Misuse`] if the last cell in `cells` is incomplete.
     pub(super) fn write(
         &mut self,
         now: Time,
         connection: &mut Connection,
-        mut units: &[u8],
+        mut cells: &[u8],
     ) -> Result<(), Fault> {
-        if units.is_empty() || !units.len().is_multiple_of(self.length) {
+        if cells.is_empty() || !cells.len().is_multiple_of(self.length) {
             return Err(Fault::Misuse("only whole cells can be sent in a link's QUIC datagrams"));
         }
         while self.waiting.is_empty()
             && let together @ 1.. = self.together(connection)
             && self.has_room(connection, together)
-            && let Some((datagram, rest)) = units.split_at_checked(together * self.length)
+            && let Some((datagram, rest)) = cells.split_at_checked(together * self.length)
         {
             self.send(connection, Bytes::copy_from_slice(datagram));
-            units = rest;
+            cells = rest;
         }
-        for unit in units.chunks(self.length) {
-            self.waiting.push(now, Bytes::copy_from_slice(unit));
+        for cell in cells.chunks(self.length) {
+            self.waiting.push(now, Bytes::copy_from_slice(cell));
         }
         Ok(())
     }
 
-    /// Passes as many queued units (cells) to the connection as it has room for.
+    /// Passes as many queued cells to the connection as it has room for.
     pub(super) fn flush(&mut self, now: Time, connection: &mut Connection) {
         while !self.waiting.is_empty() {
             let together = self.together(connection);
             if together == 0 {
-                // The path's MTU has become too small for a unit.
+                // The path's MTU has become too small for a cell.
                 return self.waiting.clear();
             }
             if !self.has_room(connection, together) {
@@ -126,16 +126,15 @@ impl Lossy {
             let bytes = together * self.length;
             let mut datagram = BytesMut::with_capacity(bytes);
             while datagram.len() < bytes
-                && let Some(unit) = self.waiting.pop(now, together)
+                && let Some(cell) = self.waiting.pop(now, together)
             {
-                datagram.extend_from_slice(&unit);
+                datagram.extend_from_slice(&cell);
             }
             self.send(connection, datagram.freeze());
         }
     }
 
-    /// Returns true if the connection's own queue has room for a datagram of `together` units
-    /// (cells).
+    /// Returns true if the connection's own queue has room for a datagram of `together` cells.
     fn has_room(&self, connection: &mut Connection, together: usize) -> bool {
         let most = burst(connection.congestion_state().window(), connection.rtt());
         let space = connection.datagrams().send_buffer_space();
@@ -152,11 +151,11 @@ impl Lossy {
         }
     }
 
-    /// Appends the received units (cells) to `into` if `admits` is true, and returns their total
-    /// length in bytes.
+    /// Appends the received cells to `into` if `admits` is true, and returns their total length in
+    /// bytes.
     ///
     /// # Errors
-    /// [`Fault::Peer`] for a datagram that does not consist of one or two complete units.
+    /// [`Fault::Peer`] for a datagram that does not consist of one or two complete cells.
     pub(super) fn read(
         &mut self,
         connection: &mut Connection,
@@ -170,13 +169,13 @@ impl Lossy {
                 self.counts.early += 1;
                 continue;
             }
-            let units = datagram.len() / self.length.max(1);
-            if !(1..=TOGETHER).contains(&units) || units * self.length != datagram.len() {
+            let cells = datagram.len() / self.length.max(1);
+            if !(1..=TOGETHER).contains(&cells) || cells * self.length != datagram.len() {
                 return Err(fault(
                     "a received QUIC datagram does not hold exactly one or two cells",
                 ));
             }
-            self.counts.received += units as u64;
+            self.counts.received += cells as u64;
             into.extend_from_slice(&datagram);
         }
         Ok(into.len() - before)

@@ -84,10 +84,10 @@ impl ConnectionIdGenerator for SocketIndexIds {
     }
 }
 
-/// Returns a client's first destination connection ID. Its first byte is `begins`.
-pub(super) fn first_id(begins: u8) -> ConnectionId {
+/// Returns a client's first destination connection ID. Its first byte is `first_byte`.
+pub(super) fn first_id(first_byte: u8) -> ConnectionId {
     let mut id = RandomConnectionIdGenerator::new(FIRST).generate_cid().to_vec();
-    id.iter_mut().take(1).for_each(|first| *first = begins);
+    id.iter_mut().take(1).for_each(|first| *first = first_byte);
     ConnectionId::new(&id)
 }
 

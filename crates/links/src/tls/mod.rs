@@ -208,7 +208,7 @@ impl Link for Tls {
             _ => None,
         };
         let whole = early.is_none();
-        Promises { whole, lanes: false, record: self.fixed.unwrap_or(SENT) }
+        Promises { whole, stream_per_circuit: false, record: self.fixed.unwrap_or(SENT) }
     }
 
     fn state(&self) -> State {

@@ -1,6 +1,6 @@
 //! Tests as in `tests/conformance.rs`, for links over datagrams. The lines deliver datagrams in
 //! order, or lose, delay, duplicate and change them. In contrast to links over a stream, closing
-//! does not wait for units, and a changed datagram is lost.
+//! does not wait for cells, and a changed datagram is lost.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use anabranch_links::{Fault, Link as _, State};
 use anabranch_netem::{LinkSettings, Loss};
 
 use anabranch_testkit::every_link::conforms;
-use anabranch_testkit::quic_pair::{DATA, MAKES, QuicPair as World, line, unit, units_of};
+use anabranch_testkit::quic_pair::{CREATES, DATA, QuicPair as World, cell, cells_of, line};
 
 const DELAY: Duration = Duration::from_millis(50);
-/// The lanes in use. Each end has created five.
-const LANES: [u32; 10] =
+/// The circuits in use. Each end has created five.
+const CIRCUITS: [u32; 10] =
     [1, 2, 3, 4, 5, 0x8000_0001, 0x8000_0002, 0x8000_0003, 0x8000_0004, 0x8000_0005];
 
 /// A line between two ends.
@@ -43,50 +43,58 @@ pub(super) fn carriers() -> Vec<Carrier> {
 }
 
 impl Carrier {
-    /// Creates a link with all lanes, and waits until their first units have arrived.
+    /// Creates a link with all circuits, and waits until their first cells have arrived.
     fn world(&self, seed: u64) -> World {
         let mut world = World::open(&self.settings, seed);
         (world.doubles, world.changed) = (self.doubles, self.changed);
-        for lane in LANES {
-            world.write(maker(lane), &unit(lane, MAKES, 0));
+        for circuit in CIRCUITS {
+            world.write(maker(circuit), &cell(circuit, CREATES, 0));
         }
-        world.write(0, &unit(0, DATA, 0));
+        world.write(0, &cell(0, DATA, 0));
         world.run(Duration::from_secs(5));
         world
     }
 }
 
-/// Returns the end that created a lane.
-fn maker(lane: u32) -> usize {
-    usize::from(lane & 0x8000_0000 != 0)
+/// Returns the end that created a circuit.
+fn maker(circuit: u32) -> usize {
+    usize::from(circuit & 0x8000_0000 != 0)
 }
 
-/// Sends units with these numbers from both ends on every lane.
+/// Sends cells with these numbers from both ends on every circuit.
 fn send_message(world: &mut World, numbers: std::ops::Range<u32>) {
     for number in numbers {
         for end in 0..2 {
-            let batch: Vec<u8> = LANES.iter().flat_map(|lane| unit(*lane, DATA, number)).collect();
+            let batch: Vec<u8> =
+                CIRCUITS.iter().flat_map(|circuit| cell(*circuit, DATA, number)).collect();
             world.write(end, &batch);
         }
         world.run(Duration::from_millis(10));
     }
 }
 
-/// Returns the number of units of each lane up to the last one that arrived at an end. Checks that
-/// they arrived in order and once, and that only the first unit creates the lane.
+/// Returns the number of cells of each circuit up to the last one that arrived at an end. Checks
+/// that they arrived in order and once, and that only the first cell creates the circuit.
 fn fronts(world: &World, end: usize, name: &str) -> Vec<u32> {
-    let mut by_lane: BTreeMap<u32, Vec<u32>> = LANES.map(|lane| (lane, Vec::new())).into();
-    for (lane, command, number) in units_of(&world.received[end]).into_iter().filter(|u| u.0 != 0) {
-        assert_eq!(command, if number == 0 { MAKES } else { DATA }, "{name}: lane {lane:#x}");
-        by_lane.get_mut(&lane).unwrap().push(number);
+    let mut by_circuit: BTreeMap<u32, Vec<u32>> =
+        CIRCUITS.map(|circuit| (circuit, Vec::new())).into();
+    for (circuit, command, number) in
+        cells_of(&world.received[end]).into_iter().filter(|u| u.0 != 0)
+    {
+        assert_eq!(
+            command,
+            if number == 0 { CREATES } else { DATA },
+            "{name}: circuit {circuit:#x}"
+        );
+        by_circuit.get_mut(&circuit).unwrap().push(number);
     }
-    let front = |(lane, numbers): (u32, Vec<u32>)| {
-        let first = u32::from(maker(lane) == end);
+    let front = |(circuit, numbers): (u32, Vec<u32>)| {
+        let first = u32::from(maker(circuit) == end);
         let next = first + numbers.len() as u32;
-        assert!(numbers.into_iter().eq(first..next), "{name}: lane {lane:#x}");
+        assert!(numbers.into_iter().eq(first..next), "{name}: circuit {circuit:#x}");
         next
     };
-    by_lane.into_iter().map(front).collect()
+    by_circuit.into_iter().map(front).collect()
 }
 
 #[test]
@@ -97,8 +105,8 @@ fn quic_is_a_link() {
             seed += 1;
             let mut pair = World::open(&carrier.settings, seed);
             (pair.doubles, pair.changed) = (carrier.doubles, carrier.changed);
-            // The first unit of lane 0, the link's own lane, opens that lane.
-            pair.write(0, &unit(0, DATA, 0));
+            // The first cell of circuit 0, the link's own circuit, opens that circuit.
+            pair.write(0, &cell(0, DATA, 0));
             pair.run(Duration::from_secs(5));
             pair.received = [Vec::new(), Vec::new()];
             pair
@@ -107,7 +115,7 @@ fn quic_is_a_link() {
 }
 
 #[test]
-fn units_of_all_lanes_come_once_and_those_of_a_lane_in_order() {
+fn cells_of_all_circuits_come_once_and_those_of_a_circuit_in_order() {
     for carrier in carriers() {
         let mut world = carrier.world(3);
         send_message(&mut world, 1..60);
@@ -119,7 +127,7 @@ fn units_of_all_lanes_come_once_and_those_of_a_lane_in_order() {
     }
 }
 
-/// The line is cut in one direction. All units that arrive were sent, and no end closes the link
+/// The line is cut in one direction. All cells that arrive were sent, and no end closes the link
 /// before its timeout.
 #[test]
 fn a_cut_line_gives_nothing_false() {
@@ -146,7 +154,7 @@ fn a_cut_line_gives_nothing_false() {
     }
 }
 
-/// While a line changes every datagram, nothing arrives. Afterwards, all sent units arrive.
+/// While a line changes every datagram, nothing arrives. Afterwards, all sent cells arrive.
 #[test]
 fn changed_datagrams_bring_nothing_and_end_no_link() {
     for carrier in carriers() {

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use anabranch_links::quic::{
-    Arrival, Congestion, Endpoint, EndpointInput, EndpointOutput, Head, UnitReader, Units,
+    Arrival, CellFormat, CellReader, Congestion, Endpoint, EndpointInput, EndpointOutput, Head,
 };
 use anabranch_links::{Context, Fault, Link as _, State};
 use anabranch_multipath::Core as _;
@@ -13,57 +13,57 @@ use anabranch_netem::LinkSettings;
 use rand::{Rng, RngExt};
 
 use anabranch_testkit::quic_pair::{
-    self as world, DATA, ENDS, MAKES, NOW, QuicPair as World, UNIT, UNITS, head, line, unit,
-    units_of,
+    self as world, CELL, CREATES, DATA, ENDS, FORMAT, NOW, QuicPair as World, cell, cells_of, head,
+    line,
 };
 
 const DELAY: Duration = Duration::from_millis(50);
 
-/// Parser of a peer for which every unit creates its lane.
+/// Parser of a peer for which every cell creates its circuit.
 fn all_make(bytes: &[u8], first: bool) -> Option<Head> {
-    head(bytes, first).map(|head| Head { makes: true, ..head })
+    head(bytes, first).map(|head| Head { creates: true, ..head })
 }
 
-/// Parser of a peer that sends all lanes in one stream.
+/// Parser of a peer that sends all circuits in one stream.
 fn all_one(bytes: &[u8], first: bool) -> Option<Head> {
-    head(bytes, first).map(|head| Head { lane: head.lane.min(1), ..head })
+    head(bytes, first).map(|head| Head { circuit: head.circuit.min(1), ..head })
 }
 
-/// Parser of a peer whose units exceed the maximum length.
+/// Parser of a peer whose cells exceed the maximum length.
 fn all_long(bytes: &[u8], first: bool) -> Option<Head> {
     let length = |head: Head| if bytes[4] > 127 { 7 + 60_000 } else { head.length };
     head(bytes, first).map(|head| Head { length: length(head), ..head })
 }
 
-/// Parser of a peer that ends each lane after its second unit.
+/// Parser of a peer that ends each circuit after its second cell.
 fn none_ends(bytes: &[u8], first: bool) -> Option<Head> {
     head(bytes, first).map(|head| Head { ends: bytes[4] == DATA, ..head })
 }
 
-/// A hostile peer: a name, the parser of its own units, and the units that it sends.
+/// A hostile peer: a name, the parser of its own cells, and the cells that it sends.
 type Case = (&'static str, fn(&[u8], bool) -> Option<Head>, Vec<Vec<u8>>);
 
 fn against(head: fn(&[u8], bool) -> Option<Head>) -> World {
-    let units = [Units { head, longest: 100_000, ..UNITS }, UNITS];
-    World::with_units(units, &line(DELAY), 1).opened()
+    let cells = [CellFormat { head, longest: 100_000, ..FORMAT }, FORMAT];
+    World::with_formats(cells, &line(DELAY), 1).opened()
 }
 
 #[test]
-fn a_peer_that_breaks_the_rules_of_lanes_loses_its_link() {
+fn a_peer_that_breaks_the_rules_of_circuits_loses_its_link() {
     let mut long = vec![0; 7 + 60_000];
     long[4..7].copy_from_slice(&[200, 0xea, 0x60]);
-    let mut long_for_a_lane = vec![0; 7 + 600];
-    long_for_a_lane[..7].copy_from_slice(&[0, 0, 0, 5, 129, 2, 88]);
+    let mut long_for_a_circuit = vec![0; 7 + 600];
+    long_for_a_circuit[..7].copy_from_slice(&[0, 0, 0, 5, 129, 2, 88]);
     let cases: [Case; 5] = [
-        ("nothing made it", all_make, vec![unit(5, DATA, 0)]),
-        ("another lane's", all_one, vec![unit(1, MAKES, 0), unit(7, DATA, 1)]),
-        ("made again", all_one, vec![unit(1, MAKES, 0), unit(1, MAKES, 1)]),
+        ("nothing made it", all_make, vec![cell(5, DATA, 0)]),
+        ("another circuit's", all_one, vec![cell(1, CREATES, 0), cell(7, DATA, 1)]),
+        ("made again", all_one, vec![cell(1, CREATES, 0), cell(1, CREATES, 1)]),
         ("too long", all_long, vec![long]),
-        ("too long for a lane", head, vec![unit(5, MAKES, 0), long_for_a_lane]),
+        ("too long for a circuit", head, vec![cell(5, CREATES, 0), long_for_a_circuit]),
     ];
-    for (name, head, units) in cases {
+    for (name, head, cells) in cases {
         let mut world = against(head);
-        units.iter().for_each(|unit| world.write(0, unit));
+        cells.iter().for_each(|cell| world.write(0, cell));
         world.run(Duration::from_secs(3));
         assert_eq!(world.state(0), Some(State::Ended), "{name}");
         assert_eq!(world.state(1), None, "{name}: closed");
@@ -71,14 +71,14 @@ fn a_peer_that_breaks_the_rules_of_lanes_loses_its_link() {
 }
 
 #[test]
-fn a_lane_whose_stream_breaks_off_has_ended() {
+fn a_circuit_whose_stream_breaks_off_has_ended() {
     let mut world = against(none_ends);
-    world.write(0, &unit(1, MAKES, 0));
-    world.write(0, &unit(1, DATA, 1));
+    world.write(0, &cell(1, CREATES, 0));
+    world.write(0, &cell(1, DATA, 1));
     world.run(Duration::from_secs(1));
-    assert_eq!(units_of(&world.received[1]), [(1, MAKES, 0), (1, DATA, 1), (1, ENDS, 0)]);
+    assert_eq!(cells_of(&world.received[1]), [(1, CREATES, 0), (1, DATA, 1), (1, ENDS, 0)]);
     assert_eq!(world.state(1), Some(State::Open), "others go on");
-    assert_eq!(world.link(1).lanes(), 0);
+    assert_eq!(world.link(1).circuits(), 0);
 }
 
 #[test]
@@ -113,7 +113,8 @@ fn initials(count: u64) -> Vec<Vec<u8>> {
     let context = Context::new(NOW).unwrap();
     let first = |number: u64| {
         let seed = [number.to_le_bytes(); 4].concat().try_into().unwrap();
-        let mut client = Endpoint::new(&context, UNITS, seed, None, Congestion::default()).unwrap();
+        let mut client =
+            Endpoint::new(&context, FORMAT, seed, None, Congestion::default()).unwrap();
         let id = client.connect(anabranch_multipath::Time::ZERO, world::address(1), None).unwrap();
         let mut bytes = Vec::new();
         client.transmit(anabranch_multipath::Time::ZERO, id, &mut bytes).unwrap();
@@ -204,20 +205,20 @@ fn nobody_opens_links_at_an_endpoint_that_takes_none() {
 }
 
 #[test]
-fn units_come_back_from_any_pieces() {
+fn cells_come_back_from_any_pieces() {
     let mut dice = stream(2, 0, "pieces");
     for round in 0..200u32 {
-        let mut bytes = unit(3, MAKES, 0);
-        (1..20).for_each(|number| bytes.extend(unit(3, DATA, number)));
-        let (mut reader, mut received) = (UnitReader::unnamed(), Vec::new());
+        let mut bytes = cell(3, CREATES, 0);
+        (1..20).for_each(|number| bytes.extend(cell(3, DATA, number)));
+        let (mut reader, mut received) = (CellReader::unnamed(), Vec::new());
         let mut rest = &bytes[..];
         while !rest.is_empty() {
-            let most = if round % 2 == 0 { 3 } else { 3 * UNIT };
+            let most = if round % 2 == 0 { 3 } else { 3 * CELL };
             let (mut piece, tail) = rest.split_at(dice.random_range(0..=most.min(rest.len())));
             rest = tail;
-            while reader.next(&UNITS, &mut piece, &mut received).unwrap().is_some() {
+            while reader.next(&FORMAT, &mut piece, &mut received).unwrap().is_some() {
                 if round % 4 < 2 {
-                    reader.next_run(&UNITS, &mut piece, &mut received);
+                    reader.next_run(&FORMAT, &mut piece, &mut received);
                 }
             }
             assert!(piece.is_empty());
@@ -228,40 +229,43 @@ fn units_come_back_from_any_pieces() {
 }
 
 #[test]
-fn a_run_ends_before_a_unit_that_does_not_continue_the_lane() {
-    let run = |reader: &mut UnitReader, last: &[u8]| {
-        let bytes = [&unit(3, DATA, 1)[..], &unit(3, DATA, 2), last].concat();
+fn a_run_ends_before_a_cell_that_does_not_continue_the_circuit() {
+    let run = |reader: &mut CellReader, last: &[u8]| {
+        let bytes = [&cell(3, DATA, 1)[..], &cell(3, DATA, 2), last].concat();
         let (mut rest, mut received) = (&bytes[..], Vec::new());
-        reader.next_run(&UNITS, &mut rest, &mut received);
+        reader.next_run(&FORMAT, &mut rest, &mut received);
         assert_eq!([&received[..], rest].concat(), bytes);
         received.len()
     };
-    let whole = unit(3, DATA, 3);
-    assert_eq!(run(&mut UnitReader::of(3), &whole), 3 * UNIT);
-    assert_eq!(run(&mut UnitReader::of(3), &whole[..UNIT - 1]), 2 * UNIT, "incomplete");
-    for (lane, command) in [(3, ENDS), (3, MAKES), (4, DATA)] {
-        assert_eq!(run(&mut UnitReader::of(3), &unit(lane, command, 3)), 2 * UNIT);
+    let whole = cell(3, DATA, 3);
+    assert_eq!(run(&mut CellReader::of(3), &whole), 3 * CELL);
+    assert_eq!(run(&mut CellReader::of(3), &whole[..CELL - 1]), 2 * CELL, "incomplete");
+    for (circuit, command) in [(3, ENDS), (3, CREATES), (4, DATA)] {
+        assert_eq!(run(&mut CellReader::of(3), &cell(circuit, command, 3)), 2 * CELL);
     }
     let too_long = [0, 0, 0, 3, 200, 2, 0];
-    let too_long = [&too_long[..], &[0; UNIT]].concat();
-    assert_eq!(run(&mut UnitReader::of(3), &too_long), 2 * UNIT);
-    assert_eq!(run(&mut UnitReader::own(), &whole), 0, "the link's own lane has no runs");
-    assert_eq!(run(&mut UnitReader::unnamed(), &whole), 0, "the lane is not known yet");
-    let (mut reader, mut part) = (UnitReader::of(3), &whole[..1]);
-    assert_eq!(reader.next(&UNITS, &mut part, &mut Vec::new()).unwrap(), None);
-    assert_eq!(run(&mut reader, &whole), 0, "within a unit");
+    let too_long = [&too_long[..], &[0; CELL]].concat();
+    assert_eq!(run(&mut CellReader::of(3), &too_long), 2 * CELL);
+    assert_eq!(run(&mut CellReader::own(), &whole), 0, "the link's own circuit has no runs");
+    assert_eq!(run(&mut CellReader::unnamed(), &whole), 0, "the circuit is not known yet");
+    let (mut reader, mut part) = (CellReader::of(3), &whole[..1]);
+    assert_eq!(reader.next(&FORMAT, &mut part, &mut Vec::new()).unwrap(), None);
+    assert_eq!(run(&mut reader, &whole), 0, "within a cell");
 }
 
 #[test]
-fn units_out_of_place_are_faults() {
-    let refuses = |mut reader: UnitReader, bytes: &[u8]| {
+fn cells_out_of_place_are_faults() {
+    let refuses = |mut reader: CellReader, bytes: &[u8]| {
         let mut rest = bytes;
-        matches!(reader.next(&UNITS, &mut rest, &mut Vec::new()), Err(Fault::Peer(_)))
+        matches!(reader.next(&FORMAT, &mut rest, &mut Vec::new()), Err(Fault::Peer(_)))
     };
-    assert!(refuses(UnitReader::own(), &unit(1, MAKES, 0)), "a lane's in the link's own stream");
-    assert!(refuses(UnitReader::unnamed(), &unit(0, MAKES, 0)), "the link's in a lane's");
-    assert!(refuses(UnitReader::unnamed(), &unit(1, DATA, 0)), "made by nothing");
-    assert!(refuses(UnitReader::of(1), &unit(2, DATA, 0)), "another's");
-    assert!(refuses(UnitReader::of(1), &unit(1, MAKES, 0)), "made twice");
-    assert!(refuses(UnitReader::own(), &[0, 0, 0, 0, 200, 0xff, 0xff]), "too long");
+    assert!(
+        refuses(CellReader::own(), &cell(1, CREATES, 0)),
+        "a circuit's in the link's own stream"
+    );
+    assert!(refuses(CellReader::unnamed(), &cell(0, CREATES, 0)), "the link's in a circuit's");
+    assert!(refuses(CellReader::unnamed(), &cell(1, DATA, 0)), "made by nothing");
+    assert!(refuses(CellReader::of(1), &cell(2, DATA, 0)), "another's");
+    assert!(refuses(CellReader::of(1), &cell(1, CREATES, 0)), "made twice");
+    assert!(refuses(CellReader::own(), &[0, 0, 0, 0, 200, 0xff, 0xff]), "too long");
 }

@@ -248,7 +248,7 @@ fn a_consensus_of_the_run_before_is_served_again_and_a_changed_one_is_not() {
     let mut authority = authority(2);
     let before = authority.publish(NOW).unwrap().clone();
     let texts: String = before.microdescs.values().map(|(text, _)| &text[..]).collect();
-    let mut again = authority.clone_without_keys();
+    let mut again = authority.without_relays();
     let restore =
         |one: &mut Authority, now, ns: &str, md: &str| one.restore(now, [ns, md], &texts).is_ok();
     let half = &before.microdesc[..before.microdesc.len() / 2];
@@ -290,7 +290,7 @@ fn shared_random_values_are_in_both_flavours_and_outlive_their_consensus() {
     let second = lines(&mut authority, NOW + run, 3);
     assert_eq!(second[0].replace("previous", "current"), first[0]);
     let kept = authority.documents().clone();
-    let mut again = authority.clone_without_keys();
+    let mut again = authority.without_relays();
     (0..2).for_each(|n| drop(again.receive(NOW, &descriptor(n, NOW))));
     let long_after = NOW + run + 600;
     let late = again.restore(long_after, [&kept.ns, &kept.microdesc], "");
@@ -350,7 +350,7 @@ fn an_extra_info_document_is_taken_if_its_descriptor_names_all_of_it() {
 #[test]
 fn bad_uploads_are_refused_and_leave_what_is_known() {
     let mut authority = authority(1);
-    let mut other = authority.clone_without_keys();
+    let mut other = authority.without_relays();
     let good = descriptor(1, NOW - 10);
     assert!(is_new(&other.receive(NOW, &good)));
     assert_eq!(other.receive(NOW, &good), Ok(UploadOutcome::Known));
@@ -398,7 +398,7 @@ fn descriptors_that_grow_old_are_dropped_and_pasts_are_kept() {
     let mut authority = authority(2);
     let stored_relays: Vec<([u8; 20], StoredRelay)> = authority.stored_relays().collect();
     assert_eq!(stored_relays.len(), 2);
-    let mut again = authority.clone_without_keys();
+    let mut again = authority.without_relays();
     assert!(stored_relays.iter().all(|(id, past)| again.remember(NOW, id, past.clone())));
     let stranger = StoredRelay { edwards: [9; 32], ..stored_relays[0].1.clone() };
     assert!(!again.remember(NOW, &stored_relays[0].0, stranger));
@@ -422,7 +422,7 @@ impl Authority {
     }
 
     /// Returns a new authority that has the same keys and settings, but knows no relays.
-    fn clone_without_keys(&self) -> Authority {
+    fn without_relays(&self) -> Authority {
         Authority::new(self.about.clone(), self.settings.clone(), keys())
     }
 }

@@ -13,12 +13,12 @@ const VERSIONS: [u16; 3] = [3, 4, 5];
 /// The link protocols in [`VERSIONS`], and this project's own link protocol (103). They are
 /// offered on links that can use this project's extensions.
 const WITH_OURS: [u16; 4] = [3, 4, 5, WITH_CAPABILITIES];
-/// The only link protocol offered on links with lanes (a separate order of cells for each
-/// circuit). Older versions are never used on such links.
-const OVER_LANES: [u16; 1] = [WITH_PADDING];
-/// The link protocols offered on links that have lanes (a separate order of cells for each
-/// circuit) and can use this project's extensions.
-const OVER_LANES_WITH_OURS: [u16; 2] = [WITH_PADDING, WITH_CAPABILITIES];
+/// The only link protocol offered on links with a QUIC stream per circuit. Older versions are never
+/// used on such links.
+const OVER_QUIC: [u16; 1] = [WITH_PADDING];
+/// The link protocols offered on links that have a QUIC stream per circuit and can use this
+/// project's extensions.
+const OVER_QUIC_WITH_OURS: [u16; 2] = [WITH_PADDING, WITH_CAPABILITIES];
 /// This project's link protocol: version 5 with one more cell from each end. This cell,
 /// CAPABILITIES, lists the extensions that its sender wants (`docs/spec/numbers.md`).
 const WITH_CAPABILITIES: u16 = 103;
@@ -31,19 +31,18 @@ const WITH_PADDING: u16 = 5;
 /// end wants to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// True if each circuit has a separate lane, such as a QUIC stream. Cells of one lane arrive
-    /// in order, independently of other lanes. Without lanes, all cells of the link arrive in one
-    /// order.
-    pub lanes: bool,
+    /// True if each circuit has a separate QUIC stream. Cells of one stream arrive in order,
+    /// independently of other streams. Otherwise all cells of the link arrive in one order.
+    pub stream_per_circuit: bool,
     /// True if the carrier is reliable: bytes arrive in order, or the link closes. The order
-    /// applies to each lane (such as a QUIC stream), or to the whole link if it has no lanes.
+    /// applies to each QUIC stream, or to the whole link if it has one order.
     pub whole: bool,
     /// True if TLS records may be decrypted out of order. The neighbour must support it too.
     pub early: bool,
     /// True if a QUIC link may run alongside this link. The neighbour must support it too.
     pub parallel_quic: bool,
-    /// True if the link can also carry cells that may be lost. This requires lanes (such as QUIC
-    /// streams). The neighbour must support it too.
+    /// True if the link can also carry cells that may be lost. This requires a QUIC stream per
+    /// circuit. The neighbour must support it too.
     pub lossy: bool,
 }
 
@@ -51,35 +50,35 @@ impl Capabilities {
     /// Capabilities of a link that runs over a byte stream and uses no extensions. All its cells
     /// arrive in one order.
     pub const ORDERED: Capabilities = Capabilities {
-        lanes: false,
+        stream_per_circuit: false,
         whole: true,
         early: false,
         parallel_quic: false,
         lossy: false,
     };
-    /// Capabilities of a link with lanes (a separate order of cells for each circuit) and without
-    /// extensions.
-    pub const LANES: Capabilities = Capabilities { lanes: true, ..Capabilities::ORDERED };
+    /// Capabilities of a link with a QUIC stream per circuit and without extensions.
+    pub const STREAM_PER_CIRCUIT: Capabilities =
+        Capabilities { stream_per_circuit: true, ..Capabilities::ORDERED };
 
     /// Returns the link protocols to list in VERSIONS.
     pub(super) fn versions(self) -> &'static [u16] {
-        match (self.lanes, self.wanted()) {
-            (true, wanted) if wanted.any() => &OVER_LANES_WITH_OURS,
-            (true, _) => &OVER_LANES,
+        match (self.stream_per_circuit, self.wanted()) {
+            (true, wanted) if wanted.any() => &OVER_QUIC_WITH_OURS,
+            (true, _) => &OVER_QUIC,
             (false, wanted) if wanted.any() => &WITH_OURS,
             (false, _) => &VERSIONS,
         }
     }
 
-    /// Returns the extensions to negotiate with VERSIONS and CAPABILITIES. A link with lanes (a
-    /// separate sequence of cells for each circuit) can have only one extension: cells in
-    /// datagrams (`lossy`). A link without lanes can have only the others.
+    /// Returns the extensions to negotiate with VERSIONS and CAPABILITIES. A link with a QUIC
+    /// stream per circuit can have only one extension: cells in datagrams (`lossy`). Another link
+    /// can have only the others.
     fn wanted(self) -> Extensions {
-        let is_stream = !self.lanes;
+        let is_stream = !self.stream_per_circuit;
         Extensions {
             early: self.early && is_stream,
             parallel_quic: self.parallel_quic && is_stream,
-            lossy: self.lossy && self.lanes,
+            lossy: self.lossy && self.stream_per_circuit,
         }
     }
 }
@@ -246,18 +245,19 @@ mod tests {
         assert_eq!(named(&all), [0, 3, 0, 4, 0, 5, 0, 103]);
         assert_eq!(named(&Channel::new(Role::Client, start(None))), [0, 3, 0, 4, 0, 5]);
         let with = |capabilities| Start { capabilities, ..start(None) };
-        let lanes = Capabilities { early: true, parallel_quic: true, ..Capabilities::LANES };
-        assert_eq!(named(&Channel::new(Role::Client, with(lanes))), [0, 5]);
-        let lossy = Capabilities { lossy: true, ..Capabilities::LANES };
+        let quic =
+            Capabilities { early: true, parallel_quic: true, ..Capabilities::STREAM_PER_CIRCUIT };
+        assert_eq!(named(&Channel::new(Role::Client, with(quic))), [0, 5]);
+        let lossy = Capabilities { lossy: true, ..Capabilities::STREAM_PER_CIRCUIT };
         assert_eq!(named(&Channel::new(Role::Client, with(lossy))), [0, 5, 0, 103]);
         let stream = Capabilities { lossy: true, ..Capabilities::ORDERED };
         assert_eq!(named(&Channel::new(Role::Client, with(stream))), [0, 3, 0, 4, 0, 5]);
     }
 
     #[test]
-    fn lossy_cells_are_agreed_on_links_with_lanes_whose_ends_both_want_them() {
+    fn lossy_cells_are_agreed_on_links_with_quic_streams_whose_ends_both_want_them() {
         for (one, two) in [(true, true), (true, false), (false, true), (false, false)] {
-            let of = |lossy| Capabilities { lossy, ..Capabilities::LANES };
+            let of = |lossy| Capabilities { lossy, ..Capabilities::STREAM_PER_CIRCUIT };
             let ends = agreeing([of(one), of(two)]);
             for end in &ends {
                 assert!(end.is_open(), "{one} {two}");

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anabranch_multipath::Time;
 
-use super::{Channels, Lane, Link, LinkId, Owner, PopOutcome};
+use super::{Channels, Link, LinkCircuit, LinkId, Owner, PopOutcome};
 use crate::queue::Queue;
 use crate::transport::Transport;
 use crate::wire::cell::{CELL, Command};
@@ -28,15 +28,14 @@ const COUNTS_IN_MOVE: usize = 1_000;
 /// of circuits on a link.
 const MOST_LISTED: usize = 1 << 16;
 
-/// Counts of received and acknowledged cells of a lane (one circuit on a link).
+/// Counts of received and acknowledged cells of one circuit on a link.
 #[derive(Default)]
 pub(super) struct Delivery {
-    /// Number of cells received on the lane (circuit on a link).
+    /// Number of cells received on the circuit.
     received: u32,
-    /// Number of cells sent on the lane (circuit on a link) that the neighbour has acknowledged.
+    /// Number of cells sent on the circuit that the neighbour has acknowledged.
     acknowledged: u32,
-    /// Copies of all cells sent on the lane (circuit on a link) that the neighbour has not
-    /// acknowledged.
+    /// Copies of all cells sent on the circuit that the neighbour has not acknowledged.
     pub(super) kept: Queue,
 }
 
@@ -46,12 +45,12 @@ pub(super) struct Detour {
     tls_link: LinkId,
     number: u32,
     stage: Stage,
-    /// Number of copies of sent cells on all lanes (circuits of the link). Each copy is kept until
-    /// its cell is acknowledged.
+    /// Number of copies of sent cells on all circuits of the link. Each copy is kept until its cell
+    /// is acknowledged.
     pub(super) kept: usize,
-    /// Lanes (circuits on the link) with received but unacknowledged cells.
+    /// Circuits on the link with received but unacknowledged cells.
     unacknowledged: BTreeSet<u32>,
-    /// Number of received but unacknowledged cells on all lanes (circuits of the link).
+    /// Number of received but unacknowledged cells on all circuits of the link.
     received: usize,
     /// True if a timer for the next acknowledgement is set.
     timed: bool,
@@ -246,7 +245,9 @@ impl Channels {
         let Some(link) = self.links.get_mut(&quic) else { return };
         let detour = link.detour.take_if(|detour| detour.keeps());
         if detour.is_some() {
-            link.lanes.values_mut().for_each(|lane| self.pool.clear(&mut lane.delivery.kept));
+            link.circuits
+                .values_mut()
+                .for_each(|circuit| self.pool.clear(&mut circuit.delivery.kept));
         }
         self.forget_detour(quic, detour);
     }
@@ -262,19 +263,19 @@ impl Channels {
         most.map(|(_, id)| self.renounce(id)).is_some()
     }
 
-    /// Counts `cells` received cells of `lane` (one circuit on a link). Returns true if the caller
-    /// must set a timer for the acknowledgement.
-    pub(crate) fn count_received(&mut self, lane: Lane, cells: u32) -> bool {
-        let Some(link) = self.links.get_mut(&lane.link) else { return false };
+    /// Counts `cells` received cells of `link_circuit`. Returns true if the caller must set a timer
+    /// for the acknowledgement.
+    pub(crate) fn count_received(&mut self, link_circuit: LinkCircuit, cells: u32) -> bool {
+        let Some(link) = self.links.get_mut(&link_circuit.link) else { return false };
         let detour = link.detour.as_deref_mut().filter(|detour| detour.keeps());
-        let (Some(detour), Some(queue)) = (detour, link.lanes.get_mut(&lane.id)) else {
+        let (Some(detour), Some(queue)) = (detour, link.circuits.get_mut(&link_circuit.id)) else {
             return false;
         };
         queue.delivery.received = queue.delivery.received.wrapping_add(cells);
-        detour.unacknowledged.insert(lane.id);
+        detour.unacknowledged.insert(link_circuit.id);
         detour.received += cells as usize;
         if detour.received >= SAY {
-            self.send_arrived(lane.link);
+            self.send_arrived(link_circuit.link);
             return false;
         }
         !std::mem::replace(&mut detour.timed, true)
@@ -295,14 +296,13 @@ impl Channels {
             return;
         };
         detour.received = 0;
-        let lanes = std::mem::take(&mut detour.unacknowledged).into_iter();
-        let counts =
-            lanes.filter_map(|lane| Some((lane, link.lanes.get(&lane)?.delivery.received)));
+        let ids = std::mem::take(&mut detour.unacknowledged).into_iter();
+        let counts = ids.filter_map(|id| Some((id, link.circuits.get(&id)?.delivery.received)));
         let counts: Vec<CellCount> = counts.collect();
         for counts in counts.chunks(COUNTS_IN_CELL) {
             let mut body = Vec::new();
             put_counts(&mut body, counts.iter().copied());
-            self.send_control_cell(Lane { link: id, id: 0 }, Command::ARRIVED, &body);
+            self.send_control_cell(LinkCircuit { link: id, id: 0 }, Command::ARRIVED, &body);
         }
     }
 
@@ -319,12 +319,12 @@ impl Channels {
         let Some(detour) = link.detour.as_deref_mut().filter(|detour| detour.keeps()) else {
             return Ok(());
         };
-        for (lane, count) in counts {
+        for (id, count) in counts {
             // The circuit may have closed in the meantime.
-            let Some(lane) = link.lanes.get_mut(&lane) else { continue };
-            let more = lane.delivery.fresh(count).ok_or(BadCount)?;
-            self.pool.skip(&mut lane.delivery.kept, more);
-            lane.delivery.acknowledged = count;
+            let Some(circuit) = link.circuits.get_mut(&id) else { continue };
+            let more = circuit.delivery.fresh(count).ok_or(BadCount)?;
+            self.pool.skip(&mut circuit.delivery.kept, more);
+            circuit.delivery.acknowledged = count;
             detour.kept -= more;
         }
         Ok(())
@@ -347,7 +347,7 @@ impl Channels {
         link.channel.outbox.clear();
         (link.padded, link.is_notified, link.transport) = (false, false, Transport::default());
         let counts: Vec<CellCount> =
-            link.lanes.iter().map(|(id, lane)| (id, lane.delivery.received)).collect();
+            link.circuits.iter().map(|(id, circuit)| (id, circuit.delivery.received)).collect();
         self.moved += counts.len() as u64;
         self.unreach(quic);
         self.ready.retain(|&ready| ready != quic);
@@ -386,8 +386,8 @@ impl Channels {
         let Some(detour) = detour.filter(|detour| detour.stage == Stage::Moving) else {
             return Err(BadCount);
         };
-        for &(lane, count) in counts {
-            if detour.listed.insert(lane, count).is_some() || detour.listed.len() > MOST_LISTED {
+        for &(circuit, count) in counts {
+            if detour.listed.insert(circuit, count).is_some() || detour.listed.len() > MOST_LISTED {
                 return Err(BadCount);
             }
         }
@@ -403,38 +403,38 @@ impl Channels {
         let Some(detour) = link.detour.as_deref_mut() else { return Ok(Vec::new()) };
         let mut listed = std::mem::take(&mut detour.listed);
         let (mut ended, tls_link) = (Vec::new(), detour.tls_link);
-        let lanes: Vec<u32> = link.lanes.keys().collect();
-        for id in lanes {
-            let Some(lane) = link.lanes.get_mut(&id) else { continue };
+        let ids: Vec<u32> = link.circuits.keys().collect();
+        for id in ids {
+            let Some(circuit) = link.circuits.get_mut(&id) else { continue };
             match listed.remove(&id) {
                 Some(count) => {
-                    let more = lane.delivery.fresh(count).ok_or(BadCount)?;
-                    self.pool.skip(&mut lane.delivery.kept, more);
+                    let more = circuit.delivery.fresh(count).ok_or(BadCount)?;
+                    self.pool.skip(&mut circuit.delivery.kept, more);
                 }
                 // The neighbour has not received the circuit's first cell, so all cells are sent
                 // again.
-                None if lane.delivery.received == 0 && lane.delivery.acknowledged == 0 => {}
+                None if circuit.delivery.received == 0 && circuit.delivery.acknowledged == 0 => {}
                 // The neighbour has closed the circuit.
                 None => {
                     ended.push(id);
                     continue;
                 }
             }
-            let mut cells = std::mem::take(&mut lane.delivery.kept);
-            let was_empty = lane.queue.is_empty();
-            self.pool.join(&mut cells, std::mem::take(&mut lane.queue));
-            lane.queue = cells;
-            if was_empty && !lane.queue.is_empty() {
-                link.policy.woke(id);
+            let mut cells = std::mem::take(&mut circuit.delivery.kept);
+            let was_empty = circuit.queue.is_empty();
+            self.pool.join(&mut cells, std::mem::take(&mut circuit.queue));
+            circuit.queue = cells;
+            if was_empty && !circuit.queue.is_empty() {
+                link.policy.activate(id);
             }
         }
         (detour.kept, detour.stage) = (0, Stage::Moved);
         let lost = ended.iter().filter_map(|id| {
-            let mut lane = link.lanes.remove(id)?;
-            self.pool.clear(&mut lane.queue);
-            self.pool.clear(&mut lane.delivery.kept);
-            link.policy.gone(*id);
-            Some(lane.owner)
+            let mut circuit = link.circuits.remove(id)?;
+            self.pool.clear(&mut circuit.queue);
+            self.pool.clear(&mut circuit.delivery.kept);
+            link.policy.remove(*id);
+            Some(circuit.owner)
         });
         let lost: Vec<Owner> = lost.collect();
         // The circuits left in the list do not exist here. If the count is 0, their first cell has
@@ -538,7 +538,7 @@ impl Channels {
         }
         out.extend(link.channel.outbox.drain(..CELL));
         if link.channel.outbox.is_empty() {
-            (link.busiest, link.listing) = (link.lanes.len(), 0);
+            (link.busiest, link.listing) = (link.circuits.len(), 0);
         }
         PopOutcome::Own
     }
@@ -573,13 +573,15 @@ mod tests {
 
     const TLS: LinkId = LinkId::new(0, 1);
     const QUIC: LinkId = LinkId::new(0, 2);
-    const LANE: Lane = Lane { link: QUIC, id: 0x8000_0007 };
+    const LINK_CIRCUIT: LinkCircuit = LinkCircuit { link: QUIC, id: 0x8000_0007 };
     const OWNER: Owner = Owner { circuit: 3, outward: true };
 
     /// Returns two links, the second alongside the first and with a circuit on it.
     fn links() -> Channels {
         let mut channels = Channels::new(circuitmux::Kind::Ewma);
-        for (id, capabilities) in [(TLS, Capabilities::ORDERED), (QUIC, Capabilities::LANES)] {
+        for (id, capabilities) in
+            [(TLS, Capabilities::ORDERED), (QUIC, Capabilities::STREAM_PER_CIRCUIT)]
+        {
             let start = Start::new(Time::ZERO, 0, std::net::Ipv4Addr::LOCALHOST.into());
             let start = Start { capabilities, ..start };
             let mut channel = Channel::new(Role::Client, start);
@@ -593,7 +595,7 @@ mod tests {
         }
         channels.pair(QUIC, TLS, 1);
         if let Some(link) = channels.link(QUIC) {
-            link.add(LANE.id, OWNER);
+            link.add(LINK_CIRCUIT.id, OWNER);
         }
         channels
     }
@@ -602,7 +604,7 @@ mod tests {
         for number in 0..cells {
             let mut body = [0; BODY];
             body[..4].copy_from_slice(&number.to_be_bytes());
-            channels.push(Time::ZERO, LANE, Command::RELAY, &body);
+            channels.push(Time::ZERO, LINK_CIRCUIT, Command::RELAY, &body);
             assert!(matches!(
                 channels.pop(Time::ZERO, QUIC, &mut Vec::new()),
                 PopOutcome::Cell { .. }
@@ -632,22 +634,22 @@ mod tests {
         send(&mut channels, 5);
         assert!(channels.renounce_most());
         assert!(!channels.renounce_most());
-        assert_eq!((channels.used(), channels.owner(LANE)), (0, Some(OWNER)));
+        assert_eq!((channels.used(), channels.owner(LINK_CIRCUIT)), (0, Some(OWNER)));
     }
 
     #[test]
     fn what_did_not_come_goes_again_once_in_order_and_before_what_waits() {
         let mut channels = links();
         send(&mut channels, 20);
-        assert_eq!(channels.arrived(QUIC, [(LANE.id, 5), (9, 9)].into_iter()), Ok(()));
-        assert_eq!(channels.arrived(QUIC, [(LANE.id, 21)].into_iter()), Err(BadCount));
+        assert_eq!(channels.arrived(QUIC, [(LINK_CIRCUIT.id, 5), (9, 9)].into_iter()), Ok(()));
+        assert_eq!(channels.arrived(QUIC, [(LINK_CIRCUIT.id, 21)].into_iter()), Err(BadCount));
         assert_eq!(kept(&channels), 15);
         assert!(channels.start_move(QUIC));
         assert!(!channels.start_move(QUIC), "once");
         for number in 20..23u32 {
             let mut body = [0; BODY];
             body[..4].copy_from_slice(&number.to_be_bytes());
-            channels.push(Time::ZERO, LANE, Command::RELAY, &body);
+            channels.push(Time::ZERO, LINK_CIRCUIT, Command::RELAY, &body);
         }
         let mut out = Vec::new();
         assert!(matches!(channels.pop(Time::ZERO, TLS, &mut out), PopOutcome::Own), "our list");
@@ -655,7 +657,7 @@ mod tests {
         assert!(matches!(channels.pop(Time::ZERO, TLS, &mut out), PopOutcome::Nothing));
         assert!(matches!(channels.pop(Time::ZERO, QUIC, &mut out), PopOutcome::Nothing));
         assert_eq!(channels.listed(QUIC, false, &[]), Ok(Vec::new()));
-        assert_eq!(channels.listed(QUIC, true, &[(LANE.id, 12)]), Ok(Vec::new()));
+        assert_eq!(channels.listed(QUIC, true, &[(LINK_CIRCUIT.id, 12)]), Ok(Vec::new()));
         assert_eq!(channels.listed(QUIC, true, &[]), Err(BadCount), "twice");
         out.clear();
         while !matches!(channels.pop(Time::ZERO, TLS, &mut out), PopOutcome::Nothing) {}
@@ -669,7 +671,7 @@ mod tests {
             .collect();
         assert_eq!(cells, (12..23).collect::<Vec<u32>>());
         assert_eq!((channels.used(), channels.moved_circuits()), (0, 1));
-        channels.leave(LANE);
+        channels.leave(LINK_CIRCUIT);
         channels.tidy(TLS);
         assert!(channels.link(QUIC).is_none() && channels.paired_quic(TLS).is_empty());
     }
@@ -681,23 +683,26 @@ mod tests {
         send(&mut channels, 1);
         assert!(channels.start_move(QUIC));
         assert_eq!(channels.listed(QUIC, true, &[]), Ok(Vec::new()));
-        assert_eq!((channels.used(), channels.waiting(LANE)), (1, 1));
+        assert_eq!((channels.used(), channels.waiting(LINK_CIRCUIT)), (1, 1));
         // The neighbour knew the circuit, and has closed it.
         for received in [true, false] {
             let mut channels = links();
             send(&mut channels, 2);
             match received {
-                true => drop(channels.count_received(LANE, 1)),
-                false => channels.arrived(QUIC, [(LANE.id, 1)].into_iter()).unwrap(),
+                true => drop(channels.count_received(LINK_CIRCUIT, 1)),
+                false => channels.arrived(QUIC, [(LINK_CIRCUIT.id, 1)].into_iter()).unwrap(),
             }
             assert!(channels.start_move(QUIC));
             assert_eq!(channels.listed(QUIC, true, &[]), Ok(vec![OWNER]));
-            assert_eq!((channels.used(), channels.owner(LANE)), (0, None));
+            assert_eq!((channels.used(), channels.owner(LINK_CIRCUIT)), (0, None));
         }
         // We have closed circuit 9. Circuit 8's first cell has not arrived yet.
         let mut channels = links();
         assert!(channels.start_move(QUIC));
-        assert_eq!(channels.listed(QUIC, true, &[(LANE.id, 0), (9, 4), (8, 0)]), Ok(Vec::new()));
+        assert_eq!(
+            channels.listed(QUIC, true, &[(LINK_CIRCUIT.id, 0), (9, 4), (8, 0)]),
+            Ok(Vec::new())
+        );
         let mut out = Vec::new();
         while !matches!(channels.pop(Time::ZERO, TLS, &mut out), PopOutcome::Nothing) {}
         let list = 12 + 8;
@@ -708,19 +713,19 @@ mod tests {
     #[test]
     fn the_neighbour_is_told_after_so_many_cells_or_a_while() {
         let mut channels = links();
-        assert!(channels.count_received(LANE, 1), "somebody is to see to it");
-        assert!((2..SAY).all(|_| !channels.count_received(LANE, 1)));
+        assert!(channels.count_received(LINK_CIRCUIT, 1), "somebody is to see to it");
+        assert!((2..SAY).all(|_| !channels.count_received(LINK_CIRCUIT, 1)));
         let take_outbox = |channels: &mut Channels| {
             let link = channels.link(QUIC).unwrap();
             std::mem::take(&mut link.channel.outbox)
         };
         assert!(take_outbox(&mut channels).is_empty());
-        assert!(!channels.count_received(LANE, 1));
+        assert!(!channels.count_received(LINK_CIRCUIT, 1));
         let message = take_outbox(&mut channels);
         assert_eq!(message[..13], [0, 0, 0, 0, 74, 0x80, 0, 0, 7, 0, 0, 0, SAY as u8]);
         channels.arrived_due(QUIC);
         assert!(take_outbox(&mut channels).is_empty(), "nothing has come since");
-        assert!(channels.count_received(LANE, 1));
+        assert!(channels.count_received(LINK_CIRCUIT, 1));
         channels.arrived_due(QUIC);
         assert_eq!(take_outbox(&mut channels)[9..13], [0, 0, 0, SAY as u8 + 1]);
     }

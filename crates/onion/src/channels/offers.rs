@@ -7,7 +7,7 @@ impl Channels {
     /// Returns whether a QUIC link to the relay `rsa` is open.
     pub(crate) fn has_quic(&self, rsa: &[u8; 20]) -> bool {
         let mut links = self.reaching(rsa);
-        links.any(|(_, link)| link.channel.has_lanes())
+        links.any(|(_, link)| link.channel.has_stream_per_circuit())
     }
 
     /// Returns whether a QUIC link to the relay `rsa` is being opened. Only one is opened at a

@@ -390,8 +390,8 @@ impl CircuitManager {
 
     fn lacks(&self, now: Time, legs: usize, key: CircuitKey, head: &Circuit) -> bool {
         let is_head = head.leg.head.is_none() && head.leg.linking && !head.retired;
-        let asked = self.asked.is_some_and(|asked| now < asked + RELEVANT);
-        let ahead = asked && (self.many_link || self.lossy || self.design != Design::Conflux);
+        let is_recent = self.last_demand.is_some_and(|demand| now < demand + RELEVANT);
+        let ahead = is_recent && (self.many_link || self.lossy || self.design != Design::Conflux);
         let wanted = head.streams > 0 || head.first_used.is_some() || ahead;
         let retries = legs - 1 + self.conflux.retries;
         is_head
@@ -487,22 +487,22 @@ impl CircuitManager {
             });
             return;
         }
-        let heir = self.further(key).find(|(_, leg)| leg.leg.linked).map(|(key, _)| key);
+        let successor = self.further(key).find(|(_, leg)| leg.leg.linked).map(|(key, _)| key);
         let rest: Vec<CircuitKey> = self.further(key).map(|(key, _)| key).collect();
-        let Some(heir) = heir else {
+        let Some(successor) = successor else {
             return rest.into_iter().for_each(|leg| self.drop_circuit(leg));
         };
-        for leg in rest.into_iter().filter(|leg| *leg != heir) {
-            self.circuits.entry(leg).and_modify(|circuit| circuit.leg.head = Some(heir));
+        for leg in rest.into_iter().filter(|leg| *leg != successor) {
+            self.circuits.entry(leg).and_modify(|circuit| circuit.leg.head = Some(successor));
         }
-        self.circuits.entry(heir).and_modify(|circuit| {
+        self.circuits.entry(successor).and_modify(|circuit| {
             circuit.isolation.clone_from(&gone.isolation);
             (circuit.first_used, circuit.streams) = (gone.first_used, gone.streams);
             circuit.retired = true;
             circuit.leg.head = None;
         });
-        self.successors.values_mut().filter(|of| **of == key).for_each(|of| *of = heir);
-        self.successors.insert(key, heir);
+        self.successors.values_mut().filter(|of| **of == key).for_each(|of| *of = successor);
+        self.successors.insert(key, successor);
     }
 
     /// Removes the closed circuit `key` from its set, in designs whose sets continue without loss
@@ -517,10 +517,11 @@ impl CircuitManager {
         }
         let name = gone.leg.name.unwrap_or(key);
         let was_set = gone.leg.linked || gone.leg.name.is_some();
-        let heir = self.further(key).filter(|(_, leg)| leg.leg.linked).map(|(key, _)| key).next();
+        let successor =
+            self.further(key).filter(|(_, leg)| leg.leg.linked).map(|(key, _)| key).next();
         let rest: Vec<CircuitKey> = self.further(key).map(|(key, _)| key).collect();
-        match heir {
-            Some(heir) => self.inherit((key, name), heir, gone),
+        match successor {
+            Some(successor) => self.inherit((key, name), successor, gone),
             // Programs may have ended their streams while data that they wrote is still in
             // transit.
             None if was_set && gone.first_used.is_some() => {
@@ -535,33 +536,38 @@ impl CircuitManager {
         }
     }
 
-    /// Makes the circuit `heir` the head of the set that the core (the client's protocol state
+    /// Makes the circuit `successor` the head of the set that the core (the client's protocol state
     /// machine) identifies by `name`. The previous head was the circuit `key`, whose state was
     /// `gone`.
-    fn inherit(&mut self, (key, name): (CircuitKey, CircuitKey), heir: CircuitKey, gone: &Circuit) {
+    fn inherit(
+        &mut self,
+        (key, name): (CircuitKey, CircuitKey),
+        successor: CircuitKey,
+        gone: &Circuit,
+    ) {
         let rest: Vec<CircuitKey> = self.further(key).map(|(key, _)| key).collect();
-        for leg in rest.into_iter().filter(|leg| *leg != heir) {
-            self.circuits.entry(leg).and_modify(|circuit| circuit.leg.head = Some(heir));
+        for leg in rest.into_iter().filter(|leg| *leg != successor) {
+            self.circuits.entry(leg).and_modify(|circuit| circuit.leg.head = Some(successor));
         }
-        self.circuits.entry(heir).and_modify(|circuit| {
+        self.circuits.entry(successor).and_modify(|circuit| {
             circuit.isolation.clone_from(&gone.isolation);
             (circuit.first_used, circuit.streams) = (gone.first_used, gone.streams);
             (circuit.retired, circuit.leg.head) = (gone.retired, None);
             (circuit.leg.name, circuit.leg.again) = (Some(name), gone.leg.again);
             circuit.leg.begun = gone.leg.begun.saturating_sub(1);
         });
-        self.known_as(key, heir);
-        self.known_as(name, heir);
+        self.known_as(key, successor);
+        self.known_as(name, successor);
     }
 
-    /// Records that the circuit `heir` replaced `key` as the head of a set (the circuit that
-    /// represents the set). Later requests with the key `key` then apply to `heir`.
-    fn known_as(&mut self, key: CircuitKey, heir: CircuitKey) {
-        self.successors.values_mut().filter(|of| **of == key).for_each(|of| *of = heir);
-        if key != heir {
-            self.successors.insert(key, heir);
+    /// Records that the circuit `successor` replaced `key` as the head of a set (the circuit that
+    /// represents the set). Later requests with the key `key` then apply to `successor`.
+    fn known_as(&mut self, key: CircuitKey, successor: CircuitKey) {
+        self.successors.values_mut().filter(|of| **of == key).for_each(|of| *of = successor);
+        if key != successor {
+            self.successors.insert(key, successor);
         }
-        self.successors.remove(&heir);
+        self.successors.remove(&successor);
     }
 
     /// Notes that the circuit `key` no longer answers, and neither does any other circuit of its
@@ -631,9 +637,9 @@ impl CircuitManager {
         for place in (0..self.legless.len()).rev() {
             let LeglessSet { name, again, .. } = self.legless[place];
             let ready = self.further(name).find(|(_, leg)| leg.is_ready()).map(|(key, _)| key);
-            if let Some(heir) = ready {
+            if let Some(successor) = ready {
                 let LeglessSet { head, .. } = self.legless.remove(place);
-                self.inherit((name, name), heir, &head);
+                self.inherit((name, name), successor, &head);
             } else if at.now >= again && self.further(name).count() < MOST_ATTEMPTS {
                 self.begin_leg(network, name, at, rng);
                 self.legless[place].again = at.now + AGAIN;
@@ -674,7 +680,7 @@ impl CircuitManager {
     pub(super) fn drop_further(&mut self, head: CircuitKey) {
         let legs: Vec<CircuitKey> = self.further(head).map(|(key, _)| key).collect();
         legs.into_iter().for_each(|leg| self.drop_circuit(leg));
-        self.successors.retain(|_, heir| *heir != head);
+        self.successors.retain(|_, successor| *successor != head);
     }
 
     /// Returns the earliest time after the last call of `work` at which a set may begin a circuit

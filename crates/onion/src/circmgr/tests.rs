@@ -54,8 +54,8 @@ impl World {
     fn ask_for(&mut self, number: u64, who: &str, port: u16, avoid: &[[u8; 20]]) {
         let isolation = Isolation(who.as_bytes().to_vec());
         let target = Target { port, v6: false };
-        let (since, avoid, shun) = (self.now, avoid.to_vec(), Vec::new());
-        let demand = Demand { number, target, isolation, since, avoid, shun };
+        let (since, avoid, failed_exits) = (self.now, avoid.to_vec(), Vec::new());
+        let demand = Demand { number, target, isolation, since, avoid, failed_exits };
         self.circmgr.demand(self.now, demand);
     }
 
@@ -382,14 +382,14 @@ impl World {
     /// Attaches a demand, and reports that the exit answered it. Returns the demand's circuit,
     /// once the circuits of its set are linked.
     fn used(&mut self) -> CircuitKey {
-        let circuit = self.asked();
+        let circuit = self.demanded();
         self.circmgr.answered(1);
         circuit
     }
 
     /// Attaches a demand that the exit does not answer. Returns the demand's circuit, once the
     /// circuits of its set are linked.
-    fn asked(&mut self) -> CircuitKey {
+    fn demanded(&mut self) -> CircuitKey {
         let orders = self.settle();
         self.linked(&orders);
         self.ask(1, "a");
@@ -521,19 +521,19 @@ fn where_no_relays_are_left_there_are_fewer_legs_and_the_user_is_told_once() {
 fn a_set_that_goes_on_without_its_first_circuit_keeps_its_streams() {
     let mut world = world_of_legs(2);
     let head = world.used();
-    let heir = world.legs(head)[1];
+    let successor = world.legs(head)[1];
     world.gone(head, Cause::Link);
-    assert_eq!(world.legs(heir).len(), 1);
-    let seen = world.circmgr.overview().find(|seen| seen.key == heir).unwrap();
+    assert_eq!(world.legs(successor).len(), 1);
+    let seen = world.circmgr.overview().find(|seen| seen.key == successor).unwrap();
     assert_eq!((seen.streams, seen.stage), (1, Stage::Ending));
     assert!(world.circmgr.path(head).is_some(), "its streams ask by the old name");
     world.ask(2, "a");
     let orders = world.settle();
-    let attached = |order: &Order| matches!(order, Order::Attach(2, key) if *key != heir);
+    let attached = |order: &Order| matches!(order, Order::Attach(2, key) if *key != successor);
     assert!(orders.iter().any(attached), "the exit may not have noticed what is gone");
     world.circmgr.stream_ended(head);
     let orders = world.orders();
-    assert!(orders.contains(&Order::Destroy(heir)), "with its last stream it is over");
+    assert!(orders.contains(&Order::Destroy(successor)), "with its last stream it is over");
     assert!(world.circmgr.successors.is_empty());
 }
 

@@ -128,7 +128,7 @@ impl UnansweredDemands {
 impl PendingDemand {
     /// Returns the exits that a circuit for this demand (request for a circuit) must avoid.
     pub(super) fn avoided(&self) -> Vec<[u8; 20]> {
-        self.demand.avoid.iter().chain(&self.demand.shun).copied().collect()
+        self.demand.avoid.iter().chain(&self.demand.failed_exits).copied().collect()
     }
 }
 
@@ -164,7 +164,7 @@ impl CircuitManager {
             self.unanswered.pop_due(now)
         {
             self.orders.push_back(Order::Detach(pending.demand.number));
-            pending.demand.shun.extend(self.path(circuit).map(|path| path[2]));
+            pending.demand.failed_exits.extend(self.path(circuit).map(|path| path[2]));
             pending.silences += 1;
             self.stream_ended(circuit);
             self.retire(circuit);

@@ -108,7 +108,7 @@ impl Ewma {
 }
 
 impl Policy for Ewma {
-    fn woke(&mut self, circuit: u32) {
+    fn activate(&mut self, circuit: u32) {
         let rank = self.rank(circuit);
         match self.front {
             None if self.waiting.is_empty() => self.front = Some(rank),
@@ -136,7 +136,7 @@ impl Policy for Ewma {
         }
     }
 
-    fn gone(&mut self, circuit: u32) {
+    fn remove(&mut self, circuit: u32) {
         self.take(circuit);
         self.counts.remove(&circuit);
     }
@@ -152,9 +152,9 @@ mod tests {
     #[test]
     fn a_quiet_circuit_passes_a_busy_one() {
         let mut policy = Ewma::default();
-        policy.woke(1);
+        policy.activate(1);
         (0..1000).for_each(|n| policy.sent(Time::from_millis(n), 1, true));
-        policy.woke(2);
+        policy.activate(2);
         for _ in 0..900 {
             assert_eq!(policy.next(), Some(2));
             policy.sent(Time::from_secs(1), 2, true);
@@ -164,9 +164,9 @@ mod tests {
     #[test]
     fn what_was_sent_long_ago_weighs_little() {
         let mut policy = Ewma::default();
-        policy.woke(1);
+        policy.activate(1);
         (0..1000).for_each(|_| policy.sent(Time::ZERO, 1, true));
-        policy.woke(2);
+        policy.activate(2);
         let later = Time::from_secs(30 * 600);
         policy.sent(later, 2, true);
         assert_eq!(policy.next(), Some(1));
@@ -178,12 +178,12 @@ mod tests {
     /// Reference for the tests: chooses the circuit with the lowest count, as [`Ewma`] does, by a
     /// search through all circuits for each cell.
     #[derive(Default)]
-    struct Plain {
+    struct ReferenceScheduler {
         counts: BTreeMap<u32, f64>,
         active: BTreeSet<u32>,
     }
 
-    impl Plain {
+    impl ReferenceScheduler {
         fn next(&self) -> Option<u32> {
             let count = |circuit: &u32| self.counts.get(circuit).copied().unwrap_or(0.0);
             let least = |a: &u32, b: &u32| count(a).total_cmp(&count(b)).then(a.cmp(b));
@@ -196,28 +196,28 @@ mod tests {
         let mut rng = seed::stream(1, 0, "ewma");
         // During the test, all counts are scaled down once.
         let half_life = Duration::from_millis(30);
-        let (mut policy, mut plain) = (Ewma::new(half_life), Plain::default());
+        let (mut policy, mut reference) = (Ewma::new(half_life), ReferenceScheduler::default());
         let mut now = Time::ZERO;
         let mut served = BTreeSet::new();
         for step in 0..20_000 {
             now += Duration::from_millis(rng.random_range(0..3));
             let circuit = rng.random_range(0..6);
             match rng.random_range(0..8) {
-                0..2 if plain.active.insert(circuit) => policy.woke(circuit),
+                0..2 if reference.active.insert(circuit) => policy.activate(circuit),
                 2 if rng.random_range(0..20) == 0 => {
-                    policy.gone(circuit);
-                    plain.active.remove(&circuit);
-                    plain.counts.remove(&circuit);
+                    policy.remove(circuit);
+                    reference.active.remove(&circuit);
+                    reference.counts.remove(&circuit);
                 }
                 _ => {
-                    assert_eq!(policy.next(), plain.next(), "step {step}");
-                    let Some(circuit) = plain.next() else { continue };
+                    assert_eq!(policy.next(), reference.next(), "step {step}");
+                    let Some(circuit) = reference.next() else { continue };
                     let more = rng.random_range(0..10) > 0;
                     policy.sent(now, circuit, more);
                     let weight = (now.secs_f64() / half_life.as_secs_f64()).exp2();
-                    *plain.counts.entry(circuit).or_default() += weight;
+                    *reference.counts.entry(circuit).or_default() += weight;
                     if !more {
-                        plain.active.remove(&circuit);
+                        reference.active.remove(&circuit);
                     }
                     served.insert(circuit);
                 }

@@ -17,8 +17,8 @@ pub const INTERVAL: Duration = Duration::from_millis(10);
 pub struct Kist(Ewma);
 
 impl Policy for Kist {
-    fn woke(&mut self, circuit: u32) {
-        self.0.woke(circuit);
+    fn activate(&mut self, circuit: u32) {
+        self.0.activate(circuit);
     }
 
     fn next(&mut self) -> Option<u32> {
@@ -29,8 +29,8 @@ impl Policy for Kist {
         self.0.sent(now, circuit, more);
     }
 
-    fn gone(&mut self, circuit: u32) {
-        self.0.gone(circuit);
+    fn remove(&mut self, circuit: u32) {
+        self.0.remove(circuit);
     }
 }
 

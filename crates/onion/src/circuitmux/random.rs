@@ -32,7 +32,7 @@ impl Random {
 }
 
 impl Policy for Random {
-    fn woke(&mut self, circuit: u32) {
+    fn activate(&mut self, circuit: u32) {
         self.circuits.push(circuit);
         self.drawn = None;
     }
@@ -53,7 +53,7 @@ impl Policy for Random {
         }
     }
 
-    fn gone(&mut self, circuit: u32) {
+    fn remove(&mut self, circuit: u32) {
         self.remove(circuit);
     }
 }
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn each_circuit_has_the_same_chance_and_no_turn() {
         let mut policy = Random::new(7);
-        (1..=4).for_each(|circuit| policy.woke(circuit));
+        (1..=4).for_each(|circuit| policy.activate(circuit));
         let served: Vec<u32> = (0..4_000)
             .map(|_| {
                 let circuit = policy.next().unwrap();

@@ -13,7 +13,7 @@ pub struct RoundRobin {
 }
 
 impl Policy for RoundRobin {
-    fn woke(&mut self, circuit: u32) {
+    fn activate(&mut self, circuit: u32) {
         self.turns.push_back(circuit);
     }
 
@@ -28,7 +28,7 @@ impl Policy for RoundRobin {
         }
     }
 
-    fn gone(&mut self, circuit: u32) {
+    fn remove(&mut self, circuit: u32) {
         self.turns.retain(|&other| other != circuit);
     }
 }

@@ -26,11 +26,11 @@ impl Client {
         let is_lossy = !matches!(lossy, LossyLayers::None);
         let index = self.circuits.insert(Circuit {
             key,
-            lane: None,
+            first_hop: None,
             trunk_of: None,
             wanted: hops.into(),
             pending: None,
-            asked: now,
+            requested: now,
             layers: Vec::new(),
             lossy,
             leg: None,
@@ -54,19 +54,19 @@ impl Client {
         let Some(circuit) = self.circuits.get_mut(index) else { return };
         let Some(hop) = circuit.wanted.front() else { return };
         let started = Pending::start(&mut *self.rng, hop);
-        let lane = self.channels.make(link, owner, &mut *self.rng);
-        let (Some((pending, kind, message)), Some(lane)) = (started, lane) else {
+        let link_circuit = self.channels.make(link, owner, &mut *self.rng);
+        let (Some((pending, kind, message)), Some(link_circuit)) = (started, link_circuit) else {
             return self.tear_down(index, Cause::Violation(CircuitFault::CircuitId.into()));
         };
-        circuit.lane = Some(lane);
-        (circuit.pending, circuit.asked) = (Some(pending), now);
+        circuit.first_hop = Some(link_circuit);
+        (circuit.pending, circuit.requested) = (Some(pending), now);
         let (command, content) = match kind {
             Some(kind) => (Command::CREATE2, extend::put_create2(kind, &message)),
             None => (Command::CREATE_FAST, message),
         };
         let mut body = [0; BODY];
         body[..content.len()].copy_from_slice(&content);
-        self.channels.push(now, lane, command, &body);
+        self.channels.push(now, link_circuit, command, &body);
     }
 
     /// Handles CREATED2 or CREATED_FAST from the first relay.
@@ -118,12 +118,12 @@ impl Client {
                 .with_congestion(self.lossy_congestion);
             set.streams.number_from(circuit.last_id);
             let lossy = set.lossy.iter_mut();
-            lossy.for_each(|lossy| lossy.expect_rtt(now.since(circuit.asked)));
+            lossy.for_each(|lossy| lossy.expect_rtt(now.since(circuit.requested)));
             let set = self.sets.insert(set);
             circuit.leg = Some((set, Leg::new(agreed, &self.role.params)));
         }
-        if let Some(lane) = circuit.lane.filter(|_| is_complete && hops > 1) {
-            self.mark_link(lane.link, Usage::Circuits);
+        if let Some(link_circuit) = circuit.first_hop.filter(|_| is_complete && hops > 1) {
+            self.mark_link(link_circuit.link, Usage::Circuits);
         }
         if is_trunk {
             return if is_complete { self.merged(key) } else { self.extend(now, index) };
@@ -144,7 +144,7 @@ impl Client {
             return self.tear_down(index, Cause::Violation(CircuitFault::Extend.into()));
         };
         let data = Extend { target: hop.target.clone(), kind, handshake }.write();
-        (circuit.pending, circuit.asked) = (Some(pending), now);
+        (circuit.pending, circuit.requested) = (Some(pending), now);
         // The first EXTEND2 of a trunk is sent on a leg, to the relay where the legs join.
         let trunk_of = circuit.trunk_of.filter(|_| circuit.layers.is_empty());
         let by = trunk_of.map_or(Some(index), |set| self.sets.several(set)?.circuits().next());

@@ -5,7 +5,7 @@ use anabranch_multipath::Time;
 use super::lossy::LossyLayers;
 use super::pending::Pending;
 use super::{Cause, CircuitKey, Client, Hop, Output};
-use crate::channels::{Lane, LinkId};
+use crate::channels::{LinkCircuit, LinkId};
 use crate::crypto::{ClientLayer, Tag};
 use crate::ending::{Carrier, Ending, Seal, SealLossy};
 use crate::event::{CircuitFault, LinkFault};
@@ -18,8 +18,8 @@ use crate::wire::message::{self, DestroyReason, Message, RelayCommand, RelayKind
 /// One circuit of a client.
 pub struct Circuit {
     pub(super) key: CircuitKey,
-    /// The circuit's lane (its ID on the link to the first relay); `None` before there is a link.
-    pub(super) lane: Option<Lane>,
+    /// The link to the first relay, and the circuit's ID on it; `None` before there is a link.
+    pub(super) first_hop: Option<LinkCircuit>,
     /// The set that has this circuit as its trunk, if any. A trunk is a circuit that continues
     /// from the relay at which a set's legs join. The legs carry the trunk's cells.
     pub(super) trunk_of: Option<SetId>,
@@ -28,7 +28,7 @@ pub struct Circuit {
     /// The present handshake with the next hop, if any.
     pub(super) pending: Option<Pending>,
     /// Time at which the last handshake with a hop began.
-    pub(super) asked: Time,
+    pub(super) requested: Time,
     /// The layers of encryption, one for each hop built so far.
     pub(super) layers: Vec<Box<dyn ClientLayer>>,
     /// Keys of lossy cells (sent in datagrams; see `docs/spec/lossy-circuits.md`), if the circuit
@@ -55,7 +55,7 @@ impl Ending for Circuit {
     const OUTWARD: bool = true;
 
     fn carrier(&self) -> Option<Carrier> {
-        self.trunk_of.map(Carrier::Legs).or(self.lane.map(Carrier::Link))
+        self.trunk_of.map(Carrier::Legs).or(self.first_hop.map(Carrier::Link))
     }
 
     fn set(&self) -> Option<SetId> {
@@ -105,11 +105,11 @@ impl Client {
         if !matches!(cell.command.0, 1..=6 | 9..=11) {
             return Ok(());
         }
-        let lane = Lane { link, id: cell.circuit };
-        if lane.id == 0 {
+        let link_circuit = LinkCircuit { link, id: cell.circuit };
+        if link_circuit.id == 0 {
             return Err(LinkFault::NoCircuit);
         }
-        let Some(owner) = self.channels.owner(lane) else { return Ok(()) };
+        let Some(owner) = self.channels.owner(link_circuit) else { return Ok(()) };
         let Ok(body) = <&mut Body>::try_from(cell.body) else { return Ok(()) };
         self.note_cell(now, owner.circuit, false);
         match cell.command {
@@ -127,9 +127,14 @@ impl Client {
         Ok(())
     }
 
-    /// Handles a RELAY cell that arrived on `lane` (a circuit ID on a link).
-    pub(super) fn take_relay_cell(&mut self, now: Time, lane: Lane, body: &mut Body) {
-        let Some(owner) = self.channels.owner(lane) else { return };
+    /// Handles a RELAY cell that arrived on `link_circuit`.
+    pub(super) fn take_relay_cell(
+        &mut self,
+        now: Time,
+        link_circuit: LinkCircuit,
+        body: &mut Body,
+    ) {
+        let Some(owner) = self.channels.owner(link_circuit) else { return };
         self.note_cell(now, owner.circuit, false);
         self.inbound(now, owner.circuit, body);
     }
@@ -209,8 +214,8 @@ impl Client {
         if let Some(set) = circuit.trunk_of {
             return self.end_merged(set, cause);
         }
-        if let Some(lane) = circuit.lane {
-            self.channels.destroy(lane, DestroyReason::NONE);
+        if let Some(link_circuit) = circuit.first_hop {
+            self.channels.destroy(link_circuit, DestroyReason::NONE);
         }
         self.drop_circuit(index, cause);
     }
@@ -218,8 +223,8 @@ impl Client {
     /// Removes the circuit `index` without sending DESTROY.
     pub(super) fn drop_circuit(&mut self, index: u32, cause: Cause) {
         let Some(circuit) = self.circuits.remove(index) else { return };
-        if let Some(lane) = circuit.lane {
-            self.channels.leave(lane);
+        if let Some(link_circuit) = circuit.first_hop {
+            self.channels.leave(link_circuit);
         }
         if circuit.trunk_of.is_some() {
             let streams = circuit.leg.map(|(streams, _)| streams);

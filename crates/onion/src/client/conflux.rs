@@ -117,7 +117,10 @@ impl Client {
         }
         let id = match with {
             Some(other) => self.set_named(other).ok_or(NoSet::Gone)?,
-            None => self.found_set(own),
+            None => {
+                self.allow_several_legs(own);
+                own
+            }
         };
         let format = self.circuits.get_mut(index).and_then(Ending::parts);
         let format = format.map(|(_, _, layers)| layers.format()).unwrap_or_default();
@@ -127,7 +130,7 @@ impl Client {
         }
         let (leg, link) = several.end.launch(now, UX).map_err(|_| NoSet::Full)?;
         several.add(leg, index);
-        let message = self.wish(id, leg, &link);
+        let message = self.link_message(id, leg, &link);
         if design.is_merged() {
             let leg = self.circuits.get_mut(index).and_then(|circuit| circuit.leg.as_mut());
             leg.into_iter().for_each(|(_, leg)| leg.pass_cells(&self.role.params));
@@ -149,7 +152,7 @@ impl Client {
 
     /// Returns the data of the LINK message for `leg` (a parallel circuit): `link`, followed by
     /// the fields that the design adds.
-    fn wish(&mut self, id: SetId, leg: PathId, link: &ConfluxLink) -> Vec<u8> {
+    fn link_message(&mut self, id: SetId, leg: PathId, link: &ConfluxLink) -> Vec<u8> {
         let scheduler = self.role.dealing.as_ref().map(ToString::to_string);
         let dealing = scheduler.filter(|text| text.len() <= DEALING).unwrap_or_default();
         let nonce = link.nonce;
@@ -185,9 +188,8 @@ impl Client {
         Some((index, self.circuits.get(index)?.set()?))
     }
 
-    /// Converts the set `id`, which has one circuit, so that it can have several legs. Returns
-    /// `id`.
-    fn found_set(&mut self, id: SetId) -> SetId {
+    /// Converts the set `id`, which has one circuit, so that it can have several legs.
+    fn allow_several_legs(&mut self, id: SetId) {
         let (nonce, seed) = (SetNonce::draw(&mut *self.rng), self.rng.next_u64());
         let design = self.role.design;
         let end = design.client_end(nonce, Limits::default());
@@ -196,7 +198,6 @@ impl Client {
             set.streams.adopt(design);
             set.route = Route::Several(Box::new(several));
         }
-        id
     }
 
     /// Handles `message`, which links a circuit or controls a set.

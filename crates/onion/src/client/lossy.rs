@@ -117,7 +117,7 @@ impl Client {
             None => {
                 let (nonce, seed) = (SetNonce::draw(&mut *self.rng), self.rng.next_u64());
                 let legs = LossyLegs::new(nonce, &dealing, seed).ok_or(NoSet::Schedule)?;
-                self.found_lossy_set(index, legs, Some(now));
+                self.start_lossy_set(index, legs, Some(now));
                 own
             }
         };

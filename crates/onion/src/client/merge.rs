@@ -27,11 +27,11 @@ impl Client {
         let (_, id) = self.place(circuit).ok_or(NoSet::Gone)?;
         let trunk = self.circuits.insert(Circuit {
             key: circuit,
-            lane: None,
+            first_hop: None,
             trunk_of: Some(id),
             wanted: beyond.into(),
             pending: None,
-            asked: now,
+            requested: now,
             layers: Vec::new(),
             lossy: LossyLayers::None,
             leg: None,

@@ -128,8 +128,8 @@ impl Client {
         }
         let circuit = self.role.keys.get(&key).and_then(|&index| self.circuits.get(index));
         let built = circuit.filter(|circuit| circuit.layers.len() > 1);
-        if let Some(lane) = built.and_then(|circuit| circuit.lane) {
-            self.mark_link(lane.link, Usage::Streams);
+        if let Some(link_circuit) = built.and_then(|circuit| circuit.first_hop) {
+            self.mark_link(link_circuit.link, Usage::Streams);
         }
         self.pump(now, set_id);
         Ok(stream)

@@ -136,10 +136,10 @@ impl OnLeg {
             return Some(self.launched? + LINKING.max(3 * longest?));
         }
         let sent = self.kept.front().map(|(sent, _)| (*sent).max(self.progress));
-        let asked = [sent, self.probed].into_iter().flatten().min()?;
+        let since = [sent, self.probed].into_iter().flatten().min()?;
         // The last answer may have been in transit when the leg failed. Subtract one round trip,
         // because that answer arrived up to one round trip after the failure.
-        Some(asked + (SILENCE.max(3 * self.rtt) - self.rtt.min(SILENCE)))
+        Some(since + (SILENCE.max(3 * self.rtt) - self.rtt.min(SILENCE)))
     }
 
     fn is_living(&self) -> bool {
@@ -371,11 +371,11 @@ impl Retransmitter {
     }
 
     /// Returns the RECEIVED message to send on `leg` (a parallel circuit); `None` if there is no
-    /// such leg. `asked` is true if the message answers PROBE.
-    pub fn take_received(&mut self, leg: PathId, asked: bool) -> Option<Received> {
+    /// such leg. `answers_probe` is true if the message answers PROBE.
+    pub fn take_received(&mut self, leg: PathId, answers_probe: bool) -> Option<Received> {
         let on = self.legs.get_mut(leg).ok()?;
         (on.receipts_sent, on.acknowledge_at) = (on.received, None);
-        Some(Received { asked, count: on.received })
+        Some(Received { answers_probe, count: on.received })
     }
 
     /// Handles `received`, a RECEIVED message that arrived on the leg `leg` (parallel circuit).
@@ -391,11 +391,11 @@ impl Retransmitter {
     ) -> Result<Acknowledged, ConfluxFault> {
         let on = self.legs.get_mut(leg)?;
         let fresh = received.count.wrapping_sub(on.acknowledged) as usize;
-        let is_due = if received.asked { on.probed.is_some() } else { fresh > 0 };
+        let is_due = if received.answers_probe { on.probed.is_some() } else { fresh > 0 };
         if fresh > on.kept.len() || !is_due {
             return Err(ConfluxFault::Unsent);
         }
-        if received.asked {
+        if received.answers_probe {
             on.probed = None;
         }
         let mut last = None;
@@ -558,7 +558,7 @@ mod tests {
     }
 
     fn own(count: u32) -> Received {
-        Received { asked: false, count }
+        Received { answers_probe: false, count }
     }
 
     #[test]
@@ -575,8 +575,8 @@ mod tests {
             let refused = retransmitter.acknowledged(at(100), leg, own(count));
             assert_eq!(refused, Err(ConfluxFault::Unsent), "{count}");
         }
-        let asked = Received { asked: true, count: 5 };
-        assert_eq!(retransmitter.acknowledged(at(100), ONE, asked), Err(ConfluxFault::Unsent));
+        let answer = Received { answers_probe: true, count: 5 };
+        assert_eq!(retransmitter.acknowledged(at(100), ONE, answer), Err(ConfluxFault::Unsent));
         assert_eq!(
             retransmitter.acknowledged(at(100), PathId(7), own(1)),
             Err(ConfluxFault::NotLinked)
@@ -765,7 +765,7 @@ mod tests {
         assert_eq!(retransmitter.next_timeout(true), Some(at(1_000)));
         let asks = [LegAction::Probe(ONE), LegAction::Probe(TWO)];
         assert_eq!(retransmitter.actions(at(1_000), true), asks);
-        let answer = Received { asked: true, count: 0 };
+        let answer = Received { answers_probe: true, count: 0 };
         retransmitter.acknowledged(at(1_100), ONE, answer).unwrap();
         assert_eq!(retransmitter.acknowledged(at(1_100), ONE, answer), Err(ConfluxFault::Unsent));
         assert_eq!(retransmitter.next_timeout(true), Some(at(1_900)));

@@ -63,7 +63,7 @@ impl BandwidthHistory {
     /// Records `total`, the bytes carried since the relay started. The caller must do this about
     /// once per second. `now` never goes back; `unix_now` may.
     pub fn note(&mut self, now: Time, unix_now: u64, total: ByDirection) {
-        self.go_on(unix_now);
+        self.start_due_periods(unix_now);
         let Some(&(last, before)) = self.span.back() else {
             return self.span.push_back((now, total));
         };
@@ -111,7 +111,7 @@ impl BandwidthHistory {
     }
 
     /// Starts a new period for each period that has ended by `unix_now`.
-    fn go_on(&mut self, unix_now: u64) {
+    fn start_due_periods(&mut self, unix_now: u64) {
         if self.ends == 0 || self.ends > unix_now + PERIOD_S {
             // This is the first period. Or the clock was set back, and the present period starts
             // again.

@@ -66,7 +66,7 @@ pub(super) struct BridgeRequests(Vec<BridgeRequest>);
 struct BridgeRequest {
     identity: BridgeIdentity,
     known: bool,
-    asked: bool,
+    requested: bool,
     failures: u32,
     due: Time,
 }
@@ -76,7 +76,7 @@ impl BridgeRequests {
         let entry = |identity| BridgeRequest {
             identity,
             known: false,
-            asked: false,
+            requested: false,
             failures: 0,
             due: Time::ZERO,
         };
@@ -91,15 +91,15 @@ impl BridgeRequests {
 
     /// Returns the index of the next bridge to request a descriptor from, if one is due.
     pub(super) fn poll(&mut self, now: Time) -> Option<usize> {
-        let place = self.0.iter().position(|entry| !entry.asked && entry.due <= now)?;
-        self.0[place].asked = true;
+        let place = self.0.iter().position(|entry| !entry.requested && entry.due <= now)?;
+        self.0[place].requested = true;
         Some(place)
     }
 
     /// Returns the time at which the next request to a bridge is due; `None` if requests to all
     /// bridges are in progress.
     pub(super) fn next_timeout(&self) -> Option<Time> {
-        self.0.iter().filter(|entry| !entry.asked).map(|entry| entry.due).min()
+        self.0.iter().filter(|entry| !entry.requested).map(|entry| entry.due).min()
     }
 
     /// Makes the requests to all bridges without a known descriptor due now. The caller does this
@@ -125,7 +125,7 @@ impl BridgeRequests {
         let entry = &mut self.0[place];
         // Accept only this identity from now on.
         entry.identity.rsa = Some(bridge.status.rsa_identity);
-        (entry.known, entry.asked, entry.failures, entry.due) = (true, false, 0, now + RENEWAL);
+        (entry.known, entry.requested, entry.failures, entry.due) = (true, false, 0, now + RENEWAL);
         Ok(bridge)
     }
 
@@ -134,7 +134,7 @@ impl BridgeRequests {
         let entry = &mut self.0[place];
         let last = if entry.known { LAST_PAUSE_KNOWN } else { LAST_PAUSE };
         let pause = FIRST_PAUSE * (1 << entry.failures.min(MOST_DOUBLINGS));
-        (entry.asked, entry.due) = (false, now + pause.min(last));
+        (entry.requested, entry.due) = (false, now + pause.min(last));
         entry.failures += 1;
     }
 }

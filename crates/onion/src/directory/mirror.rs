@@ -120,7 +120,7 @@ pub struct Mirror {
     /// Documents that were requested but not received, by digest: the number of requests, and the
     /// time in milliseconds before which the document is not requested again.
     late: BTreeMap<[u8; 20], (u32, u64)>,
-    asked: Option<MirrorRequest>,
+    pending: Option<MirrorRequest>,
     failures: u32,
     paused_until: u64,
 }
@@ -138,11 +138,11 @@ impl Mirror {
     /// `microdesc` is valid (0 if there is none). `now` is the time of any monotonic clock in
     /// milliseconds.
     pub fn poll(&mut self, now: u64, newest: u64) -> Option<MirrorRequest> {
-        if self.asked.is_some() || now < self.paused_until {
+        if self.pending.is_some() || now < self.paused_until {
             return None;
         }
-        self.asked = self.wanted(now, newest);
-        self.asked.clone()
+        self.pending = self.wanted(now, newest);
+        self.pending.clone()
     }
 
     /// Returns the number of milliseconds from `now` after which [`Mirror::poll`] may return a
@@ -177,9 +177,9 @@ impl Mirror {
         unix_now: u64,
         rng: &mut impl Rng,
     ) -> Result<Vec<Document>, Failure> {
-        let Some(asked) = self.asked.take() else { return Ok(Vec::new()) };
-        let taken = outcome.and_then(|response| match (response.status, &asked) {
-            (200, _) => self.take(&asked, &response.body, certs, unix_now),
+        let Some(request) = self.pending.take() else { return Ok(Vec::new()) };
+        let taken = outcome.and_then(|response| match (response.status, &request) {
+            (200, _) => self.take(&request, &response.body, certs, unix_now),
             // A server that has none of these documents may still have others.
             (404, MirrorRequest::Servers(_) | MirrorRequest::Extras(_)) => Ok(Vec::new()),
             (status, _) => Err(Failure::Status(status)),
@@ -192,7 +192,7 @@ impl Mirror {
             }
         }
         if taken.is_ok() {
-            self.note_late(&asked, now, rng);
+            self.note_late(&request, now, rng);
         }
         taken
     }
@@ -271,14 +271,14 @@ impl Mirror {
 
     fn take(
         &mut self,
-        asked: &MirrorRequest,
+        request: &MirrorRequest,
         body: &[u8],
         certs: &[AuthorityCert],
         unix_now: u64,
     ) -> Result<Vec<Document>, Failure> {
         let malformed = |what: &str| Failure::Document(DocumentError::Malformed(what.to_owned()));
         let text = std::str::from_utf8(body).map_err(|_| malformed("it is not text"))?;
-        let documents = match asked {
+        let documents = match request {
             MirrorRequest::Consensus => {
                 self.take_consensus(text, certs, unix_now).map_err(Failure::Document)?
             }
@@ -350,9 +350,9 @@ impl Mirror {
 
     /// Schedules another request for documents that were requested but not received. The pauses
     /// grow with each failure.
-    fn note_late(&mut self, asked: &MirrorRequest, now: u64, rng: &mut impl Rng) {
+    fn note_late(&mut self, request: &MirrorRequest, now: u64, rng: &mut impl Rng) {
         let mut pauses = BTreeMap::new();
-        for digest in asked.digests() {
+        for digest in request.digests() {
             if self.servers.contains_key(digest) || self.extras.contains_key(digest) {
                 self.late.remove(digest);
                 continue;

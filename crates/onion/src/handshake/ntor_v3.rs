@@ -52,8 +52,12 @@ impl Client {
         verification: &'static [u8],
     ) -> Option<(Client, Vec<u8>)> {
         let lasting = ours.agree(&onion_key)?;
-        let first =
-            First { lasting: &lasting, relay: &relay, client: ours.public(), onion: &onion_key };
+        let first = MessageKeyInput {
+            lasting: &lasting,
+            relay: &relay,
+            client: ours.public(),
+            onion: &onion_key,
+        };
         let (encrypted, mac) = first.seal(message, verification);
         let handshake = [&relay[..], &onion_key, ours.public(), &encrypted, &mac].concat();
         Some((Client { ours, relay, onion_key, lasting, mac, verification }, handshake))
@@ -118,7 +122,8 @@ pub fn read<'a>(
     let onion = onion_keys.iter().find(|keys| *keys.public() == for_key);
     let onion = onion.filter(|_| for_whom == *relay).ok_or(HandshakeError::WrongRelay)?;
     let lasting = onion.agree(&client).ok_or(HandshakeError::NotAuthentic)?;
-    let first = First { lasting: &lasting, relay, client: &client, onion: onion.public() };
+    let first =
+        MessageKeyInput { lasting: &lasting, relay, client: &client, onion: onion.public() };
     let message = first.open(encrypted, mac, verification).ok_or(HandshakeError::NotAuthentic)?;
     Ok(Request { message, lasting, client, onion, relay, mac: *mac, verification })
 }
@@ -161,14 +166,14 @@ impl Request<'_> {
 }
 
 /// Input from which the encryption key and the MAC key of the client's message are derived.
-struct First<'a> {
+struct MessageKeyInput<'a> {
     lasting: &'a [u8; 32],
     relay: &'a [u8; 32],
     client: &'a [u8; 32],
     onion: &'a [u8; 32],
 }
 
-impl First<'_> {
+impl MessageKeyInput<'_> {
     fn seal(&self, message: &[u8], verification: &[u8]) -> (Vec<u8>, [u8; 32]) {
         let (encryption, authentication) = self.keys(verification);
         let mut encrypted = message.to_vec();

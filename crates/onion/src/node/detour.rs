@@ -7,7 +7,7 @@ use anabranch_multipath::Time;
 
 use super::{Node, NodeRole, Timer};
 use crate::channel::Fault;
-use crate::channels::{Lane, LinkId};
+use crate::channels::{LinkCircuit, LinkId};
 use crate::event::{CarrierFault, LinkFault};
 use crate::io::LinkOutput;
 use crate::wire::cell::{CELL, Cell, Command, HEADER, Width, head};
@@ -38,7 +38,11 @@ impl<R: NodeRole> Node<R> {
         if let Some(identity) = identity.filter(|_| initiated) {
             let (number, token) = self.channels.pair_with_tls(id, &identity);
             let body = put_pairing(number, &token);
-            self.channels.send_control_cell(Lane { link: id, id: 0 }, Command::BESIDE, &body);
+            self.channels.send_control_cell(
+                LinkCircuit { link: id, id: 0 },
+                Command::BESIDE,
+                &body,
+            );
         }
     }
 
@@ -79,16 +83,20 @@ impl<R: NodeRole> Node<R> {
         } else {
             let number = self.channels.paired_by_token(id, place).map_err(|_| malformed(cell))?;
             let body = put_pairing(number, &[0; 16]);
-            self.channels.send_control_cell(Lane { link: id, id: 0 }, Command::BESIDE, &body);
+            self.channels.send_control_cell(
+                LinkCircuit { link: id, id: 0 },
+                Command::BESIDE,
+                &body,
+            );
         }
         self.joined(now, id);
         Ok(())
     }
 
     /// Notes that `cells` cells of a circuit arrived on a QUIC link and must be acknowledged.
-    pub(super) fn note_arrivals(&mut self, now: Time, lane: Lane, cells: u32) {
-        if self.channels.count_received(lane, cells) {
-            self.timers.insert((now + SAY, Timer::Arrived(lane.link)));
+    pub(super) fn note_arrivals(&mut self, now: Time, link_circuit: LinkCircuit, cells: u32) {
+        if self.channels.count_received(link_circuit, cells) {
+            self.timers.insert((now + SAY, Timer::Arrived(link_circuit.link)));
         }
     }
 

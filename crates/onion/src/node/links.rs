@@ -4,7 +4,7 @@ use anabranch_multipath::Time;
 
 use super::{CloseCause, Node, NodeRole, Timer, dedicated};
 use crate::channel::{CellOutcome, Channel, Start};
-use crate::channels::{Lane, LinkId, is};
+use crate::channels::{LinkCircuit, LinkId, is};
 use crate::event::{Event, LinkFault};
 use crate::io::LinkOutput;
 use crate::order::Turn;
@@ -32,7 +32,7 @@ impl<R: NodeRole> Node<R> {
         let is_dedicated = target.is_some() && R::dedicates_links(self);
         self.channels.open(id, channel, target);
         if let Some(link) = self.channels.link(id) {
-            link.is_dedicated = is_dedicated && !link.channel.has_lanes();
+            link.is_dedicated = is_dedicated && !link.channel.has_stream_per_circuit();
         }
     }
 
@@ -127,23 +127,23 @@ impl<R: NodeRole> Node<R> {
             link.quiet.note(now, false);
         }
         let is_counted = link.keeps_copies();
-        let (mut lane, mut taken) = (Lane { link: id, id: 0 }, 0);
+        let (mut link_circuit, mut taken) = (LinkCircuit { link: id, id: 0 }, 0);
         while let Some((circuit, body)) = next {
             if circuit == 0 {
                 return Err(LinkFault::NoCircuit);
             }
-            if circuit != lane.id {
+            if circuit != link_circuit.id {
                 if is_counted {
-                    self.note_arrivals(now, lane, taken);
+                    self.note_arrivals(now, link_circuit, taken);
                 }
-                (lane.id, taken) = (circuit, 0);
+                (link_circuit.id, taken) = (circuit, 0);
             }
-            R::take_relay_cell(self, now, lane, body);
+            R::take_relay_cell(self, now, link_circuit, body);
             taken += 1;
             next = cells.next_relay_cell();
         }
         if is_counted {
-            self.note_arrivals(now, lane, taken);
+            self.note_arrivals(now, link_circuit, taken);
         }
         Ok(())
     }
@@ -155,8 +155,8 @@ impl<R: NodeRole> Node<R> {
     /// Returns the neighbour's violation of the protocol. The link must then be closed.
     fn take_held(&mut self, now: Time, id: LinkId, circuit: u32) -> Result<(), LinkFault> {
         loop {
-            let lane = Lane { link: id, id: circuit };
-            let is_known = self.channels.owner(lane).is_some();
+            let link_circuit = LinkCircuit { link: id, id: circuit };
+            let is_known = self.channels.owner(link_circuit).is_some();
             let order = self.channels.link(id).and_then(|link| link.channel.order());
             let Some(order) = order else { return Ok(()) };
             let Some(mut held) = order.next(circuit) else {
@@ -192,7 +192,7 @@ impl<R: NodeRole> Node<R> {
                 let is_counted = link.keeps_copies();
                 R::take_cell(self, now, id, cell)?;
                 if is_counted {
-                    self.note_arrivals(now, Lane { link: id, id: circuit }, 1);
+                    self.note_arrivals(now, LinkCircuit { link: id, id: circuit }, 1);
                 }
             }
             CellOutcome::Opened => self.opened(now, id)?,
@@ -204,7 +204,7 @@ impl<R: NodeRole> Node<R> {
             }
         }
         if command == Command::DESTROY {
-            self.channels.ended(Lane { link: id, id: circuit });
+            self.channels.ended(LinkCircuit { link: id, id: circuit });
         }
         Ok(())
     }
@@ -238,8 +238,8 @@ impl<R: NodeRole> Node<R> {
         if !wanted.as_ref().is_none_or(is_wanted) {
             return Err(LinkFault::WrongIdentity);
         }
-        let has_lanes = link.channel.has_lanes();
-        match has_lanes {
+        let has_stream_per_circuit = link.channel.has_stream_per_circuit();
+        match has_stream_per_circuit {
             // Circuits must not use the QUIC link before both ends know which TLS link it runs
             // alongside.
             true => self.quic_opened(id, identity),
@@ -249,7 +249,7 @@ impl<R: NodeRole> Node<R> {
         self.offer(id);
         self.fix_records(id);
         self.put(Event::LinkOpen { link: id, identity, skew, dialled });
-        if let Some(target) = wanted.filter(|_| !has_lanes) {
+        if let Some(target) = wanted.filter(|_| !has_stream_per_circuit) {
             self.found(now, &target, id);
         }
         Ok(())
@@ -280,7 +280,7 @@ impl<R: NodeRole> Node<R> {
     /// Closes the link `id` because of a violation, after sending the bytes in its outbox.
     pub(super) fn fail(&mut self, now: Time, id: LinkId, fault: LinkFault) {
         self.violated(id, fault);
-        let link = self.channels.link(id).filter(|link| !link.channel.has_lanes());
+        let link = self.channels.link(id).filter(|link| !link.channel.has_stream_per_circuit());
         let wanted = link.and_then(|link| link.wanted.clone());
         if let (Some(target), LinkFault::WrongIdentity) = (wanted, fault) {
             self.unreachable(&target, CloseCause::WrongIdentity);
@@ -294,18 +294,19 @@ impl<R: NodeRole> Node<R> {
         self.disarm(id);
         self.close_detours(now, id);
         let Some(link) = self.channels.link(id) else { return };
-        let (has_lanes, wanted) = (link.channel.has_lanes(), link.wanted.take());
+        let (has_stream_per_circuit, wanted) =
+            (link.channel.has_stream_per_circuit(), link.wanted.take());
         let was_open = link.channel.is_open();
         // Use the dialled identity. A link that breaks early has no verified identity, or the
         // wrong one.
         let proven = link.channel.identity().map(|identity| identity.rsa);
         let relay = wanted.as_ref().map(|target| target.rsa).or(proven);
         self.channels.close(id).into_iter().for_each(|owner| R::lost(self, now, owner));
-        if let Some(rsa) = relay.filter(|_| has_lanes) {
+        if let Some(rsa) = relay.filter(|_| has_stream_per_circuit) {
             self.quic_gone(now, &rsa);
         }
         // No circuits wait for this link if it is a QUIC link.
-        let wanted = wanted.filter(|_| !was_open && !has_lanes);
+        let wanted = wanted.filter(|_| !was_open && !has_stream_per_circuit);
         if let Some(target) = wanted {
             self.unreachable(&target, CloseCause::Unreached);
         }
@@ -314,7 +315,7 @@ impl<R: NodeRole> Node<R> {
     /// Closes the circuits that wait for the relay `target`, because it cannot be reached.
     pub(super) fn unreachable(&mut self, target: &Target, why: CloseCause) {
         let waiting = self.dialling.take(target);
-        waiting.into_iter().for_each(|circuit| R::give_up(self, circuit, why));
+        waiting.into_iter().for_each(|circuit| R::close_circuit(self, circuit, why));
     }
 
     /// Requests a link to the relay `target` for `circuit`.

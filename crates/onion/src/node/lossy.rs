@@ -7,7 +7,7 @@ use anabranch_multipath::Time;
 
 use super::{CloseCause, Node, NodeRole, Timer};
 use crate::channel::Fault;
-use crate::channels::{Lane, LinkId, Owner, is};
+use crate::channels::{LinkCircuit, LinkId, Owner, is};
 use crate::crypto::lossy::Refusal;
 use crate::ending::Ending;
 use crate::event::{CircuitFault, LinkFault};
@@ -110,20 +110,24 @@ impl<R: NodeRole> Node<R> {
                 let fault = Fault::OutOfPlace(cell.command);
                 return self.fail(now, id, LinkFault::Handshake(fault));
             };
-            match self.channels.owner(Lane { link: id, id: cell.circuit }) {
+            match self.channels.owner(LinkCircuit { link: id, id: cell.circuit }) {
                 Some(owner) => R::take_lossy(self, now, owner, (counter, body)),
                 None => self.lossy.unknown += 1,
             }
         }
     }
 
-    /// Passes a lossy cell (sent in a datagram) to the link of `lane` (a circuit on a link). If
-    /// the link leads to another shard (parallel core) of this relay, that shard counts the cell
-    /// in its statistics.
-    pub(crate) fn send_lossy(&mut self, now: Time, lane: Lane, (counter, body): (u32, &Body)) {
-        let link = self.channels.link(lane.link);
+    /// Passes a lossy cell (sent in a datagram) to the link of `link_circuit`. If the link leads to
+    /// another shard (parallel core) of this relay, that shard counts the cell in its statistics.
+    pub(crate) fn send_lossy(
+        &mut self,
+        now: Time,
+        link_circuit: LinkCircuit,
+        (counter, body): (u32, &Body),
+    ) {
+        let link = self.channels.link(link_circuit.link);
         self.lossy.sent += u64::from(link.is_some_and(|link| !link.channel.is_sibling()));
-        self.channels.push_lossy(now, lane, counter, body);
+        self.channels.push_lossy(now, link_circuit, counter, body);
     }
 
     /// Handles a lossy cell (sent in a datagram) of the circuit `index` that its encryption layer
@@ -165,7 +169,7 @@ impl<R: NodeRole> Node<R> {
     /// Closes all circuits of the set `id`. This also ends all streams of the set.
     pub(super) fn end_lossy_set(&mut self, id: SetId, why: CloseCause) {
         while let Some(&Set { route: Route::One(circuit), .. }) = self.sets.get(id) {
-            R::give_up(self, circuit, why);
+            R::close_circuit(self, circuit, why);
             if self.circuits.get(circuit).is_some() {
                 return;
             }
@@ -193,16 +197,16 @@ impl<R: NodeRole> Node<R> {
             };
             let Some(circuit) = set.choose_lossy(now, leg) else { return };
             let Some(ending) = self.circuits.get_mut(circuit) else { return };
-            let lane = ending.lane();
+            let link_circuit = ending.link_circuit();
             let counter = ending.lossy().map(|end| end.originate(Command::RELAY_LOSSY, &mut body));
-            match (lane, counter) {
-                (Some(lane), Some(Some(counter))) => {
+            match (link_circuit, counter) {
+                (Some(link_circuit), Some(Some(counter))) => {
                     self.lossy_traffic.count(payload);
-                    self.send_lossy(now, lane, (counter, &body));
+                    self.send_lossy(now, link_circuit, (counter, &body));
                     let outward = R::Circuit::OUTWARD;
                     R::sent_cell(self, now, Owner { circuit, outward });
                 }
-                _ => return R::give_up(self, circuit, CloseCause::Exhausted),
+                _ => return R::close_circuit(self, circuit, CloseCause::Exhausted),
             }
         }
         let lossy = self.sets.get_mut(id).and_then(|set| set.lossy.as_mut());
@@ -219,12 +223,12 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Converts the set of the circuit `index` so that it may have several lossy circuits (whose
-    /// cells travel in datagrams). This circuit is the first leg. `asked` is the time of the
+    /// cells travel in datagrams). This circuit is the first leg. `requested` is the time of the
     /// client's request to the other end (`None` at the exit).
-    pub(crate) fn found_lossy_set(&mut self, index: u32, legs: LossyLegs, asked: Option<Time>) {
+    pub(crate) fn start_lossy_set(&mut self, index: u32, legs: LossyLegs, requested: Option<Time>) {
         let Some(set) = self.set_of(index).and_then(|id| self.sets.get_mut(id)) else { return };
         let legs = set.lossy_legs.insert(Box::new(legs));
-        legs.add(index, asked);
+        legs.add(index, requested);
         if let Some(id) = self.set_of(index) {
             self.update_lossy_legs(id);
         }
@@ -239,13 +243,18 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Makes the circuit `index` a leg (parallel circuit) of the set `id`. `asked` is the time of
-    /// the client's request to the other end (`None` at the exit). Returns false if the set is
+    /// Makes the circuit `index` a leg (parallel circuit) of the set `id`. `requested` is the time
+    /// of the client's request to the other end (`None` at the exit). Returns false if the set is
     /// full, or cannot have legs whose cells travel in datagrams.
-    pub(crate) fn join_lossy_set(&mut self, index: u32, id: SetId, asked: Option<Time>) -> bool {
+    pub(crate) fn join_lossy_set(
+        &mut self,
+        index: u32,
+        id: SetId,
+        requested: Option<Time>,
+    ) -> bool {
         let Some(own) = self.set_of(index) else { return false };
         let legs = self.sets.get_mut(id).and_then(|set| set.lossy_legs.as_mut());
-        let is_added = legs.is_some_and(|legs| legs.add(index, asked));
+        let is_added = legs.is_some_and(|legs| legs.add(index, requested));
         if is_added {
             self.sets.remove(own);
             self.circuits.get_mut(index).into_iter().for_each(|circuit| circuit.move_to(id));
@@ -258,7 +267,7 @@ impl<R: NodeRole> Node<R> {
     pub(super) fn lossy_legs_due(&mut self, now: Time, id: SetId) {
         let legs = self.sets.get_mut(id).and_then(|set| set.lossy_legs.as_ref());
         let late = legs.map(|legs| legs.late(now)).unwrap_or_default();
-        late.into_iter().for_each(|circuit| R::give_up(self, circuit, CloseCause::Unlinked));
+        late.into_iter().for_each(|circuit| R::close_circuit(self, circuit, CloseCause::Unlinked));
     }
 
     /// Removes the circuit `circuit` from the set `id`. Returns false if the set has no other leg
@@ -290,14 +299,14 @@ impl<R: NodeRole> Node<R> {
     pub(crate) fn reach_lossy(&mut self, now: Time, target: Target, circuit: u32) {
         let (mut has_quic, mut offered) = (false, None);
         for (id, link) in self.channels.reaching(&target.rsa) {
-            has_quic |= link.channel.has_lanes();
+            has_quic |= link.channel.has_stream_per_circuit();
             if link.leads_to(&target) && link.quic_offer.is_some() {
                 offered = offered.or(Some(id));
             }
         }
         if has_quic {
             // The caller has looked for a link with lossy cells and found none.
-            return R::give_up(self, circuit, CloseCause::NoLossyLink);
+            return R::close_circuit(self, circuit, CloseCause::NoLossyLink);
         }
         let is_requested =
             self.dialling.awaits_lossy(&target) || self.channels.has_dialled(&target);
@@ -321,7 +330,7 @@ impl<R: NodeRole> Node<R> {
         for circuit in self.dialling.take_lossy(|target| is(&identity, target)) {
             match takes_lossy {
                 true => R::reached(self, now, circuit, id),
-                false => R::give_up(self, circuit, CloseCause::NoLossyLink),
+                false => R::close_circuit(self, circuit, CloseCause::NoLossyLink),
             }
         }
     }
@@ -332,7 +341,7 @@ impl<R: NodeRole> Node<R> {
         let identity = self.channels.link(id).and_then(|link| link.channel.identity());
         let Some(identity) = identity else { return };
         for circuit in self.dialling.take_lossy(|target| is(&identity, target)) {
-            R::give_up(self, circuit, CloseCause::NoLossyLink);
+            R::close_circuit(self, circuit, CloseCause::NoLossyLink);
         }
     }
 
@@ -340,7 +349,7 @@ impl<R: NodeRole> Node<R> {
     /// datagrams).
     pub(super) fn lossy_links_due(&mut self, now: Time) {
         for circuit in self.dialling.late_lossy(now) {
-            R::give_up(self, circuit, CloseCause::NoLossyLink);
+            R::close_circuit(self, circuit, CloseCause::NoLossyLink);
         }
     }
 
@@ -350,7 +359,7 @@ impl<R: NodeRole> Node<R> {
     pub(super) fn close_lossy(&mut self, id: LinkId) {
         for owner in self.channels.owners(id) {
             if self.circuits.get(owner.circuit).is_some_and(R::Circuit::is_lossy) {
-                R::give_up(self, owner.circuit, CloseCause::NoLossyLink);
+                R::close_circuit(self, owner.circuit, CloseCause::NoLossyLink);
             }
         }
     }

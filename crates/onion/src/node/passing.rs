@@ -4,7 +4,7 @@
 //! The *trunk* is the circuit that continues from the relay at which the legs join. It is an
 //! ordinary circuit, except that the legs of a set carry its cells. At the client, the trunk has
 //! the streams, and the encryption layers of the hops after the joining relay. At the joining
-//! relay, it has the lane (the circuit ID on a link) to the next hop.
+//! relay, it has the link and circuit ID to the next hop.
 
 use anabranch_multipath::{PathId, Time};
 
@@ -69,7 +69,7 @@ impl<R: NodeRole> Node<R> {
     pub(crate) fn waiting_of(&mut self, circuit: u32) -> Option<usize> {
         let (carrier, ..) = self.circuits.get_mut(circuit).and_then(R::Circuit::parts)?;
         match carrier {
-            Carrier::Link(lane) => Some(self.channels.waiting(lane)),
+            Carrier::Link(link_circuit) => Some(self.channels.waiting(link_circuit)),
             Carrier::Legs(legs) => {
                 Some(self.sets.several(legs)?.passing.as_ref().map_or(0, |passing| passing.len()))
             }
@@ -168,8 +168,8 @@ impl<R: NodeRole> Node<R> {
         let Some(set) = self.sets.get_mut(id).filter(|set| set.is_merged()) else { return };
         let wanting = set.several().is_some_and(|several| several.held() > 0);
         let parts = self.circuits.get_mut(index).and_then(R::Circuit::parts);
-        let Some((Carrier::Link(lane), Some(leg), _)) = parts else { return };
-        let queued = self.channels.waiting(lane);
+        let Some((Carrier::Link(link_circuit), Some(leg), _)) = parts else { return };
+        let queued = self.channels.waiting(link_circuit);
         let blocked = queued >= QUEUE_HIGH;
         let outlet = crate::congestion::Outlet { queued: queued as u64, blocked, wanting };
         leg.settled(report.messages, report.rtt, outlet);

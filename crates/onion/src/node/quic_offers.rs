@@ -36,8 +36,8 @@ impl<R: NodeRole> Node<R> {
         let Some(link) = self.channels.link(id) else { return };
         let Some(quic_offer) = link.quic_offer.as_mut() else { return };
         quic_offer.again = None;
-        let begins = quic_offer.token.first().copied();
-        let begins = begins.filter(|_| quic_offer.token != TlsLinkToken::default());
+        let first_byte = quic_offer.token.first().copied();
+        let first_byte = first_byte.filter(|_| quic_offer.token != TlsLinkToken::default());
         let addresses = vec![SocketAddr::new(link.channel.peer(), quic_offer.port)];
         let Some(identity) = link.channel.identity() else { return };
         if self.channels.has_quic(&identity.rsa) || self.channels.is_opening_quic(&identity.rsa) {
@@ -46,7 +46,7 @@ impl<R: NodeRole> Node<R> {
         self.channels.set_opening_quic(id, true);
         let Identity { rsa, ed25519 } = identity;
         let target = Target { rsa, ed25519: Some(ed25519), addresses };
-        self.put(LinkOutput::OpenQuic { link: id, target, begins });
+        self.put(LinkOutput::OpenQuic { link: id, target, first_byte });
     }
 
     /// Handles a failure to open a QUIC link alongside the link `id`, and schedules another

@@ -7,7 +7,7 @@ use anabranch_multipath::{PathId, Time};
 use rand_core::CryptoRng;
 
 use super::{CloseCause, Node, NodeRole, Timer};
-use crate::channels::{Channels, Lane};
+use crate::channels::{Channels, LinkCircuit};
 use crate::conflux::{
     Arrival, Closes, ConfluxFault, Fate, LegAction, Mark, Retransmitter, SentMessage, is_counted,
 };
@@ -22,10 +22,10 @@ use crate::wire::cell::{BODY, Body, Command};
 use crate::wire::message::{self, Format, Message, RelayCommand};
 use crate::wire::resilient::{Received, put_gone, read_gone};
 
-/// The parts of a leg that are needed to send cells on it: its lane (circuit ID on a link), flow
-/// control and encryption layers.
+/// The parts of a leg that are needed to send cells on it: its link and circuit ID, flow control
+/// and encryption layers.
 pub(super) struct Port<'a> {
-    lane: Lane,
+    link_circuit: LinkCircuit,
     control: &'a mut Leg,
     layers: &'a mut dyn Seal,
     format: Format,
@@ -43,11 +43,11 @@ impl<'a> Port<'a> {
         index: u32,
     ) -> Result<Port<'a>, ConfluxFault> {
         let parts = circuits.get_mut(index).and_then(C::parts);
-        let Some((Carrier::Link(lane), Some(control), layers)) = parts else {
+        let Some((Carrier::Link(link_circuit), Some(control), layers)) = parts else {
             return Err(ConfluxFault::NotLinked);
         };
         let format = layers.format();
-        Ok(Port { lane, control, layers, format, channels, rng })
+        Ok(Port { link_circuit, control, layers, format, channels, rng })
     }
 
     /// Sends the SWITCH message that must precede a numbered message, if `mark` requires one.
@@ -65,7 +65,7 @@ impl<'a> Port<'a> {
     pub(super) fn pass(&mut self, now: Time, command: Command, body: &mut Body) {
         self.layers.wrap(command, body);
         self.control.passed();
-        self.channels.push(now, self.lane, command, body);
+        self.channels.push(now, self.link_circuit, command, body);
     }
 
     /// Encrypts a cell and queues it for its link. Counts it in the flow control if `is_data` is
@@ -75,7 +75,7 @@ impl<'a> Port<'a> {
         if let Some(tag) = tag.filter(|_| is_data) {
             self.control.sent(now, tag);
         }
-        self.channels.push(now, self.lane, Command::RELAY, &body);
+        self.channels.push(now, self.link_circuit, Command::RELAY, &body);
     }
 }
 
@@ -349,7 +349,7 @@ impl<R: NodeRole> Node<R> {
     /// Ends a set of several legs, its streams and all its circuits.
     pub(crate) fn end_set(&mut self, id: SetId, why: CloseCause) {
         let circuits = self.forget_set(id);
-        circuits.into_iter().for_each(|circuit| R::give_up(self, circuit, why));
+        circuits.into_iter().for_each(|circuit| R::close_circuit(self, circuit, why));
     }
 
     /// Ends a set of several legs and its streams. Returns the circuits of the set, which the
@@ -370,7 +370,9 @@ impl<R: NodeRole> Node<R> {
         let Some(several) = self.sets.several(id) else { return };
         let late: Vec<PathId> = several.end.late(now).collect();
         let circuits: Vec<u32> = late.iter().filter_map(|leg| several.circuit(*leg)).collect();
-        circuits.into_iter().for_each(|circuit| R::give_up(self, circuit, CloseCause::Unlinked));
+        circuits
+            .into_iter()
+            .for_each(|circuit| R::close_circuit(self, circuit, CloseCause::Unlinked));
         self.await_links(id);
     }
 
@@ -418,16 +420,16 @@ impl<R: NodeRole> Node<R> {
 
     fn give_up_leg(&mut self, id: SetId, leg: PathId) {
         let circuit = self.sets.several(id).and_then(|several| several.circuit(leg));
-        circuit.into_iter().for_each(|circuit| R::give_up(self, circuit, CloseCause::Silent));
+        circuit.into_iter().for_each(|circuit| R::close_circuit(self, circuit, CloseCause::Silent));
     }
 
     /// Sends RECEIVED, which acknowledges the messages that arrived on `leg` (a parallel circuit).
-    /// `asked` is true if it answers a PROBE message.
-    pub(super) fn send_received(&mut self, now: Time, id: SetId, leg: PathId, asked: bool) {
+    /// `answers_probe` is true if it answers a PROBE message.
+    pub(super) fn send_received(&mut self, now: Time, id: SetId, leg: PathId, answers_probe: bool) {
         let retransmitter =
             self.sets.several(id).and_then(|several| several.end.retransmitter_mut());
         let Some(received) =
-            retransmitter.and_then(|retransmitter| retransmitter.take_received(leg, asked))
+            retransmitter.and_then(|retransmitter| retransmitter.take_received(leg, answers_probe))
         else {
             return;
         };

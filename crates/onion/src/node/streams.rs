@@ -153,8 +153,8 @@ impl<R: NodeRole> Node<R> {
                 leg.sent(now, tag);
             }
             match carrier {
-                Carrier::Link(lane) => {
-                    self.channels.push(now, lane, Command::RELAY, &body);
+                Carrier::Link(link_circuit) => {
+                    self.channels.push(now, link_circuit, Command::RELAY, &body);
                 }
                 Carrier::Legs(_) => passing.push(body),
             }

@@ -4,7 +4,7 @@ use anabranch_multipath::Time;
 
 use super::Relay;
 use crate::bucket::Bucket;
-use crate::channels::{Lane, LinkId, Owner};
+use crate::channels::{LinkCircuit, LinkId, Owner};
 use crate::crypto::lossy::{LossyKeys, LossyRelay};
 use crate::crypto::{Keys, RelayLayer};
 use crate::ending::{Carrier, Ending, Seal, SealLossy};
@@ -27,9 +27,9 @@ const MAX_EARLY: u8 = 8;
 
 /// One circuit of a relay.
 pub struct Circuit {
-    /// The lane (circuit ID on a link) towards the client. It is `NOWHERE` for a trunk: a circuit
-    /// whose cells travel on the legs (parallel circuits) of a set.
-    pub(super) lane: Lane,
+    /// The link towards the client, and the circuit's ID on it. It is `NOWHERE` for a trunk: a
+    /// circuit whose cells travel on the legs (parallel circuits) of a set.
+    pub(super) previous: LinkCircuit,
     /// The set whose legs (parallel circuits) carry this circuit's cells. `None` for a circuit
     /// that is not a trunk.
     pub(super) trunk_of: Option<SetId>,
@@ -70,7 +70,7 @@ impl Ending for Circuit {
     const OUTWARD: bool = false;
 
     fn carrier(&self) -> Option<Carrier> {
-        Some(self.trunk_of.map_or(Carrier::Link(self.lane), Carrier::Legs))
+        Some(self.trunk_of.map_or(Carrier::Link(self.previous), Carrier::Legs))
     }
 
     fn set(&self) -> Option<SetId> {
@@ -95,7 +95,7 @@ impl Ending for Circuit {
 
     fn parts(&mut self) -> Option<(Carrier, Option<&mut Leg>, &mut dyn Seal)> {
         let own = self.own.as_mut()?;
-        Some((Carrier::Link(self.lane), Some(&mut own.leg), &mut own.layer))
+        Some((Carrier::Link(self.previous), Some(&mut own.leg), &mut own.layer))
     }
 }
 
@@ -112,30 +112,29 @@ pub(super) enum Next {
     Nothing,
     /// The circuit waits for a link to the next relay, which is being opened.
     Dialling(Box<Extend>),
-    /// The circuit waits for the answer to the CREATE2 that was sent on this lane (a circuit on a
-    /// link).
-    Creating(Lane),
-    /// The circuit continues to its next relay on this lane (a circuit on a link).
-    Open(Lane),
+    /// The circuit waits for the answer to the CREATE2 that was sent on this link and circuit ID.
+    Creating(LinkCircuit),
+    /// The circuit continues to its next relay on this link and circuit ID.
+    Open(LinkCircuit),
     /// The circuit is an introduction or rendezvous point of an onion service.
     Point(Box<ServicePoint>),
     /// The circuit waits for another parallel core (shard) of this relay to introduce the client.
-    /// The request was sent on this lane (a circuit on a link).
-    Introducing(Lane),
+    /// The request was sent on this link and circuit ID.
+    Introducing(LinkCircuit),
     /// The circuit is joined, as a rendezvous point, to this circuit of the same parallel core
     /// (shard).
     Joined(u32),
     /// The circuit is joined, as a rendezvous point, to a circuit of another parallel core (shard)
-    /// of this relay, over this lane (a circuit on a link).
-    Across(Lane),
+    /// of this relay, over this link and circuit ID.
+    Across(LinkCircuit),
 }
 
 impl Circuit {
-    pub(super) fn new(lane: Lane, own: Option<Own>) -> Circuit {
+    pub(super) fn new(previous: LinkCircuit, own: Option<Own>) -> Circuit {
         let next = Next::Nothing;
         let (introduced, has_forwarded, passes_lossy) = (false, false, false);
         let (ticket, trunk_of) = (None, None);
-        Circuit { lane, trunk_of, next, introduced, own, has_forwarded, passes_lossy, ticket }
+        Circuit { previous, trunk_of, next, introduced, own, has_forwarded, passes_lossy, ticket }
     }
 
     /// Returns the encryption layers for lossy cells (sent in datagrams); `None` if the circuit
@@ -146,7 +145,7 @@ impl Circuit {
 
     /// Returns the trunk of `set`: the circuit that continues where the set's legs join.
     pub(super) fn trunk(set: SetId) -> Circuit {
-        Circuit { trunk_of: Some(set), ..Circuit::new(Lane::NOWHERE, None) }
+        Circuit { trunk_of: Some(set), ..Circuit::new(LinkCircuit::NOWHERE, None) }
     }
 
     /// Returns true if this shard has the relay's end of the circuit. Returns false if another
@@ -156,11 +155,11 @@ impl Circuit {
         self.own.is_some() || self.trunk_of.is_some()
     }
 
-    /// Removes and returns our end of the circuit, to hand it over to another parallel core
-    /// (shard) of this relay. The circuit continues to that shard on `lane` (a circuit on a link).
-    /// Returns `None` if this shard does not have our end.
-    pub(super) fn give_away(&mut self, lane: Lane) -> Option<Own> {
-        self.next = Next::Open(lane);
+    /// Removes and returns our end of the circuit, to hand it over to another parallel core (shard)
+    /// of this relay. The circuit continues to that shard on `link_circuit`. Returns `None` if this
+    /// shard does not have our end.
+    pub(super) fn give_away(&mut self, link_circuit: LinkCircuit) -> Option<Own> {
+        self.next = Next::Open(link_circuit);
         self.passes_lossy = self.is_lossy();
         self.own.take()
     }
@@ -193,12 +192,12 @@ impl Next {
         matches!(self, Next::Point(_) | Next::Introducing(_) | Next::Joined(_) | Next::Across(_))
     }
 
-    pub(super) fn lane(&self) -> Option<Lane> {
+    pub(super) fn link_circuit(&self) -> Option<LinkCircuit> {
         match self {
-            Next::Creating(lane)
-            | Next::Open(lane)
-            | Next::Introducing(lane)
-            | Next::Across(lane) => Some(*lane),
+            Next::Creating(link_circuit)
+            | Next::Open(link_circuit)
+            | Next::Introducing(link_circuit)
+            | Next::Across(link_circuit) => Some(*link_circuit),
             Next::Nothing | Next::Dialling(_) | Next::Point(_) | Next::Joined(_) => None,
         }
     }
@@ -225,7 +224,7 @@ impl Relay {
         link: LinkId,
         cell: Cell<'_>,
     ) -> Result<(), LinkFault> {
-        let lane = Lane { link, id: cell.circuit };
+        let link_circuit = LinkCircuit { link, id: cell.circuit };
         let known = match cell.command {
             Command::ONWARD
             | Command::INTRODUCE
@@ -238,35 +237,37 @@ impl Relay {
         if !known {
             return Ok(());
         }
-        if lane.id == 0 && cell.command != Command::REPLACED {
+        if link_circuit.id == 0 && cell.command != Command::REPLACED {
             return Err(LinkFault::NoCircuit);
         }
         if cell.command == Command::ACROSS {
-            self.take_across(now, lane, cell.body);
+            self.take_across(now, link_circuit, cell.body);
             return Ok(());
         }
         let Ok(body) = <&mut Body>::try_from(cell.body) else { return Ok(()) };
         match cell.command {
-            Command::RELAY | Command::RELAY_EARLY => self.relay(now, lane, cell.command, body),
-            Command::CREATE | Command::CREATE_FAST | Command::CREATE2 => {
-                self.create(now, lane, cell.command, body);
+            Command::RELAY | Command::RELAY_EARLY => {
+                self.relay(now, link_circuit, cell.command, body)
             }
-            Command::CREATED2 => self.created(now, lane, body),
-            Command::ONWARD => self.bridge(now, lane, body),
-            Command::INTRODUCE => self.introduce_for_sibling(now, lane, body),
-            Command::MEET => self.meet_for_sibling(now, lane, body),
+            Command::CREATE | Command::CREATE_FAST | Command::CREATE2 => {
+                self.create(now, link_circuit, cell.command, body);
+            }
+            Command::CREATED2 => self.created(now, link_circuit, body),
+            Command::ONWARD => self.bridge(now, link_circuit, body),
+            Command::INTRODUCE => self.introduce_for_sibling(now, link_circuit, body),
+            Command::MEET => self.meet_for_sibling(now, link_circuit, body),
             Command::REPLACED => self.replaced_by_sibling(body),
-            Command::ADOPT => self.adopt(now, lane, body),
-            Command::DESTROY => self.destroyed(now, lane, DestroyReason(body[0])),
-            _ => self.refuse(lane, CircuitFault::Message),
+            Command::ADOPT => self.adopt(now, link_circuit, body),
+            Command::DESTROY => self.destroyed(now, link_circuit, DestroyReason(body[0])),
+            _ => self.refuse(link_circuit, CircuitFault::Message),
         }
         Ok(())
     }
 
-    fn create(&mut self, now: Time, lane: Lane, command: Command, body: &Body) {
+    fn create(&mut self, now: Time, link_circuit: LinkCircuit, command: Command, body: &Body) {
         let circuit = self.circuits.next_index();
-        if !self.channels.accept(lane, Owner { circuit, outward: false }) {
-            return self.refuse(lane, CircuitFault::CircuitId);
+        if !self.channels.accept(link_circuit, Owner { circuit, outward: false }) {
+            return self.refuse(link_circuit, CircuitFault::CircuitId);
         }
         match self.agree(command, body) {
             Ok(Handshake { answer: (answer, reply), keys, lossy, agreed, nonce }) => {
@@ -285,33 +286,33 @@ impl Relay {
                     early: 0,
                     nonce,
                 };
-                self.circuits.insert(Circuit::new(lane, Some(own)));
+                self.circuits.insert(Circuit::new(link_circuit, Some(own)));
                 let mut body = [0; BODY];
                 body[..reply.len()].copy_from_slice(&reply);
-                self.channels.push(now, lane, answer, &body);
+                self.channels.push(now, link_circuit, answer, &body);
             }
             // C tor may also refuse TAP. A request for TAP is not a violation.
             Err(refused) => {
-                self.channels.destroy(lane, DestroyReason::PROTOCOL);
+                self.channels.destroy(link_circuit, DestroyReason::PROTOCOL);
                 if command != Command::CREATE {
-                    self.violated(lane.link, CircuitFault::Handshake(refused));
+                    self.violated(link_circuit.link, CircuitFault::Handshake(refused));
                 }
             }
         }
     }
 
-    /// Continues a circuit on a link of this shard, at the request of another parallel core
-    /// (shard) of this relay, which has the relay's end of the circuit. `lane` (a circuit on a
-    /// link) leads to that shard. `body` is the data of EXTEND2.
-    fn bridge(&mut self, now: Time, lane: Lane, body: &Body) {
+    /// Continues a circuit on a link of this shard, at the request of another parallel core (shard)
+    /// of this relay, which has the relay's end of the circuit. `link_circuit` leads to that shard.
+    /// `body` is the data of EXTEND2.
+    fn bridge(&mut self, now: Time, link_circuit: LinkCircuit, body: &Body) {
         let circuit = self.circuits.next_index();
         let Some(wish) = Extend::read(body) else {
-            return self.refuse(lane, CircuitFault::Message);
+            return self.refuse(link_circuit, CircuitFault::Message);
         };
-        if !self.channels.accept(lane, Owner { circuit, outward: false }) {
-            return self.refuse(lane, CircuitFault::CircuitId);
+        if !self.channels.accept(link_circuit, Owner { circuit, outward: false }) {
+            return self.refuse(link_circuit, CircuitFault::CircuitId);
         }
-        self.circuits.insert(Circuit::new(lane, None));
+        self.circuits.insert(Circuit::new(link_circuit, None));
         self.head_for(now, circuit, wish);
     }
 
@@ -350,10 +351,16 @@ impl Relay {
         Ok(Handshake { answer, keys, lossy, agreed, nonce })
     }
 
-    /// Handles a RELAY or RELAY_EARLY cell that arrived on `lane` (a circuit on a link).
-    pub(super) fn relay(&mut self, now: Time, lane: Lane, command: Command, body: &mut Body) {
+    /// Handles a RELAY or RELAY_EARLY cell that arrived on `link_circuit`.
+    pub(super) fn relay(
+        &mut self,
+        now: Time,
+        link_circuit: LinkCircuit,
+        command: Command,
+        body: &mut Body,
+    ) {
         // The cell was in transit when its circuit was closed.
-        let Some(owner) = self.channels.owner(lane) else { return };
+        let Some(owner) = self.channels.owner(link_circuit) else { return };
         if owner.outward {
             self.inbound(now, owner.circuit, command, body);
         } else {
@@ -420,7 +427,7 @@ impl Relay {
             self.role.stats.relayed += u64::from(comes_by_link);
             own.layer.inbound(command, body);
         }
-        if self.channels.push(now, circuit.lane, command, body) > self.role.config.max_queue {
+        if self.channels.push(now, circuit.previous, command, body) > self.role.config.max_queue {
             self.break_off(index, CircuitFault::Flood);
         }
     }
@@ -429,8 +436,10 @@ impl Relay {
     /// recorded.
     pub(super) fn mark_circuit(&mut self, index: u32, usage: Usage) {
         let Some(circuit) = self.circuits.get(index) else { return };
-        let lanes = [Some(circuit.lane), circuit.next.lane()];
-        lanes.into_iter().flatten().for_each(|lane| self.mark_link(lane.link, usage));
+        let both = [Some(circuit.previous), circuit.next.link_circuit()];
+        both.into_iter()
+            .flatten()
+            .for_each(|link_circuit| self.mark_link(link_circuit.link, usage));
     }
 
     /// Sends a message of this relay to the client.
@@ -438,9 +447,9 @@ impl Relay {
         self.send_relay_cell(now, index, Command::RELAY, command, data);
     }
 
-    fn destroyed(&mut self, now: Time, lane: Lane, reason: DestroyReason) {
-        let Some(owner) = self.channels.owner(lane) else { return };
-        self.channels.leave(lane);
+    fn destroyed(&mut self, now: Time, link_circuit: LinkCircuit, reason: DestroyReason) {
+        let Some(owner) = self.channels.owner(link_circuit) else { return };
+        self.channels.leave(link_circuit);
         self.left_by(now, owner, reason);
     }
 
@@ -471,16 +480,16 @@ impl Relay {
             self.leave_trunk(set, reason);
             return self.cut_trunk(set, reason);
         }
-        let lane = circuit.lane;
-        self.channels.destroy(lane, reason);
+        let link_circuit = circuit.previous;
+        self.channels.destroy(link_circuit, reason);
         self.drop_circuit(index, reason);
     }
 
     /// Removes the circuit `index` after the client's side closed it, and closes its continuation.
     pub(super) fn drop_circuit(&mut self, index: u32, reason: DestroyReason) {
         let Some(circuit) = self.circuits.remove(index) else { return };
-        self.channels.leave(circuit.lane);
-        if let Some(next) = circuit.next.lane() {
+        self.channels.leave(circuit.previous);
+        if let Some(next) = circuit.next.link_circuit() {
             self.channels.destroy(next, reason);
         }
         if let Some(ticket) = circuit.ticket {
@@ -494,12 +503,12 @@ impl Relay {
     }
 
     /// Rejects a cell because of `fault`. Closes the circuit with the cell's ID, if there is one.
-    pub(super) fn refuse(&mut self, lane: Lane, fault: CircuitFault) {
-        self.violated(lane.link, fault);
-        match self.channels.owner(lane) {
+    pub(super) fn refuse(&mut self, link_circuit: LinkCircuit, fault: CircuitFault) {
+        self.violated(link_circuit.link, fault);
+        match self.channels.owner(link_circuit) {
             Some(owner) => self.tear_down(owner.circuit, DestroyReason::PROTOCOL),
             None => self.channels.send_control_cell(
-                lane,
+                link_circuit,
                 Command::DESTROY,
                 &[DestroyReason::PROTOCOL.0],
             ),

@@ -8,7 +8,7 @@ use anabranch_multipath::Time;
 
 use super::Relay;
 use super::circuit::{Circuit, Next, Own};
-use crate::channels::{Lane, Owner};
+use crate::channels::{LinkCircuit, Owner};
 use crate::conflux::{Closes, ConfluxFault, Design, LegScheduler, Limits};
 use crate::ending::Ending;
 use crate::event::CircuitFault;
@@ -189,7 +189,7 @@ impl Relay {
         let format = circuit.map(|(_, _, layers)| layers.format()).unwrap_or_default();
         let id = match self.role.sets.enter(&linking.link.nonce, here) {
             None => {
-                self.found_set(own, &linking);
+                self.allow_several_legs(own, &linking);
                 own
             }
             Some(place) if place.shard == self.role.shard => SetId(place.set),
@@ -235,7 +235,7 @@ impl Relay {
     }
 
     /// Converts the set `id`, which has one circuit so far, so that other circuits can join it.
-    fn found_set(&mut self, id: SetId, linking: &LegRequest) {
+    fn allow_several_legs(&mut self, id: SetId, linking: &LegRequest) {
         let (design, seed) = (linking.design, self.rng.next_u64());
         let dealing = self.role.config.dealing.clone().or_else(|| linking.dealing.clone());
         let limits = Limits { legs: self.role.config.conflux.max_legs, ..Limits::default() };
@@ -296,34 +296,35 @@ impl Relay {
         let by_relay = self.is_from_relay(index);
         let sibling = self.channels.sibling(shard).ok_or(ConfluxFault::Gone)?;
         let owner = Owner { circuit: index, outward: true };
-        let lane = self.channels.make(sibling, owner, &mut *self.rng).ok_or(ConfluxFault::Gone)?;
+        let link_circuit =
+            self.channels.make(sibling, owner, &mut *self.rng).ok_or(ConfluxFault::Gone)?;
         let circuit = self.circuits.get_mut(index).ok_or(ConfluxFault::Gone)?;
-        let own = circuit.give_away(lane).ok_or(ConfluxFault::Gone)?;
+        let own = circuit.give_away(link_circuit).ok_or(ConfluxFault::Gone)?;
         let set = self.sets.remove(own.set).ok_or(ConfluxFault::Gone)?;
         let number = self.role.sets.hand_over(Box::new(HandedLeg { own, set, by_relay, request }));
         self.circuits.get_mut(index).into_iter().for_each(|circuit| circuit.ticket = Some(number));
         let mut body = [0; BODY];
         body[..8].copy_from_slice(&number.to_be_bytes());
-        self.channels.push(now, lane, Command::ADOPT, &body);
+        self.channels.push(now, link_circuit, Command::ADOPT, &body);
         Ok(())
     }
 
     /// Takes over a leg (parallel circuit) that arrived at another parallel core (shard) of this
     /// relay, for a set of this shard.
-    pub(super) fn adopt(&mut self, now: Time, lane: Lane, body: &Body) {
+    pub(super) fn adopt(&mut self, now: Time, link_circuit: LinkCircuit, body: &Body) {
         let number = body.first_chunk().map(|number| u64::from_be_bytes(*number));
         let orphan = number.and_then(|number| self.role.sets.take_over(number));
         let orphan = orphan.and_then(|orphan| orphan.downcast::<HandedLeg>().ok());
         let circuit = self.circuits.next_index();
-        let accepted = self.channels.accept(lane, Owner { circuit, outward: false });
+        let accepted = self.channels.accept(link_circuit, Owner { circuit, outward: false });
         let Some(orphan) = orphan.filter(|_| accepted) else {
-            return self.refuse(lane, CircuitFault::Message);
+            return self.refuse(link_circuit, CircuitFault::Message);
         };
         let HandedLeg { mut own, mut set, by_relay, request } = *orphan;
         set.route = Route::One(circuit);
         own.set = self.sets.insert(set);
         own.by_relay = Some(by_relay);
-        self.circuits.insert(Circuit::new(lane, Some(own)));
+        self.circuits.insert(Circuit::new(link_circuit, Some(own)));
         let joined = match request {
             Request::Several(linking) => self.join(now, circuit, linking),
             Request::Lossy(link) => self.join_lossy(now, circuit, link),

@@ -158,7 +158,7 @@ impl Relay {
     /// comes directly from a client.
     pub(super) fn is_from_relay(&mut self, index: u32) -> bool {
         let Some(circuit) = self.circuits.get(index) else { return false };
-        let link = self.channels.link(circuit.lane.link);
+        let link = self.channels.link(circuit.previous.link);
         let here = || link.is_some_and(|link| link.channel.identity().is_some());
         circuit.by_relay().unwrap_or_else(here)
     }

@@ -6,7 +6,7 @@ use anabranch_multipath::Time;
 
 use super::Relay;
 use super::circuit::{Circuit, Next};
-use crate::channels::{Lane, LinkId, Owner};
+use crate::channels::{LinkCircuit, LinkId, Owner};
 use crate::ending::Ending;
 use crate::event::CircuitFault;
 use crate::node::NextLink;
@@ -81,7 +81,7 @@ impl Relay {
     pub(super) fn may_extend(&mut self, index: u32, target: &Target) -> bool {
         let Some(circuit) = self.circuits.get(index) else { return false };
         let previous =
-            self.channels.link(circuit.lane.link).and_then(|link| link.channel.identity());
+            self.channels.link(circuit.previous.link).and_then(|link| link.channel.identity());
         let is_last = matches!(circuit.next, Next::Nothing);
         let sound = target.addresses.iter().all(|address| address.port() != 0);
         let ours = &self.role.config.identity;
@@ -110,18 +110,18 @@ impl Relay {
         // knowledge would otherwise send it in circles.
         let is_own = self.circuits.get(index).is_some_and(Circuit::is_ours);
         let fits = body.len() <= BODY && (is_own || !across);
-        let lane = match fits {
+        let link_circuit = match fits {
             true => self.channels.make(link, owner, &mut *self.rng),
             false => None,
         };
-        let Some(lane) = lane else {
+        let Some(link_circuit) = link_circuit else {
             return self.tear_down(index, DestroyReason::RESOURCES);
         };
         let mut cell = [0; BODY];
         cell[..body.len()].copy_from_slice(&body);
-        self.channels.push(now, lane, command, &cell);
+        self.channels.push(now, link_circuit, command, &cell);
         if let Some(circuit) = self.circuits.get_mut(index) {
-            circuit.next = Next::Creating(lane);
+            circuit.next = Next::Creating(link_circuit);
         }
     }
 
@@ -131,7 +131,7 @@ impl Relay {
     }
 
     /// Continues the circuit `index` on `link`, which it has waited for.
-    pub(super) fn go_on(&mut self, now: Time, index: u32, link: LinkId) {
+    pub(super) fn resume_on_link(&mut self, now: Time, index: u32, link: LinkId) {
         let Some(circuit) = self.circuits.get_mut(index) else { return };
         if let Next::Dialling(wish) = std::mem::replace(&mut circuit.next, Next::Nothing) {
             self.create_next(now, index, link, &wish);
@@ -139,8 +139,8 @@ impl Relay {
     }
 
     /// Handles CREATED2 from the next relay.
-    pub(super) fn created(&mut self, now: Time, lane: Lane, body: &Body) {
-        let owner = self.channels.owner(lane).filter(|owner| owner.outward);
+    pub(super) fn created(&mut self, now: Time, link_circuit: LinkCircuit, body: &Body) {
+        let owner = self.channels.owner(link_circuit).filter(|owner| owner.outward);
         let Some(owner) = owner else { return };
         let Some(circuit) = self.circuits.get_mut(owner.circuit) else { return };
         if !matches!(circuit.next, Next::Creating(_)) {
@@ -150,8 +150,8 @@ impl Relay {
         let Some(reply) = reply else {
             return self.break_off(owner.circuit, CircuitFault::Message);
         };
-        circuit.next = Next::Open(lane);
-        let (back, is_ours, trunk_of) = (circuit.lane, circuit.is_ours(), circuit.trunk_of);
+        circuit.next = Next::Open(link_circuit);
+        let (back, is_ours, trunk_of) = (circuit.previous, circuit.is_ours(), circuit.trunk_of);
         self.mark_circuit(owner.circuit, Usage::Circuits);
         if !is_ours {
             self.channels.push(now, back, Command::CREATED2, body);
@@ -172,8 +172,8 @@ impl Relay {
         }
         let next = std::mem::replace(&mut circuit.next, Next::Nothing);
         self.dialling.forget(index);
-        if let Some(lane) = next.lane() {
-            self.channels.destroy(lane, DestroyReason::REQUESTED);
+        if let Some(link_circuit) = next.link_circuit() {
+            self.channels.destroy(link_circuit, DestroyReason::REQUESTED);
         }
         let reason = DestroyReason::REQUESTED.0;
         self.originate(now, index, RelayCommand::TRUNCATED, &[reason]);

@@ -9,7 +9,7 @@ use anabranch_multipath::Time;
 use super::circuit::Next;
 use super::conflux::Request;
 use super::{Output, Relay};
-use crate::channels::{Lane, Owner};
+use crate::channels::{LinkCircuit, Owner};
 use crate::conflux::{ConfluxFault, LegScheduler};
 use crate::crypto::lossy::Outward;
 use crate::event::CircuitFault;
@@ -35,10 +35,12 @@ impl Relay {
     ) {
         let cell = (Command::RELAY_LOSSY, counter);
         let Some(circuit) = self.circuits.get_mut(owner.circuit) else { return };
-        let (back, onward) = (circuit.lane, circuit.next.lane());
+        let (back, onward) = (circuit.previous, circuit.next.link_circuit());
         if circuit.passes_lossy() {
-            let lane = if owner.outward { Some(back) } else { onward };
-            lane.into_iter().for_each(|lane| self.send_lossy(now, lane, (counter, &*body)));
+            let link_circuit = if owner.outward { Some(back) } else { onward };
+            link_circuit
+                .into_iter()
+                .for_each(|link_circuit| self.send_lossy(now, link_circuit, (counter, &*body)));
             return;
         }
         let is_last = !matches!(circuit.next, Next::Open(_));
@@ -53,7 +55,7 @@ impl Relay {
             }),
         };
         match taken {
-            Ok(Some(lane)) => self.send_lossy(now, lane, (counter, &*body)),
+            Ok(Some(link_circuit)) => self.send_lossy(now, link_circuit, (counter, &*body)),
             Ok(None) => {
                 let most = self.role.config.max_streams;
                 self.take_content(now, owner.circuit, body, most);
@@ -89,11 +91,11 @@ impl Relay {
 
     /// Handles a lossy cell (a cell for datagrams) from another parallel core (shard) of this
     /// relay. That shard has either the circuit's link or this relay's end of the circuit.
-    pub(super) fn take_across(&mut self, now: Time, lane: Lane, content: &mut [u8]) {
+    pub(super) fn take_across(&mut self, now: Time, link_circuit: LinkCircuit, content: &mut [u8]) {
         let Some(cell) = read_across(content) else {
-            return self.refuse(lane, CircuitFault::Message);
+            return self.refuse(link_circuit, CircuitFault::Message);
         };
-        match self.channels.owner(lane) {
+        match self.channels.owner(link_circuit) {
             Some(owner) => self.take_lossy_cell(now, owner, cell),
             None => self.lossy.unknown += 1,
         }
@@ -138,7 +140,7 @@ impl Relay {
                     self.role.sets.leave(&link.nonce, place);
                     return Err(CircuitFault::Message);
                 };
-                self.found_lossy_set(index, legs, None);
+                self.start_lossy_set(index, legs, None);
             }
             Some(found) if found.shard != self.role.shard => {
                 return self.hand_over(now, index, found.shard, Request::Lossy(link));

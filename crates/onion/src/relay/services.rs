@@ -12,7 +12,7 @@ use anabranch_multipath::Time;
 use super::Relay;
 use super::circuit::{Next, ServicePoint};
 use crate::bucket::Bucket;
-use crate::channels::{Lane, Owner};
+use crate::channels::{LinkCircuit, Owner};
 use crate::ending::Ending;
 use crate::event::CircuitFault;
 use crate::padding::Usage;
@@ -109,7 +109,7 @@ impl Relay {
         }
         let Some(link) = self.channels.sibling(before.shard) else { return };
         let body = [&before.circuit.to_be_bytes()[..], auth_key].concat();
-        self.channels.send_control_cell(Lane { link, id: 0 }, Command::REPLACED, &body);
+        self.channels.send_control_cell(LinkCircuit { link, id: 0 }, Command::REPLACED, &body);
     }
 
     /// Handles a report by another parallel core (shard) of this relay that a service has a new
@@ -173,7 +173,7 @@ impl Relay {
                 self.acknowledge(now, index, status);
             }
             Some(place) => match self.cross(now, index, place.shard, Command::INTRODUCE, data) {
-                Some(lane) => self.set_next(index, Next::Introducing(lane)),
+                Some(link_circuit) => self.set_next(index, Next::Introducing(link_circuit)),
                 None => self.acknowledge(now, index, IntroStatus::CannotRelay),
             },
         }
@@ -200,9 +200,9 @@ impl Relay {
             }
             bucket.take(1);
         }
-        let (lane, command) = (circuit.lane, RelayCommand::INTRODUCE2);
+        let (link_circuit, command) = (circuit.previous, RelayCommand::INTRODUCE2);
         let most = circuit.parts().map_or(0, |(_, _, layer)| layer.format().most(command));
-        if data.len() > most || self.channels.waiting(lane) >= MOST_INTRODUCTIONS {
+        if data.len() > most || self.channels.waiting(link_circuit) >= MOST_INTRODUCTIONS {
             return IntroStatus::CannotRelay;
         }
         self.originate(now, index, command, data);
@@ -229,7 +229,7 @@ impl Relay {
                 }
             }
             Some(place) => match self.cross(now, index, place.shard, Command::MEET, data) {
-                Some(lane) => self.set_next(index, Next::Across(lane)),
+                Some(link_circuit) => self.set_next(index, Next::Across(link_circuit)),
                 None => self.tear_down(index, DestroyReason::RESOURCES),
             },
             // Not a violation: the client may have given up.
@@ -259,9 +259,9 @@ impl Relay {
         true
     }
 
-    /// Sends a request to another parallel core (shard) of this relay, on a new lane (circuit ID)
-    /// of the link to that shard. Returns this lane; `None` if there is no such link, or no
-    /// circuit ID is free.
+    /// Sends a request to another parallel core (shard) of this relay, on a new circuit ID of the
+    /// link to that shard. Returns this circuit ID; `None` if there is no such link, or no circuit
+    /// ID is free.
     fn cross(
         &mut self,
         now: Time,
@@ -269,20 +269,25 @@ impl Relay {
         shard: usize,
         command: Command,
         data: &[u8],
-    ) -> Option<Lane> {
+    ) -> Option<LinkCircuit> {
         let link = self.channels.sibling(shard)?;
         let owner = Owner { circuit: index, outward: true };
-        let lane = self.channels.make(link, owner, &mut *self.rng)?;
+        let link_circuit = self.channels.make(link, owner, &mut *self.rng)?;
         let mut body = [0; BODY];
         body[..LENGTH].copy_from_slice(&(data.len() as u16).to_be_bytes());
         body[LENGTH..LENGTH + data.len()].copy_from_slice(data);
-        self.channels.push(now, lane, command, &body);
-        Some(lane)
+        self.channels.push(now, link_circuit, command, &body);
+        Some(link_circuit)
     }
 
     /// Handles the request of another parallel core (shard) to introduce a client to a service of
     /// this shard. Answers with DESTROY, whose reason is the outcome.
-    pub(super) fn introduce_for_sibling(&mut self, now: Time, lane: Lane, body: &Body) {
+    pub(super) fn introduce_for_sibling(
+        &mut self,
+        now: Time,
+        link_circuit: LinkCircuit,
+        body: &Body,
+    ) {
         let data = crossed(body);
         let place = read_introduce1(data).and_then(|auth_key| {
             let place = self.role.points.find(&Point::Introduction(auth_key))?;
@@ -292,25 +297,25 @@ impl Relay {
             Some((circuit, auth_key)) => self.introduce2(now, circuit, auth_key, data),
             None => IntroStatus::Unknown,
         };
-        self.channels.send_control_cell(lane, Command::DESTROY, &[status.code()]);
+        self.channels.send_control_cell(link_circuit, Command::DESTROY, &[status.code()]);
     }
 
     /// Handles the request of another parallel core (shard) to join a service's circuit to a
     /// client's circuit in this shard.
-    pub(super) fn meet_for_sibling(&mut self, now: Time, lane: Lane, body: &Body) {
+    pub(super) fn meet_for_sibling(&mut self, now: Time, link_circuit: LinkCircuit, body: &Body) {
         let refused = [DestroyReason::PROTOCOL.0];
         let place = read_rendezvous1(crossed(body)).and_then(|(cookie, rest)| {
             let place = self.role.points.find(&Point::Rendezvous(*cookie))?;
             (place.shard == self.role.shard).then_some((place.circuit, *cookie, rest))
         });
         let Some((circuit, cookie, rest)) = place else {
-            return self.channels.send_control_cell(lane, Command::DESTROY, &refused);
+            return self.channels.send_control_cell(link_circuit, Command::DESTROY, &refused);
         };
-        if !self.channels.accept(lane, Owner { circuit, outward: true }) {
-            return self.channels.send_control_cell(lane, Command::DESTROY, &refused);
+        if !self.channels.accept(link_circuit, Owner { circuit, outward: true }) {
+            return self.channels.send_control_cell(link_circuit, Command::DESTROY, &refused);
         }
-        if !self.meet(now, circuit, cookie, rest, Next::Across(lane)) {
-            self.channels.destroy(lane, DestroyReason::PROTOCOL);
+        if !self.meet(now, circuit, cookie, rest, Next::Across(link_circuit)) {
+            self.channels.destroy(link_circuit, DestroyReason::PROTOCOL);
         }
     }
 

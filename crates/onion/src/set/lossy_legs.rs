@@ -24,7 +24,7 @@ struct LossyLeg {
     circuit: u32,
     /// Time of the client's request to link the leg (parallel circuit). `None` once the exit has
     /// answered, and always at the exit.
-    asked: Option<Time>,
+    requested: Option<Time>,
     /// Time from the client's request to link the leg (parallel circuit) to the exit's answer.
     /// `None` at the exit.
     rtt: Option<Duration>,
@@ -61,7 +61,7 @@ impl LossyLegs {
     /// Returns the slots with legs (parallel circuits) that both ends have linked: bit `n` is set
     /// for slot `n`.
     pub(crate) fn linked(&self) -> u8 {
-        let is_linked = |leg: &Option<LossyLeg>| leg.is_some_and(|leg| leg.asked.is_none());
+        let is_linked = |leg: &Option<LossyLeg>| leg.is_some_and(|leg| leg.requested.is_none());
         let legs = self.legs.iter().enumerate().filter(|(_, leg)| is_linked(leg));
         legs.fold(0, |bits, (slot, _)| bits | 1 << slot)
     }
@@ -81,7 +81,7 @@ impl LossyLegs {
     /// Returns the circuit of the leg in `slot` if this leg is linked. Otherwise returns the
     /// circuit of another linked leg, if there is one.
     pub(crate) fn circuit_at(&self, slot: usize) -> Option<u32> {
-        let linked = |leg: &Option<LossyLeg>| leg.filter(|leg| leg.asked.is_none());
+        let linked = |leg: &Option<LossyLeg>| leg.filter(|leg| leg.requested.is_none());
         let wanted = self.legs.get(slot).and_then(linked);
         wanted.or_else(|| self.legs.iter().find_map(linked)).map(|leg| leg.circuit)
     }
@@ -115,12 +115,12 @@ impl LossyLegs {
         &self.nonce
     }
 
-    /// Adds `circuit` to the set as a leg. Returns false if the circuit set is full. At the
-    /// client, `asked` is the time of the link request; the leg is used after the exit has
-    /// answered it. At the exit, `asked` is `None`.
-    pub(crate) fn add(&mut self, circuit: u32, asked: Option<Time>) -> bool {
+    /// Adds `circuit` to the set as a leg. Returns false if the circuit set is full. At the client,
+    /// `requested` is the time of the link request; the leg is used after the exit has answered it.
+    /// At the exit, `requested` is `None`.
+    pub(crate) fn add(&mut self, circuit: u32, requested: Option<Time>) -> bool {
         let free = self.legs.iter_mut().find(|leg| leg.is_none());
-        free.map(|leg| *leg = Some(LossyLeg { circuit, asked, rtt: None })).is_some()
+        free.map(|leg| *leg = Some(LossyLeg { circuit, requested, rtt: None })).is_some()
     }
 
     /// Notes that the exit has answered the request to link the leg `circuit` (a circuit of the
@@ -128,13 +128,14 @@ impl LossyLegs {
     pub(crate) fn answered(&mut self, now: Time, circuit: u32) -> Option<Duration> {
         let mut legs = self.legs.iter_mut().flatten();
         let leg = legs.find(|leg| leg.circuit == circuit)?;
-        leg.rtt = Some(now.since(leg.asked.take()?));
+        leg.rtt = Some(now.since(leg.requested.take()?));
         leg.rtt
     }
 
     /// Returns the legs (parallel circuits) for which the exit did not answer in time.
     pub(crate) fn late(&self, now: Time) -> Vec<u32> {
-        let is_late = |leg: &&LossyLeg| leg.asked.is_some_and(|asked| now >= asked + LINKING);
+        let is_late =
+            |leg: &&LossyLeg| leg.requested.is_some_and(|requested| now >= requested + LINKING);
         self.legs.iter().flatten().filter(is_late).map(|leg| leg.circuit).collect()
     }
 
@@ -142,7 +143,7 @@ impl LossyLegs {
     /// of the set.
     pub(crate) fn choose(&mut self, now: Time) -> Option<u32> {
         let view = |leg: &Option<LossyLeg>| match leg {
-            Some(LossyLeg { asked: None, .. }) => PathView::open(),
+            Some(LossyLeg { requested: None, .. }) => PathView::open(),
             _ => PathView::dead(),
         };
         let views = self.legs.each_ref().map(view);
@@ -154,7 +155,7 @@ impl LossyLegs {
 
     /// Returns true if a leg (parallel circuit) is linked.
     pub(crate) fn is_linked(&self) -> bool {
-        self.legs.iter().flatten().any(|leg| leg.asked.is_none())
+        self.legs.iter().flatten().any(|leg| leg.requested.is_none())
     }
 
     /// Removes the circuit `circuit` from the set's legs.
@@ -168,7 +169,7 @@ impl LossyLegs {
     /// Returns `None` if there is no leg.
     pub(crate) fn first(&self) -> Option<u32> {
         let legs = || self.legs.iter().flatten();
-        let linked = legs().find(|leg| leg.asked.is_none());
+        let linked = legs().find(|leg| leg.requested.is_none());
         linked.or_else(|| legs().next()).map(|leg| leg.circuit)
     }
 }

@@ -307,17 +307,18 @@ impl SetLegs {
         channels: &mut Channels,
     ) -> PathView {
         let linking = self.end.rtt(leg).filter(|_| !self.end.is_silent(leg));
-        let (Some(lane), Some(control), Some(linking)) = (circuit.lane(), circuit.leg(), linking)
+        let (Some(link_circuit), Some(control), Some(linking)) =
+            (circuit.link_circuit(), circuit.leg(), linking)
         else {
             return PathView::dead();
         };
         let seen = control.view();
-        let queued = channels.waiting(lane);
+        let queued = channels.waiting(link_circuit);
         let rtt = seen.rtt.unwrap_or(linking);
         let room = seen.window.unwrap_or(0).min(QUEUE_HIGH.saturating_sub(queued) as u64);
         let least_rtt = if seen.rtt.is_none() { rtt } else { seen.leg.least_rtt };
         let current = self.end.current() == Some(leg);
-        let link = if self.sees_links() { channels.look(now, lane) } else { None };
+        let link = if self.sees_links() { channels.look(now, link_circuit) } else { None };
         let (queued, turn) = (queued as u64, self.end.turn());
         let known = LegView { least_rtt, queued, current, turn, link, ..seen.leg };
         PathView::leg(Some(rtt), room.min(self.first_room(leg)), known)
@@ -541,7 +542,8 @@ impl SetLegs {
             least_rtt: seen.rtt.map_or(linking, |_| Some(seen.leg.least_rtt)),
             window: seen.leg.size,
             inflight: seen.leg.inflight,
-            queued: circuit.lane().map_or(0, |lane| channels.waiting(lane)) as u64,
+            queued: circuit.link_circuit().map_or(0, |link_circuit| channels.waiting(link_circuit))
+                as u64,
         }
     }
 

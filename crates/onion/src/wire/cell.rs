@@ -163,20 +163,20 @@ pub fn head(bytes: &[u8], width: Width) -> Option<(u32, Command, usize)> {
 }
 
 /// Fields from the beginning of a cell on a QUIC link (`docs/spec/quic-links.md`). On such a link,
-/// each circuit has its own lane (QUIC stream).
+/// each circuit has its own QUIC stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LaneHead {
+pub struct CellHead {
     /// Circuit ID; 0 for cells of the link itself.
     pub circuit: u32,
     /// Length of the whole cell in bytes.
     pub length: usize,
-    /// True if the cell creates the circuit of its lane (CREATE, CREATE2 or CREATE_FAST).
-    pub makes: bool,
-    /// True if the cell is the last of its lane (the QUIC stream of a circuit): a DESTROY cell.
+    /// True if the cell creates the circuit of its QUIC stream (CREATE, CREATE2 or CREATE_FAST).
+    pub creates: bool,
+    /// True if the cell is the last of its QUIC stream: a DESTROY cell.
     pub ends: bool,
 }
 
-impl LaneHead {
+impl CellHead {
     /// Maximum length in bytes, including the header, of a cell with circuit ID 0 (a cell of the
     /// link itself).
     pub const LONGEST: usize = VAR_HEADER + 8192;
@@ -185,17 +185,17 @@ impl LaneHead {
     /// for VERSIONS, the first cell in each direction. Its circuit ID has 2 bytes, because it
     /// precedes the agreement on the link version.
     #[must_use]
-    pub fn parse(bytes: &[u8], first: bool) -> Option<LaneHead> {
+    pub fn parse(bytes: &[u8], first: bool) -> Option<CellHead> {
         let width = if first { Width::Two } else { Width::Four };
         let (circuit, command, length) = head(bytes, width)?;
-        let makes = matches!(command, Command::CREATE | Command::CREATE2 | Command::CREATE_FAST);
-        Some(LaneHead { circuit, length, makes, ends: command == Command::DESTROY })
+        let creates = matches!(command, Command::CREATE | Command::CREATE2 | Command::CREATE_FAST);
+        Some(CellHead { circuit, length, creates, ends: command == Command::DESTROY })
     }
 
-    /// Returns a DESTROY cell for `circuit`. It replaces the rest of the circuit's lane (its QUIC
-    /// stream), which the peer has reset (tor-spec, "Tearing down circuits").
+    /// Returns a DESTROY cell for `circuit`. It replaces the rest of the circuit's QUIC stream,
+    /// which the peer has reset (tor-spec, "Tearing down circuits").
     #[must_use]
-    pub fn broken_lane(circuit: u32) -> Vec<u8> {
+    pub fn destroy_cell(circuit: u32) -> Vec<u8> {
         const CHANNEL_CLOSED: u8 = 8;
         let mut cell = Vec::with_capacity(CELL);
         put_fixed(&mut cell, circuit, Command::DESTROY, &[CHANNEL_CLOSED]);

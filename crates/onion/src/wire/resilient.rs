@@ -22,9 +22,9 @@ const RUN: u8 = 0;
 /// Value in SWITCH: from here on, each message on this circuit contains its number.
 const SINGLY: u8 = 1;
 /// Value in RECEIVED: this RECEIVED message answers no PROBE message.
-const UNASKED: u8 = 0;
+const UNSOLICITED: u8 = 0;
 /// Value in RECEIVED: this RECEIVED message answers a PROBE message.
-const ASKED: u8 = 1;
+const ANSWERS_PROBE: u8 = 1;
 
 /// The data of a LINK or LINKED message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl LegSwitch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
     /// True if this RECEIVED message answers a PROBE message.
-    pub asked: bool,
+    pub answers_probe: bool,
     /// The low 32 bits of the number of received messages, including duplicates.
     pub count: u32,
 }
@@ -120,13 +120,14 @@ impl Received {
     pub fn read(data: &[u8]) -> Option<Received> {
         let (&[why], rest) = data.split_first_chunk()?;
         let count = u32::from_be_bytes(*rest.first_chunk()?);
-        matches!(why, UNASKED | ASKED).then_some(Received { asked: why == ASKED, count })
+        matches!(why, UNSOLICITED | ANSWERS_PROBE)
+            .then_some(Received { answers_probe: why == ANSWERS_PROBE, count })
     }
 
     /// Returns the data of RECEIVED.
     #[must_use]
     pub fn write(self) -> [u8; 5] {
-        with_number(if self.asked { ASKED } else { UNASKED }, self.count)
+        with_number(if self.answers_probe { ANSWERS_PROBE } else { UNSOLICITED }, self.count)
     }
 }
 
@@ -209,7 +210,7 @@ mod tests {
         for yes in [false, true] {
             let (switch, received) = (
                 LegSwitch { singly: yes, number: u32::MAX - 5 },
-                Received { asked: yes, count: 1 << 31 },
+                Received { answers_probe: yes, count: 1 << 31 },
             );
             assert_eq!(switch.write(), [u8::from(yes), 255, 255, 255, 250]);
             assert_eq!(LegSwitch::read(&switch.write()), Some(switch));

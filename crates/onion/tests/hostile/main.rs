@@ -404,7 +404,7 @@ fn what_lies_beyond_a_relay_ends_the_circuit_with_it() {
     relay.transmit(world.now, link, &mut neighbour.inbox, usize::MAX);
     let received: Vec<_> = neighbour.take().into_iter().filter(|(id, ..)| *id == ID).collect();
     assert!(matches!(received[..], [(_, Command::DESTROY, _)]), "and no TRUNCATED: {received:?}");
-    assert_eq!(world.relays[0].core.stats().lanes, 0);
+    assert_eq!(world.relays[0].core.stats().link_circuits, 0);
 }
 
 #[test]

@@ -64,8 +64,8 @@ fn what_may_not_be_said_of_merged_legs_closes_the_leg_that_says_it() {
     use ConfluxFault as Fault;
     use RelayCommand as Say;
     let switch = |singly, number| LegSwitch { singly, number }.write().to_vec();
-    let own = |count| Received { asked: false, count }.write().to_vec();
-    let asked = Received { asked: true, count: 0 }.write().to_vec();
+    let own = |count| Received { answers_probe: false, count }.write().to_vec();
+    let answer = Received { answers_probe: true, count: 0 }.write().to_vec();
     for (fault, command, data) in [
         (Fault::SwitchZero, Say::RESILIENT_SWITCH, switch(false, 1)),
         (Fault::Unreadable, Say::RESILIENT_SWITCH, switch(true, 9)),
@@ -76,7 +76,7 @@ fn what_may_not_be_said_of_merged_legs_closes_the_leg_that_says_it() {
         (Fault::Unsent, Say::RESILIENT_RECEIVED, own(0)),
         (Fault::Unsent, Say::RESILIENT_RECEIVED, own(1)),
         (Fault::Unsent, Say::RESILIENT_RECEIVED, own(u32::MAX)),
-        (Fault::Unsent, Say::RESILIENT_RECEIVED, asked),
+        (Fault::Unsent, Say::RESILIENT_RECEIVED, answer),
         (Fault::Unreadable, Say::RESILIENT_RECEIVED, vec![0; 4]),
         (Fault::Unreadable, Say::RESILIENT_RECEIVED, vec![9; 5]),
         (Fault::NotLinked, Say::RESILIENT_GONE, put_gone(9).to_vec()),

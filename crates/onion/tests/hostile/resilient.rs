@@ -37,8 +37,8 @@ fn what_may_not_be_said_of_legs_that_may_die_closes_the_leg_that_says_it() {
     breaks_our_legs(&[1], &[Fault::Twice], |world, legs| legs.link_ours(world, 1, 3, true));
     breaks_our_legs(&[2], &[Fault::Design], |world, legs| legs.link(world, 2, 7, 0));
     let switch = |singly, number| LegSwitch { singly, number }.write().to_vec();
-    let own = |count| Received { asked: false, count }.write().to_vec();
-    let asked = |count| Received { asked: true, count }.write().to_vec();
+    let own = |count| Received { answers_probe: false, count }.write().to_vec();
+    let answer = |count| Received { answers_probe: true, count }.write().to_vec();
     for (fault, command, data) in [
         (Fault::SwitchZero, Say::RESILIENT_SWITCH, switch(true, 1)),
         (Fault::TooFar, Say::RESILIENT_SWITCH, switch(false, (1 << 24) + 2)),
@@ -48,7 +48,7 @@ fn what_may_not_be_said_of_legs_that_may_die_closes_the_leg_that_says_it() {
         (Fault::Unsent, Say::RESILIENT_RECEIVED, own(0)),
         (Fault::Unsent, Say::RESILIENT_RECEIVED, own(1)),
         (Fault::Unsent, Say::RESILIENT_RECEIVED, own(u32::MAX)),
-        (Fault::Unsent, Say::RESILIENT_RECEIVED, asked(0)),
+        (Fault::Unsent, Say::RESILIENT_RECEIVED, answer(0)),
         (Fault::Unreadable, Say::RESILIENT_RECEIVED, vec![0; 4]),
         (Fault::Unreadable, Say::RESILIENT_RECEIVED, vec![9; 5]),
         (Fault::NotLinked, Say::RESILIENT_GONE, put_gone(2).to_vec()),
@@ -135,7 +135,7 @@ fn what_went_by_a_leg_that_is_said_to_be_gone_comes_by_the_other() {
     let (commands, gone, violations) = legs.outcome(&mut world);
     assert!(commands.contains(&(other, RelayCommand::END)), "{commands:?}");
     assert_eq!((gone, violations), (vec![by], vec![]));
-    let received = Received { asked: false, count: 1 }.write();
+    let received = Received { answers_probe: false, count: 1 }.write();
     legs.send_message(&mut world, other, RelayCommand::RESILIENT_RECEIVED, &received);
     let (_, gone, violations) = legs.outcome(&mut world);
     assert_eq!((gone, violations), (vec![], vec![]));

@@ -7,18 +7,19 @@ mod sketch;
 mod words;
 
 use anabranch_capture::{
-    Course, Courses, Flow, LaneTraffic, PathSummary, PerDirection, Summary, TraceFacts,
+    DirectionTraffic, Flow, PathSummary, PerDirection, Summary, TimeSeries, TraceFacts,
+    TraceTimeSeries,
 };
 use maud::{Markup, html};
 
 use crate::{GENERATOR, legible, tables};
 use words::Units;
 
-/// Maximum number of paths that get their own row (lane) in the figures; tables list more.
-pub const LANES: usize = 12;
+/// Maximum number of paths that get their own row in the figures; tables list more.
+pub const MAX_ROWS: usize = 12;
 
 /// Data for the page of a trace.
-pub struct Subject<'a> {
+pub struct ReportData<'a> {
     /// Name of the trace's file.
     pub name: &'a str,
     /// Metadata of the trace: paths, schedule, seed, units.
@@ -26,7 +27,7 @@ pub struct Subject<'a> {
     /// Summary of the trace: counts by session and path.
     pub summary: &'a Summary,
     /// Traffic of the sessions over time: rates, and runs (consecutive packets on one path).
-    pub courses: &'a Courses,
+    pub time_series: &'a TraceTimeSeries,
     /// Sessions that get their own section, as indices into the summary's sessions.
     pub chosen: &'a [usize],
 }
@@ -40,7 +41,7 @@ struct Part<'a> {
     units: Units,
     paths: &'a [PathSummary],
     whole: &'a PathSummary,
-    course: &'a Course,
+    series: &'a TimeSeries,
     /// Number of page loads over which rates are averaged, if all page loads of this section begin
     /// at time 0. `None` if rates are not averaged.
     loads: Option<usize>,
@@ -86,13 +87,13 @@ impl Direction {
 }
 
 impl<'a> Part<'a> {
-    /// Returns the paths that have a row (lane) in the figures. Each has its summary, and its
-    /// traffic over time in direction `way`.
-    fn lanes(&self, way: Direction) -> impl Iterator<Item = (i16, &'a Flow, &'a LaneTraffic)> {
-        let (paths, course) = (self.paths, self.course);
-        course.lanes.iter().filter_map(move |lane| {
-            let path = paths.iter().find(|path| path.path == lane.path)?;
-            Some((lane.path, way.flow(path), way.of(&lane.directions)))
+    /// Returns the paths that have a row in the figures. Each has its summary, and its traffic over
+    /// time in direction `way`.
+    fn rows(&self, way: Direction) -> impl Iterator<Item = (i16, &'a Flow, &'a DirectionTraffic)> {
+        let (paths, series) = (self.paths, self.series);
+        series.paths.iter().filter_map(move |series| {
+            let path = paths.iter().find(|path| path.path == series.path)?;
+            Some((series.path, way.flow(path), way.of(&series.directions)))
         })
     }
 
@@ -109,47 +110,47 @@ impl<'a> Part<'a> {
 
 /// Returns the whole page.
 #[must_use]
-pub fn page(subject: &Subject<'_>) -> String {
-    let name = legible(subject.name);
-    let parts = parts(subject);
+pub fn page(report_data: &ReportData<'_>) -> String {
+    let name = legible(report_data.name);
+    let parts = parts(report_data);
     let title = format!("What the observers saw: {name}");
     crate::page(
         &title,
         &html! {
-            (head(subject, &name))
+            (head(report_data, &name))
             main {
-                (words::in_short(subject))
-                @if subject.chosen.len() > 1 { (contents(&parts)) }
+                (words::in_short(report_data))
+                @if report_data.chosen.len() > 1 { (contents(&parts)) }
                 @for part in &parts { (section(part)) }
-                (words::limits(subject))
+                (words::limits(report_data))
             }
             footer { p { "Made by " (GENERATOR) " from the trace " bdi { (name) } "." } }
         },
     )
 }
 
-fn head(subject: &Subject<'_>, name: &str) -> Markup {
+fn head(report_data: &ReportData<'_>, name: &str) -> Markup {
     html! {
         header {
             h1 { "What the observers saw" }
             p.muted {
                 "Trace " bdi { (name) }
-                @if let Some(started) = subject.facts.started() { ", begun " (started) }
+                @if let Some(started) = report_data.facts.started() { ", begun " (started) }
             }
         }
     }
 }
 
 /// Returns the sections: all sessions together if there are several, then the chosen sessions.
-fn parts<'a>(subject: &Subject<'a>) -> Vec<Part<'a>> {
-    let Subject { facts, summary, courses, chosen, .. } = *subject;
+fn parts<'a>(report_data: &ReportData<'a>) -> Vec<Part<'a>> {
+    let ReportData { facts, summary, time_series, chosen, .. } = *report_data;
     let units = Units(facts.unit);
-    let session = |(&at, course): (&usize, &'a Course)| {
+    let session = |(&at, series): (&usize, &'a TimeSeries)| {
         let session = &summary.sessions[at];
         let title = tables::title(session);
         let (paths, whole) = (&*session.paths, &session.whole);
         let (id, title) = (format!("s{at}"), capital(&title));
-        Part { id, title, facts, units, paths, whole, course, loads: None }
+        Part { id, title, facts, units, paths, whole, series, loads: None }
     };
     let several = summary.sessions.len() > 1;
     let all = several.then(|| Part {
@@ -159,10 +160,10 @@ fn parts<'a>(subject: &Subject<'a>) -> Vec<Part<'a>> {
         units,
         paths: &summary.paths,
         whole: &summary.whole,
-        course: &courses.all,
-        loads: courses.all.aligned.then_some(summary.sessions.len()),
+        series: &time_series.all,
+        loads: time_series.all.aligned.then_some(summary.sessions.len()),
     });
-    all.into_iter().chain(chosen.iter().zip(&courses.chosen).map(session)).collect()
+    all.into_iter().chain(chosen.iter().zip(&time_series.chosen).map(session)).collect()
 }
 
 fn contents(parts: &[Part<'_>]) -> Markup {

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use maud::{Markup, html};
 
 use super::{Direction, Part};
-use crate::figures::{self, axis, drawing, grouped, lane, number, span, times};
+use crate::figures::{self, axis, drawing, figure_row, grouped, number, span, times};
 use crate::tables::in_clear;
 
 /// Maximum number of rows in the table of rates, each for one interval of time.
@@ -27,7 +27,7 @@ pub(super) fn figure(part: &Part<'_>) -> Markup {
                 }
                 p {
                     "The grey area is all traffic in that direction. Below it, on the same \
-                     scale, is the part that each path carried. Each step is " (span(part.course.step))
+                     scale, is the part that each path carried. Each step is " (span(part.series.step))
                     " long; time counts from the first " (part.units.one())
                     @if part.loads.is_some() { " of each load" } "."
                 }
@@ -46,34 +46,34 @@ pub(super) fn figure(part: &Part<'_>) -> Markup {
 }
 
 fn direction(part: &Part<'_>, way: Direction) -> Markup {
-    let whole = way.of(&part.course.whole);
+    let whole = way.of(&part.series.whole);
     // The recorded total may be below a path's rate, if the total was recorded separately.
-    let lanes = part.lanes(way).flat_map(|(_, _, lane)| &lane.sizes);
-    let top = whole.iter().chain(lanes).copied().max().unwrap_or(0);
+    let rows = part.rows(way).flat_map(|(_, _, traffic)| &traffic.sizes);
+    let top = whole.iter().chain(rows).copied().max().unwrap_or(0);
     html! {
         div.way data-way=(way.name()) {
             h4 { (way.name()) " " span.muted { (way.about()) } }
             (row(part, -1, "all paths together", whole, top))
-            @for (path, _, lane) in part.lanes(way) { (row(part, path, &part.name(path), &lane.sizes, top)) }
-            (axis(&times(part.course.lasts)))
+            @for (path, _, traffic) in part.rows(way) { (row(part, path, &part.name(path), &traffic.sizes, top)) }
+            (axis(&times(part.series.lasts)))
         }
     }
 }
 
 fn row(part: &Part<'_>, path: i16, name: &str, sizes: &[u64], top: u64) -> Markup {
-    let step = part.course.step;
+    let step = part.series.step;
     let peak = sizes.iter().copied().max().unwrap_or(0);
     let remark = match peak {
         0 => "nothing".to_owned(),
         _ => format!("at most {}", part.rate(peak, step)),
     };
-    let title = format!("{name}: rate over {}, {remark}", span(part.course.lasts));
+    let title = format!("{name}: rate over {}, {remark}", span(part.series.lasts));
     // The drawing ends at the end of the trace, which may be within the last step.
-    let width = (part.course.lasts / step).max(1e-3);
-    let width = if part.course.lasts > 0.0 { width } else { 1.0 };
-    let grid: Vec<f64> = times(part.course.lasts).iter().map(|(at, _)| at * width).collect();
+    let width = (part.series.lasts / step).max(1e-3);
+    let width = if part.series.lasts > 0.0 { width } else { 1.0 };
+    let grid: Vec<f64> = times(part.series.lasts).iter().map(|(at, _)| at * width).collect();
     let shape = format!(r#"<path class="{}" d="{}"/>"#, figures::colour(path), area(sizes, top));
-    lane(path, name, &remark, &drawing("rate", width, &title, &grid, &shape))
+    figure_row(path, name, &remark, &drawing("rate", width, &title, &grid, &shape))
 }
 
 /// Returns the SVG outline of `sizes` as a staircase, scaled so that `top` is near the upper edge.
@@ -94,17 +94,17 @@ fn area(sizes: &[u64], top: u64) -> String {
 
 /// Renders a table of mean rates over at most [`ROWS`] equal intervals.
 fn numbers(part: &Part<'_>) -> Markup {
-    let course = part.course;
-    let (steps, step) = (course.whole.up.len(), course.step);
+    let series = part.series;
+    let (steps, step) = (series.whole.up.len(), series.step);
     let chunk = steps.div_ceil(ROWS).max(1);
     let mut head = vec!["from".to_owned()];
     let mut columns = Vec::new();
     for way in Direction::BOTH {
         head.push(format!("{}, all", way.name()));
-        columns.push(way.of(&course.whole).as_slice());
-        for (path, _, lane) in part.lanes(way) {
+        columns.push(way.of(&series.whole).as_slice());
+        for (path, _, traffic) in part.rows(way) {
             head.push(format!("{}, {}", way.name(), part.name(path)));
-            columns.push(lane.sizes.as_slice());
+            columns.push(traffic.sizes.as_slice());
         }
     }
     let row = |at: usize| {

@@ -1,12 +1,12 @@
 //! The figures of runs (successive packets on one path): the first runs one by one, and the
 //! distribution of all run lengths.
 
-use anabranch_capture::{Histogram, LaneTraffic, Run};
+use anabranch_capture::{DirectionTraffic, Histogram, Run};
 use maud::{Markup, html};
 
 use super::words::{self, Measure};
 use super::{Direction, Part};
-use crate::figures::{self, axis, drawing, grouped, lane, number, span, times};
+use crate::figures::{self, axis, drawing, figure_row, grouped, number, span, times};
 
 /// Width of the detailed view of the first runs, in the drawing's units.
 const WIDTH: f64 = 1000.0;
@@ -25,14 +25,14 @@ const NEXT_TO_NOTHING: f64 = 0.03;
 /// Renders the first runs of a session one by one (runs are successive packets on one path). The
 /// result is empty if the session never changed its path.
 pub(super) fn closely(part: &Part<'_>) -> Markup {
-    let course = part.course;
-    let enough = course.runs.up.get(LOOK).map_or(f64::INFINITY, |run| run.first);
-    let lasts = course.runs_until().min(enough) - course.begins;
-    if part.paths.len() < 2 || course.runs.up.len().max(course.runs.down.len()) < 2 || lasts <= 0.0
+    let series = part.series;
+    let enough = series.runs.up.get(LOOK).map_or(f64::INFINITY, |run| run.first);
+    let lasts = series.runs_until().min(enough) - series.begins;
+    if part.paths.len() < 2 || series.runs.up.len().max(series.runs.down.len()) < 2 || lasts <= 0.0
     {
         return html! {};
     }
-    let all = lasts >= course.lasts;
+    let all = lasts >= series.lasts;
     html! {
         figure.closely {
             figcaption {
@@ -52,22 +52,27 @@ pub(super) fn closely(part: &Part<'_>) -> Markup {
 }
 
 fn close_direction(part: &Part<'_>, way: Direction, lasts: f64) -> Markup {
-    let runs = way.of(&part.course.runs);
+    let runs = way.of(&part.series.runs);
     let row = |path: i16| {
         let own = || {
-            runs.iter().filter(|run| run.path == path && run.first - part.course.begins <= lasts)
+            runs.iter().filter(|run| run.path == path && run.first - part.series.begins <= lasts)
         };
         let shapes: String = own().map(|run| block(part, run, lasts)).collect();
         let count = own().count();
         let remark = format!("{count} {}", if count == 1 { "run" } else { "runs" });
         let title = format!("{}: {remark} in {}", part.name(path), span(lasts));
         let grid: Vec<f64> = times(lasts).iter().map(|(at, _)| at * WIDTH).collect();
-        lane(path, &part.name(path), &remark, &drawing("close", WIDTH, &title, &grid, &shapes))
+        figure_row(
+            path,
+            &part.name(path),
+            &remark,
+            &drawing("close", WIDTH, &title, &grid, &shapes),
+        )
     };
     html! {
         div.way data-way=(way.name()) {
             h4 { (way.name()) " " span.muted { (way.about()) } }
-            @for (path, ..) in part.lanes(way) { (row(path)) }
+            @for (path, ..) in part.rows(way) { (row(path)) }
             (axis(&times(lasts)))
         }
     }
@@ -76,9 +81,9 @@ fn close_direction(part: &Part<'_>, way: Direction, lasts: f64) -> Markup {
 /// Renders a run (successive packets on one path) as a block. The figure covers `lasts` seconds.
 /// The block has a minimum width, so that short runs are visible.
 fn block(part: &Part<'_>, run: &Run, lasts: f64) -> String {
-    let at = |time: f64| ((time - part.course.begins) / lasts * WIDTH).clamp(0.0, WIDTH);
+    let at = |time: f64| ((time - part.series.begins) / lasts * WIDTH).clamp(0.0, WIDTH);
     let width = (at(run.last) - at(run.first)).max(1.5);
-    let from = span(run.first - part.course.begins);
+    let from = span(run.first - part.series.begins);
     let (packets, length) = (part.units.many(run.packets), span(run.last - run.first));
     let title = html! { title { (packets) " in " (length) ", from " (from) } };
     format!(
@@ -94,12 +99,12 @@ fn close_numbers(part: &Part<'_>, lasts: f64) -> Markup {
     let head = ["from", "direction", "path", part.units.plural(), "lasted"].map(str::to_owned);
     let mut runs: Vec<(Direction, &Run)> = Direction::BOTH
         .iter()
-        .flat_map(|&way| way.of(&part.course.runs).iter().map(move |run| (way, run)))
+        .flat_map(|&way| way.of(&part.series.runs).iter().map(move |run| (way, run)))
         .collect();
-    runs.retain(|(_, run)| run.first - part.course.begins <= lasts);
+    runs.retain(|(_, run)| run.first - part.series.begins <= lasts);
     runs.sort_by(|(_, one), (_, other)| one.first.total_cmp(&other.first));
     let row = |&(way, run): &(Direction, &Run)| {
-        let from = format!("{:.4} s", run.first - part.course.begins);
+        let from = format!("{:.4} s", run.first - part.series.begins);
         let name = part.name(run.path);
         vec![from, way.name().to_owned(), name, grouped(run.packets), span(run.last - run.first)]
     };
@@ -136,10 +141,10 @@ pub(super) fn lengths(part: &Part<'_>) -> Markup {
     }
 }
 
-fn weights(lane: &LaneTraffic, measure: Measure) -> &[u64] {
+fn weights(traffic: &DirectionTraffic, measure: Measure) -> &[u64] {
     match measure {
-        Measure::Time => lane.by_ms.weights(),
-        Measure::Packets => lane.by_packets.weights(),
+        Measure::Time => traffic.by_ms.weights(),
+        Measure::Packets => traffic.by_packets.weights(),
     }
 }
 
@@ -161,8 +166,8 @@ impl LengthClasses {
     /// not included in that share.
     fn of(part: &Part<'_>, measure: Measure) -> Option<LengthClasses> {
         let mut sums = [0; Histogram::LEN];
-        for (_, _, lane) in Direction::BOTH.iter().flat_map(|&way| part.lanes(way)) {
-            sums.iter_mut().zip(weights(lane, measure)).for_each(|(sum, weight)| *sum += weight);
+        for (_, _, traffic) in Direction::BOTH.iter().flat_map(|&way| part.rows(way)) {
+            sums.iter_mut().zip(weights(traffic, measure)).for_each(|(sum, weight)| *sum += weight);
         }
         let (total, last) = (sums.iter().sum::<u64>(), sums.iter().rposition(|&sum| sum > 0)?);
         let per = Histogram::PER_DECADE;
@@ -176,10 +181,10 @@ impl LengthClasses {
         Some(LengthClasses { first, last, measure })
     }
 
-    /// Returns the numbers of packets in the bars for the path `lane`: first all packets in
+    /// Returns the numbers of packets in the bars for the path of `traffic`: first all packets in
     /// shorter runs, then the packets in each displayed class (histogram bin) of run lengths.
-    fn of_lane(self, lane: &LaneTraffic) -> Vec<u64> {
-        let weights = weights(lane, self.measure);
+    fn of_path(self, traffic: &DirectionTraffic) -> Vec<u64> {
+        let weights = weights(traffic, self.measure);
         let shorter = weights[..self.first].iter().sum();
         [shorter].into_iter().chain(weights[self.first..=self.last].iter().copied()).collect()
     }
@@ -205,9 +210,9 @@ impl LengthClasses {
 }
 
 fn length_direction(part: &Part<'_>, way: Direction, shown: LengthClasses) -> Markup {
-    let lanes: Vec<_> =
-        part.lanes(way).map(|(path, flow, lane)| (path, flow, shown.of_lane(lane))).collect();
-    let most = lanes.iter().flat_map(|(_, _, weights)| weights).copied().max().unwrap_or(0);
+    let rows: Vec<_> =
+        part.rows(way).map(|(path, flow, traffic)| (path, flow, shown.of_path(traffic))).collect();
+    let most = rows.iter().flat_map(|(_, _, weights)| weights).copied().max().unwrap_or(0);
     let width = shown.classes().count() as f64;
     let ticks: Vec<(f64, String)> = (shown.first..=shown.last)
         .step_by(Histogram::PER_DECADE)
@@ -217,11 +222,11 @@ fn length_direction(part: &Part<'_>, way: Direction, shown: LengthClasses) -> Ma
     html! {
         div.way data-way=(way.name()) {
             h4 { (way.name()) " " span.muted { (way.about()) } }
-            @for (path, flow, weights) in &lanes {
+            @for (path, flow, weights) in &rows {
                 @let name = part.name(*path);
                 @let remark = match flow.bursts { 1 => "1 run".to_owned(), n => format!("{} runs", grouped(n)) };
                 @let bars = bars(*path, weights, shown, most, part);
-                (lane(*path, &name, &remark, &drawing("bars", width, &format!("{name}: {remark}"), &grid, &bars)))
+                (figure_row(*path, &name, &remark, &drawing("bars", width, &format!("{name}: {remark}"), &grid, &bars)))
             }
             (axis(&ticks))
         }
@@ -254,9 +259,9 @@ fn length_numbers(part: &Part<'_>, shown: LengthClasses) -> Markup {
     }];
     let mut columns = Vec::new();
     for way in Direction::BOTH {
-        for (path, _, lane) in part.lanes(way) {
+        for (path, _, traffic) in part.rows(way) {
             head.push(format!("{}, {}", way.name(), part.name(path)));
-            columns.push(shown.of_lane(lane));
+            columns.push(shown.of_path(traffic));
         }
     }
     let row = |(at, class): (usize, usize)| {

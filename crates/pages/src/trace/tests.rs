@@ -1,8 +1,8 @@
 //! Tests of the whole page: its text, and its safety against a hostile trace.
 
-use anabranch_capture::{Courses, Row, Summary, Trace, TraceFacts, TraceWriter};
+use anabranch_capture::{Row, Summary, Trace, TraceFacts, TraceTimeSeries, TraceWriter};
 
-use super::{LANES, Subject, page};
+use super::{MAX_ROWS, ReportData, page};
 
 fn made(facts: &TraceFacts, rows: &[Row<'_>]) -> String {
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -12,9 +12,9 @@ fn made(facts: &TraceFacts, rows: &[Row<'_>]) -> String {
     let trace = Trace::open(file.path()).unwrap();
     let summary = Summary::of_trace(&trace).unwrap();
     let chosen: Vec<usize> = (0..summary.sessions.len()).collect();
-    let courses = Courses::of_trace(&trace, &summary, &chosen, LANES).unwrap();
+    let time_series = TraceTimeSeries::of_trace(&trace, &summary, &chosen, MAX_ROWS).unwrap();
     let (facts, name) = (trace.facts(), "run.parquet");
-    page(&Subject { name, facts, summary: &summary, courses: &courses, chosen: &chosen })
+    page(&ReportData { name, facts, summary: &summary, time_series: &time_series, chosen: &chosen })
 }
 
 fn named(paths: &[&str]) -> TraceFacts {

@@ -5,7 +5,7 @@ use anabranch_multipath::Every;
 use anabranch_multipath::schedule::FAMILIES;
 use maud::{Markup, html};
 
-use super::{Direction, Part, Subject, sketch};
+use super::{Direction, Part, ReportData, sketch};
 use crate::figures::{grouped, named, percent, scaled, span};
 use crate::legible;
 
@@ -80,8 +80,8 @@ impl Units {
 }
 
 /// Renders the beginning of the page, which is a short summary.
-pub(super) fn in_short(subject: &Subject<'_>) -> Markup {
-    let Subject { facts, summary, .. } = *subject;
+pub(super) fn in_short(report_data: &ReportData<'_>) -> Markup {
+    let ReportData { facts, summary, .. } = *report_data;
     let units = Units(facts.unit);
     if summary.datagrams == 0 {
         return html! {
@@ -102,7 +102,7 @@ pub(super) fn in_short(subject: &Subject<'_>) -> Markup {
             }
             @if summary.paths.len() > 1 { (sketch::sketch(facts, summary)) }
             @if let Some(schedule) = &facts.schedule { p { (how(schedule)) } }
-            @if subject.summary.sessions.len() > 1 { (shown(subject)) }
+            @if report_data.summary.sessions.len() > 1 { (shown(report_data)) }
         }
     }
 }
@@ -193,8 +193,8 @@ fn due(every: Every) -> String {
     }
 }
 
-fn shown(subject: &Subject<'_>) -> Markup {
-    let (all, shown) = (subject.summary.sessions.len(), subject.chosen.len());
+fn shown(report_data: &ReportData<'_>) -> Markup {
+    let (all, shown) = (report_data.summary.sessions.len(), report_data.chosen.len());
     html! {
         @if shown < all {
             p.muted {
@@ -210,7 +210,7 @@ fn shown(subject: &Subject<'_>) -> Markup {
 /// of each direction.
 pub(super) fn of_part(part: &Part<'_>) -> Markup {
     let whole = part.whole;
-    let lasts = part.course.lasts;
+    let lasts = part.series.lasts;
     html! {
         p {
             (part.units.many(whole.down.packets)) (part.units.about(whole.down.bytes)) " down and "
@@ -219,11 +219,11 @@ pub(super) fn of_part(part: &Part<'_>) -> Markup {
             (nobody(part))
         }
         @if part.paths.len() > 1 {
-            ul.observers { @for path in part.paths.iter().take(super::LANES) { li { (observer(part, path.path)) } } }
+            ul.observers { @for path in part.paths.iter().take(super::MAX_ROWS) { li { (observer(part, path.path)) } } }
         }
-        @if part.paths.len() > super::LANES {
+        @if part.paths.len() > super::MAX_ROWS {
             p.muted {
-                "This list and the figures show the " (super::LANES) " first or busiest of " (part.paths.len())
+                "This list and the figures show the " (super::MAX_ROWS) " first or busiest of " (part.paths.len())
                 " paths; the table shows more."
             }
         }
@@ -281,8 +281,8 @@ fn nobody(part: &Part<'_>) -> Markup {
 }
 
 /// Renders the list of facts that the page does not show.
-pub(super) fn limits(subject: &Subject<'_>) -> Markup {
-    let sizes = match subject.facts.unit {
+pub(super) fn limits(report_data: &ReportData<'_>) -> Markup {
+    let sizes = match report_data.facts.unit {
         SizeUnit::IpPacket => "Sizes are those of IP packets with their headers.",
         SizeUnit::Cell => "Sizes are those of Tor cells.",
         SizeUnit::Direction => "The trace has directions but no sizes: every unit counts as one.",

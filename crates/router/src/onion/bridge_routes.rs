@@ -64,7 +64,7 @@ impl Transports {
         table.ready.insert(name.to_owned(), at);
         table.news.has_started = true;
         drop(table);
-        self.ring();
+        self.wake();
     }
 
     /// Records that the pluggable transport `name` has ended.
@@ -79,7 +79,7 @@ impl Transports {
         table.offers.retain(|(other, ..)| other != name);
         table.offers.push((name.to_owned(), at, args));
         drop(table);
-        self.ring();
+        self.wake();
     }
 
     /// Returns the pluggable transports that this bridge offers, in the order in which they
@@ -92,7 +92,7 @@ impl Transports {
     /// Adds `text` to the messages for the log.
     pub fn log(&self, text: String) {
         self.table().news.messages.push(text);
-        self.ring();
+        self.wake();
     }
 
     /// Returns the address at which the pluggable transport `name` accepts connections; `None` if
@@ -110,12 +110,12 @@ impl Transports {
     /// Returns the changes of transports since the last call.
     #[must_use]
     pub fn news(&self) -> TransportNews {
-        let mut rung = [0; 64];
-        while (&self.0.waker).read(&mut rung).is_ok_and(|count| count == rung.len()) {}
+        let mut wake_ups = [0; 64];
+        while (&self.0.waker).read(&mut wake_ups).is_ok_and(|count| count == wake_ups.len()) {}
         std::mem::take(&mut self.table().news)
     }
 
-    fn ring(&self) {
+    fn wake(&self) {
         // If the pipe is full, a wake-up is pending already.
         let _ = (&self.0.signal).write(&[1]);
     }

@@ -360,7 +360,7 @@ impl<'r> ClientLoop<'r> {
         }
         self.at_dir_requests(now, DirRequests::expire);
         if self.network.is_none() {
-            self.programs.give_up(now, &mut self.circmgr);
+            self.programs.refuse_waiting(now, &mut self.circmgr);
         }
     }
 
@@ -940,7 +940,9 @@ mod tests {
             client_loop.turn(&mut |_| {}).unwrap();
         }
         let asked = client_loop.station.clock.now();
-        client_loop.programs.give_up(asked + Duration::from_secs(14), &mut client_loop.circmgr);
+        client_loop
+            .programs
+            .refuse_waiting(asked + Duration::from_secs(14), &mut client_loop.circmgr);
         assert_eq!(client_loop.programs.waiting(), 1);
         let (mut messages, late) = (Vec::new(), asked + Duration::from_secs(15));
         let mut watch = |event| {

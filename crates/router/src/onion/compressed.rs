@@ -40,31 +40,31 @@ struct Shelf {
 
 impl CompressedBodies {
     /// Returns the reply to `request`, or a promise while the reply is being compressed. Once the
-    /// reply is ready, another thread calls `ring` on `owner`, if `owner` still exists.
+    /// reply is ready, another thread calls `wake` on `owner`, if `owner` still exists.
     pub(super) fn answer_for<O: Send + Sync + 'static>(
         &self,
         cache: &Arc<Cache>,
         request: &Request,
         owner: &Weak<O>,
-        ring: fn(&O),
+        wake: fn(&O),
     ) -> Answer {
         let owner = owner.clone();
-        let ring = move || {
+        let wake = move || {
             if let Some(owner) = owner.upgrade() {
-                ring(&owner);
+                wake(&owner);
             }
         };
-        let long = self.answer(cache, request, ring);
+        let long = self.answer(cache, request, wake);
         long.unwrap_or_else(|| Answer::Reply(cache.find(request)))
     }
 
     /// Returns the answer to a request whose reply takes long to compress; `None` for other
-    /// requests. Once the reply is ready, another thread calls `ring`.
+    /// requests. Once the reply is ready, another thread calls `wake`.
     fn answer(
         &self,
         cache: &Arc<Cache>,
         request: &Request,
-        ring: impl FnOnce() + Send + 'static,
+        wake: impl FnOnce() + Send + 'static,
     ) -> Option<Answer> {
         if !PATHS.contains(&&request.path[..]) && cache.unpacked(request) <= QUICK {
             return None;
@@ -88,7 +88,7 @@ impl CompressedBodies {
             let reply = cache.find(&request);
             made.shelf().put(edition, mine, &reply);
             kept.keep(reply);
-            ring();
+            wake();
         };
         if thread::Builder::new().name("packing".into()).spawn(work).is_err() {
             self.shelf().coming.remove(&(edition, kind));
@@ -151,22 +151,22 @@ mod tests {
     #[test]
     fn an_answer_is_packed_once_until_descriptors_change() {
         let (compressed, mut cache) = (CompressedBodies::default(), cache(3));
-        let (rung, rings) = channel();
+        let (wake, wake_ups) = channel();
         let ask = |cache: &Arc<Cache>, encoding| {
-            let rung = rung.clone();
-            compressed.answer(cache, &request(PATHS[0], encoding), move || rung.send(()).unwrap())
+            let wake = wake.clone();
+            compressed.answer(cache, &request(PATHS[0], encoding), move || wake.send(()).unwrap())
         };
         let Some(Answer::Promised(promise)) = ask(&cache, Encoding::Zstd) else { panic!() };
-        rings.recv().unwrap();
+        wake_ups.recv().unwrap();
         let first = promise.kept().unwrap();
         let Some(Answer::Reply(again)) = ask(&cache, Encoding::Zstd) else { panic!() };
         assert!(first.shares(&again), "the same bytes, not packed anew");
         assert!(first.length() < 1_000, "packed");
         assert!(matches!(ask(&cache, Encoding::Identity), Some(Answer::Promised(_))));
-        rings.recv().unwrap();
+        wake_ups.recv().unwrap();
         Arc::make_mut(&mut cache).relay([1; 20], ("router another", [9; 20]), None);
         let Some(Answer::Promised(promise)) = ask(&cache, Encoding::Zstd) else { panic!() };
-        rings.recv().unwrap();
+        wake_ups.recv().unwrap();
         assert!(!first.shares(&promise.kept().unwrap()));
         assert_eq!(compressed.shelf().ready.len(), 1, "what was is forgotten");
         assert!(
@@ -176,18 +176,18 @@ mod tests {
 
     #[test]
     fn a_long_list_is_packed_elsewhere_and_not_kept() {
-        let (compressed, (rung, rings)) = (CompressedBodies::default(), channel());
+        let (compressed, (wake, wake_ups)) = (CompressedBodies::default(), channel());
         let list = |ids: std::ops::Range<u8>| {
             let names: Vec<String> = ids.map(|id| format!("{id:02x}").repeat(20)).collect();
             request(&format!("/tor/server/fp/{}", names.join("+")), Encoding::Deflate)
         };
         let cache = cache(90);
         assert!(compressed.answer(&cache, &list(0..30), || ()).is_none(), "210 kB");
-        let ring = move || rung.send(()).unwrap();
-        let Some(Answer::Promised(promise)) = compressed.answer(&cache, &list(0..80), ring) else {
+        let wake = move || wake.send(()).unwrap();
+        let Some(Answer::Promised(promise)) = compressed.answer(&cache, &list(0..80), wake) else {
             panic!("560 kB are promised");
         };
-        rings.recv().unwrap();
+        wake_ups.recv().unwrap();
         assert_eq!((promise.kept().unwrap().status(), compressed.shelf().ready.len()), (200, 0));
     }
 

@@ -75,7 +75,7 @@ pub(super) struct Conn {
     /// Bytes received and sent on the wire.
     pub(super) transferred: [u64; 2],
     /// Sum of the two counts in `transferred` at the last check for idle links.
-    asked: u64,
+    transferred_before: u64,
     /// The link's next timeout, as registered in [`TcpLinks`](super::links::tcp::TcpLinks); `None`
     /// if none is registered.
     pub(super) due: Option<Time>,
@@ -190,7 +190,7 @@ impl Conn {
             paused: false,
             tapped: None,
             transferred: [0; 2],
-            asked: 0,
+            transferred_before: 0,
             due: None,
             sealed: Vec::new(),
             sent: 0,
@@ -364,7 +364,7 @@ impl Conn {
     /// the number of released bytes; `None` if the link was in use.
     pub(super) fn rest(&mut self) -> Option<usize> {
         let transferred = self.transferred.iter().sum();
-        let since = transferred - std::mem::replace(&mut self.asked, transferred);
+        let since = transferred - std::mem::replace(&mut self.transferred_before, transferred);
         if since >= TRICKLE as u64 {
             return None;
         }

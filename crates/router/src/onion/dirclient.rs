@@ -174,8 +174,8 @@ impl DirClient {
 
     /// Returns the messages from the directory client's thread since the last call.
     pub fn take(&mut self) -> Vec<News> {
-        let mut rung = [0; 64];
-        while self.waker.read(&mut rung).is_ok_and(|count| count == rung.len()) {}
+        let mut wake_ups = [0; 64];
+        while self.waker.read(&mut wake_ups).is_ok_and(|count| count == wake_ups.len()) {}
         self.news.try_iter().collect()
     }
 
@@ -547,7 +547,7 @@ impl DirThread {
             let certs = self.directory.certs().to_vec();
             self.cache_mut().certs(certs);
             self.library.show(Arc::clone(&self.cache));
-            self.library.ring();
+            self.library.wake();
         }
     }
 
@@ -588,7 +588,7 @@ impl DirThread {
         let (Some(description), Some(keys)) = (&self.description, &self.settings.keys) else {
             return;
         };
-        let due: Vec<usize> = (0..self.due.len()).filter(|&n| self.due[n].is(unix())).collect();
+        let due: Vec<usize> = (0..self.due.len()).filter(|&n| self.due[n].is_due(unix())).collect();
         if due.is_empty() {
             return;
         }
@@ -608,7 +608,7 @@ impl DirThread {
         self.cache_mut().relay(id, (&server, digests[0]), Some((&extra, digests[1])));
         self.library.show(Arc::clone(&self.cache));
         // The relay's own port serves the descriptor even before there is a consensus.
-        self.library.ring();
+        self.library.wake();
         if self.settings.unpublished {
             return self.due.iter_mut().for_each(|due| due.taken(unix()));
         }

@@ -118,8 +118,10 @@ impl Resolver {
 
     /// Returns the answers that have arrived since the last call.
     pub(super) fn take(&mut self) -> Vec<LookupResult> {
-        let mut rung = [0; 64];
-        while io::Read::read(&mut self.waker, &mut rung).is_ok_and(|count| count == rung.len()) {}
+        let mut wake_ups = [0; 64];
+        while io::Read::read(&mut self.waker, &mut wake_ups)
+            .is_ok_and(|count| count == wake_ups.len())
+        {}
         self.found.try_iter().collect()
     }
 }

@@ -40,7 +40,7 @@ impl Library {
     }
 
     /// Wakes the threads that answer requests, so that they check waiting requests again.
-    pub(super) fn ring(&self) {
+    pub(super) fn wake(&self) {
         let Some(me) = self.me.upgrade() else { return };
         lock(&self.signal).send(News::Cache(me as Arc<dyn Answers>));
     }
@@ -49,7 +49,7 @@ impl Library {
 impl Answers for Library {
     fn answer(&self, request: &Request, _: Option<IpAddr>) -> Answer {
         let cache = Arc::clone(&lock(&self.current));
-        self.compressed.answer_for(&cache, request, &self.me, Library::ring)
+        self.compressed.answer_for(&cache, request, &self.me, Library::wake)
     }
 }
 

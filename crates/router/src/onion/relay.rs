@@ -328,7 +328,7 @@ impl<'r> MainShard<'r> {
         let entrance = Entrance::default();
         let mut parts = shards(&mut settings, &meters, &key, &entrance)?;
         let first = parts.remove(0);
-        let signal = Arc::clone(first.siblings.signal());
+        let waker = Arc::clone(first.siblings.waker());
         let mut shard = Shard::new(first)?;
         if settings.quic.is_some() {
             take_quic(&mut shard, &mut parts, &entrance)?;
@@ -336,7 +336,7 @@ impl<'r> MainShard<'r> {
         shard.station.watch(stop, STOP)?;
         shard.station.watch(settings.dirclient.waker(), DIRECTORY)?;
         reload.iter().try_for_each(|reload| shard.station.watch(&reload.hangup, HANGUP))?;
-        let workers = Workers::start(parts, &signal)?;
+        let workers = Workers::start(parts, &waker)?;
         let bridge = settings.bridge.take();
         let bridge = bridge.map(|bridge| BridgeSide::start(bridge, &shard, settings.keys.data()));
         let bridge = bridge.transpose()?;

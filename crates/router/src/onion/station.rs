@@ -19,7 +19,7 @@ use anabranch_os::poller::{Poller, Ready};
 use super::dirclient::unix;
 use super::external_socket::{CoreStream, ExternalEvent, ExternalSocket, IoEvent};
 use super::links::quic::{QuicCounts, QuicLinking, QuicLinks, QuicSockets};
-use super::links::ring::{BELL, ShardClaims, SiblingLink, Siblings};
+use super::links::ring::{ShardClaims, SiblingLink, Siblings, WAKER};
 use super::links::tcp::TAP;
 use super::links::{CARRIERS, Carrier, Carriers, LinkEnd, LinkEvent, OpenedLink, file};
 use super::mptcp::TcpKind;
@@ -255,7 +255,7 @@ impl<C: Core + LinkCore> CoreDriver<C> {
     /// A system call fails.
     pub(super) fn join(&mut self, siblings: Siblings) -> io::Result<()> {
         let Siblings { rings, claims, .. } = siblings;
-        self.poller.add(rings.signal(), BELL)?;
+        self.poller.add(rings.waker(), WAKER)?;
         for SiblingLink { link, first, shard } in rings.links() {
             let input = LinkInput::Sibling { link, first, shard };
             self.core.handle_link(self.clock.now(), input);
@@ -360,8 +360,8 @@ impl<C: Core + LinkCore> CoreDriver<C> {
                 self.with(link, |links| links.wants(link));
                 self.flush(now, link);
             }
-            LinkOutput::OpenQuic { link, target, begins } => {
-                self.open_quic_alongside(now, link, (target, begins));
+            LinkOutput::OpenQuic { link, target, first_byte } => {
+                self.open_quic_alongside(now, link, (target, first_byte));
             }
             LinkOutput::AdmitCircuits { link } => {
                 self.with(link, |links| links.admit_circuits(link));
@@ -548,7 +548,7 @@ mod tests {
     fn tokens_tell_their_owners_apart() {
         assert_eq!(Token::of(3), Token::File(3));
         assert_eq!(Token::of(LISTENERS + 2), Token::Listener(2));
-        assert_eq!(Token::of(BELL), Token::Carrier(2, 0));
+        assert_eq!(Token::of(WAKER), Token::Carrier(2, 0));
         assert_eq!(Token::of(links::token(1, 5)), Token::Carrier(1, 5));
         assert_eq!(Token::of(STREAMS + 7), Token::Stream(7));
     }

@@ -410,7 +410,7 @@ fn visitors_get_the_bytes_of_the_site_and_clients_a_link() {
 /// read times out before that. The timeout of each read is `patience` once `length` bytes of the
 /// first connection were read. Otherwise it is [`PATIENCE`]. Returns the server's address, and all
 /// bytes that the server has received.
-fn impatient(patience: Duration, length: usize) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
+fn timing_out_server(patience: Duration, length: usize) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (at, input) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
     let received = Arc::clone(&input);
@@ -447,7 +447,7 @@ fn who_says_nothing_or_half_has_the_sites_patience_and_clients_do_not_reach_it()
         // After a complete request, the site answers before any timeout.
         (b"GET /\r\n", PATIENCE, b"early"),
     ] {
-        let (at, input) = impatient(patience, message.len());
+        let (at, input) = timing_out_server(patience, message.len());
         let (_server, bridge) = server_before("http-opaque", Onward::Plain(echo()), at);
         let began = Instant::now();
         let mut visitor = TcpStream::connect(bridge.address).unwrap();

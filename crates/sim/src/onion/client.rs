@@ -366,7 +366,7 @@ impl ClientHost {
             isolation: program.isolation.clone(),
             since: running.download.asked,
             avoid: Vec::new(),
-            shun: running.shun.clone(),
+            failed_exits: running.shun.clone(),
         };
         program.stage = Stage::Busy(running);
         self.circmgr.demand(now, demand);

@@ -442,7 +442,7 @@ impl Links {
         }
         let offers_quic = lossy || self.quic.is_some();
         let early = self.are_unordered() && !lanes;
-        let made = if lanes { Capabilities::LANES } else { Capabilities::ORDERED };
+        let made = if lanes { Capabilities::STREAM_PER_CIRCUIT } else { Capabilities::ORDERED };
         let is_relay = self.hosts.certificates.contains_key(&io.host);
         let offers = offers_quic && is_relay && at.target.is_none();
         let start = Start {

@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 pub use anabranch_links::quic::Congestion as QuicCongestion;
 use anabranch_links::quic::{
-    Arrival, ConnId, Endpoint, EndpointInput, EndpointOutput, Head, Packets, SocketIndex, Units,
+    Arrival, CellFormat, ConnId, Endpoint, EndpointInput, EndpointOutput, Head, Packets,
+    SocketIndex,
 };
 use anabranch_links::tls::Context;
 use anabranch_links::{Link as _, State};
 use anabranch_multipath::{Core as _, Time, seed};
 use anabranch_onion::channel::{Capabilities, Start};
-use anabranch_onion::wire::cell::{CELL, LaneHead, NUMBERED_CELL};
+use anabranch_onion::wire::cell::{CELL, CellHead, NUMBERED_CELL};
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::link::EXPORT_LABEL;
 use anabranch_onion::{CarrierFault, LinkCore, LinkId, LinkInput, LinkOutput};
@@ -35,17 +36,17 @@ const SEND: usize = 40 << 10;
 const COST: usize = 238;
 
 /// Division of a QUIC stream of a link into cells, for the crate `links`.
-const CELLS: Units = Units {
-    head: unit,
-    end: LaneHead::broken_lane,
-    longest: LaneHead::LONGEST,
-    longest_of_lane: CELL,
+const FORMAT: CellFormat = CellFormat {
+    head,
+    end: CellHead::destroy_cell,
+    longest: CellHead::LONGEST,
+    longest_of_circuit: CELL,
     lossy: 0,
 };
 
-fn unit(bytes: &[u8], first: bool) -> Option<Head> {
-    let LaneHead { circuit: lane, length, makes, ends } = LaneHead::parse(bytes, first)?;
-    Some(Head { lane, length, makes, ends })
+fn head(bytes: &[u8], first: bool) -> Option<Head> {
+    let CellHead { circuit, length, creates, ends } = CellHead::parse(bytes, first)?;
+    Some(Head { circuit, length, creates, ends })
 }
 
 /// Returns the TLS settings of all QUIC links of a network. All relays present the same
@@ -103,9 +104,9 @@ impl QuicLinks {
         let mut secret = [0; 32];
         seed::stream(common.seed, place as u64, purpose).fill_bytes(&mut secret);
         let lossy = if common.udp_or.is_some() { NUMBERED_CELL } else { 0 };
-        let units = Units { lossy, ..CELLS };
+        let format = CellFormat { lossy, ..FORMAT };
         let takes = accepts.then_some(SocketIndex::ONLY);
-        let endpoint = Endpoint::new(context, units, secret, takes, common.quic_congestion);
+        let endpoint = Endpoint::new(context, format, secret, takes, common.quic_congestion);
         QuicLinks {
             hosts,
             endpoint: endpoint.expect("the QUIC library accepts these settings"),
@@ -139,8 +140,8 @@ impl QuicLinks {
         output: LinkOutput,
     ) -> Option<LinkOutput> {
         match output {
-            LinkOutput::OpenQuic { link, target, begins } => {
-                self.dial(io, core, (target, link, begins));
+            LinkOutput::OpenQuic { link, target, first_byte } => {
+                self.dial(io, core, (target, link, first_byte));
             }
             LinkOutput::Transmit { link } if link.carrier() == CARRIER => {
                 self.wants(io, core, link);
@@ -159,17 +160,17 @@ impl QuicLinks {
         None
     }
 
-    /// Opens a link to `target` alongside the TLS link `alongside`. `begins` is the first byte of
-    /// the connection ID.
+    /// Opens a link to `target` alongside the TLS link `alongside`. `first_byte` is the first byte
+    /// of the connection ID.
     fn dial(
         &mut self,
         io: &mut Io<'_>,
         core: &mut dyn LinkCore,
-        (target, alongside, begins): (Target, LinkId, Option<u8>),
+        (target, alongside, first_byte): (Target, LinkId, Option<u8>),
     ) {
         let to = target.addresses.first().copied();
         let peer = to.and_then(|to| self.hosts.hosts.get(&to.ip()).copied());
-        let conn = to.and_then(|to| self.endpoint.connect(io.now, to, begins).ok());
+        let conn = to.and_then(|to| self.endpoint.connect(io.now, to, first_byte).ok());
         let (Some(peer), Some(conn)) = (peer, conn) else {
             return core.handle_link(io.now, LinkInput::QuicFailed { link: alongside });
         };
@@ -232,7 +233,7 @@ impl QuicLinks {
     fn admit(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore, link: LinkId) {
         let conn = ConnId(link.number());
         if let Some(quic) = self.endpoint.link(conn) {
-            quic.admit_lanes();
+            quic.admit_circuits();
             // Cells of circuits may have arrived already. They are read now.
             self.endpoint.touch(conn);
             self.work(io, core);
@@ -278,7 +279,8 @@ impl QuicLinks {
         let at = self.links.get_mut(&conn).ok_or(LinkEnd::Closed)?;
         if state == State::Open && !std::mem::replace(&mut at.reported, true) {
             let start = self.hosts.start(io, at.peer, at.target.is_some());
-            let capabilities = Capabilities { lossy: takes_lossy, ..Capabilities::LANES };
+            let capabilities =
+                Capabilities { lossy: takes_lossy, ..Capabilities::STREAM_PER_CIRCUIT };
             let target = at.target.as_ref().map(|(target, _)| target.clone());
             let start = Start { capabilities, ..start };
             core.handle_link(io.now, LinkInput::Opened { link, target, start });

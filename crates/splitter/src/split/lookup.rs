@@ -22,8 +22,8 @@ pub(super) struct Lookup<W> {
     round: u64,
     answered: Sender<(u64, LookupResults)>,
     answers: Receiver<(u64, LookupResults)>,
-    bell: UnixStream,
-    ring: UnixStream,
+    wake_receiver: UnixStream,
+    wake_sender: UnixStream,
 }
 
 impl<W> Lookup<W> {
@@ -33,9 +33,9 @@ impl<W> Lookup<W> {
     /// No file descriptor is available.
     pub(super) fn new() -> io::Result<Lookup<W>> {
         let (answered, answers) = mpsc::channel();
-        let (bell, ring) = UnixStream::pair()?;
-        bell.set_nonblocking(true)?;
-        Ok(Lookup { waiting: None, round: 0, answered, answers, bell, ring })
+        let (wake_receiver, wake_sender) = UnixStream::pair()?;
+        wake_receiver.set_nonblocking(true)?;
+        Ok(Lookup { waiting: None, round: 0, answered, answers, wake_receiver, wake_sender })
     }
 
     /// Starts to resolve `names` for the value `who`, which replaces the waiting value.
@@ -44,8 +44,8 @@ impl<W> Lookup<W> {
     /// No thread or file descriptor is available. Then no value waits.
     pub(super) fn begin(&mut self, who: W, names: Vec<Target>) -> io::Result<()> {
         self.dismiss();
-        let (round, answered, mut ring) =
-            (self.round, self.answered.clone(), self.ring.try_clone()?);
+        let (round, answered, mut wake_sender) =
+            (self.round, self.answered.clone(), self.wake_sender.try_clone()?);
         let work = move || {
             let found = names.into_iter().map(|name| {
                 let addresses = name.resolve();
@@ -53,7 +53,7 @@ impl<W> Lookup<W> {
             });
             // A failed send is ignored, because the splitter may have stopped meanwhile.
             let _ = answered.send((round, found.collect()));
-            let _ = ring.write(&[0]);
+            let _ = wake_sender.write(&[0]);
         };
         thread::Builder::new().name("names".into()).spawn(work)?;
         self.waiting = Some(who);
@@ -70,7 +70,7 @@ impl<W> Lookup<W> {
     /// for an earlier value.
     pub(super) fn answer(&mut self) -> Option<(W, LookupResults)> {
         // If this byte is left unread, the loop wakes again.
-        let _ = self.bell.read(&mut [0]);
+        let _ = self.wake_receiver.read(&mut [0]);
         let (round, found) = self.answers.try_recv().ok()?;
         let who = if round == self.round { self.waiting.take() } else { None };
         who.map(|who| (who, found))
@@ -79,7 +79,7 @@ impl<W> Lookup<W> {
 
 impl<W> AsFd for Lookup<W> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.wake_receiver.as_fd()
     }
 }
 
@@ -104,7 +104,7 @@ mod tests {
             assert_eq!(poller.wait(Some(Duration::from_secs(20))).unwrap().count(), 1);
             answered.extend(lookup.answer());
         }
-        assert_eq!(poller.wait(Some(Duration::ZERO)).unwrap().count(), 0, "the bell is silent");
+        assert_eq!(poller.wait(Some(Duration::ZERO)).unwrap().count(), 0, "no wake-up is pending");
         let (who, found) = answered.pop().unwrap();
         assert!(answered.is_empty() && who == "second" && found[0].0 == names[0]);
         assert!(found[0].1.as_ref().unwrap().iter().all(|at| at.ip().is_loopback()));

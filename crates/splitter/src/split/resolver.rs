@@ -29,7 +29,7 @@ pub(super) struct Resolver {
     asking: Asking,
     questions: Sender<()>,
     answers: Receiver<Vec<SocketAddr>>,
-    bell: UnixStream,
+    wake_receiver: UnixStream,
 }
 
 impl Resolver {
@@ -38,18 +38,18 @@ impl Resolver {
     pub(super) fn start(target: Option<Target>) -> io::Result<Resolver> {
         let (questions, asked) = mpsc::channel();
         let (answered, answers) = mpsc::channel();
-        let (bell, mut ring) = UnixStream::pair()?;
-        bell.set_nonblocking(true)?;
+        let (wake_receiver, mut wake_sender) = UnixStream::pair()?;
+        wake_receiver.set_nonblocking(true)?;
         thread::Builder::new().name("resolver".into()).spawn(move || {
             for () in asked {
                 let found =
                     target.as_ref().and_then(|target| target.resolve().ok()).unwrap_or_default();
-                if answered.send(found).is_err() || ring.write_all(&[0]).is_err() {
+                if answered.send(found).is_err() || wake_sender.write_all(&[0]).is_err() {
                     return;
                 }
             }
         })?;
-        Ok(Resolver { asking: Asking::default(), questions, answers, bell })
+        Ok(Resolver { asking: Asking::default(), questions, answers, wake_receiver })
     }
 
     /// Requests a lookup for `session`.
@@ -67,10 +67,10 @@ impl Resolver {
     /// not resolve, `None` if no lookup has ended. The caller then reports with
     /// [`Resolver::settle`] whether an address is usable.
     pub(super) fn answer(&mut self) -> Option<Vec<SocketAddr>> {
-        let mut rings = [0; 8];
+        let mut wake_ups = [0; 8];
         // Only one lookup is in progress, so there is one byte at most. It only wakes the loop;
         // the result is in the channel.
-        let _ = self.bell.read(&mut rings);
+        let _ = self.wake_receiver.read(&mut wake_ups);
         self.answers.try_recv().ok()
     }
 
@@ -102,7 +102,7 @@ impl Resolver {
 
 impl AsFd for Resolver {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.wake_receiver.as_fd()
     }
 }
 
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(poller.wait(patience).unwrap().count(), 1);
         let found = resolver.answer().unwrap();
         assert!(found.iter().all(|server| server.ip().is_loopback()) && !found.is_empty());
-        assert_eq!(poller.wait(Some(Duration::ZERO)).unwrap().count(), 0, "the bell is silent");
+        assert_eq!(poller.wait(Some(Duration::ZERO)).unwrap().count(), 0, "no wake-up is pending");
         assert_eq!(resolver.settle(Time::ZERO, true), [ONE]);
     }
 }

@@ -18,7 +18,7 @@ use super::lead::{self, Routing};
 use super::ledger::{self, Ledger, Notes};
 use super::nft::OwnedTable;
 use super::plan::{namespace_number, within};
-use super::ruleset::{self, Subject};
+use super::ruleset::{self, RulesetParameters};
 use super::slot::NOBODY;
 use super::sysctl::{AddedForwarding, Setting};
 use super::tally::Tally;
@@ -350,11 +350,11 @@ impl Steering {
     /// namespace (1). Replaces an existing table.
     fn fence_off(&mut self, number: usize) -> io::Result<()> {
         let nft = self.plan.nft.clone().expect("a plan with --route has the path of nft");
-        let subject = self.subject();
+        let parameters = self.ruleset_parameters();
         let text = match (number, &self.namespace) {
-            (0, None) => ruleset::of_machine(&subject),
-            (0, Some(_)) => ruleset::of_cable(&subject),
-            _ => ruleset::of_namespace(&subject),
+            (0, None) => ruleset::of_machine(&parameters),
+            (0, Some(_)) => ruleset::of_cable(&parameters),
+            _ => ruleset::of_namespace(&parameters),
         };
         self.fences[number].set(&nft, self.plan.slot, &text)
     }
@@ -368,10 +368,10 @@ impl Steering {
 
     fn stand_guard(&mut self) -> io::Result<()> {
         let (Some(nft), true) = (&self.plan.nft, self.plan.request.pins()) else { return Ok(()) };
-        let (subject, name) = (self.subject(), self.plan.slot.guard());
+        let (parameters, name) = (self.ruleset_parameters(), self.plan.slot.guard());
         let body = match self.namespace {
-            None => ruleset::guard_of_machine(&subject),
-            Some(_) => ruleset::guard_of_cable(&subject),
+            None => ruleset::guard_of_machine(&parameters),
+            Some(_) => ruleset::guard_of_cable(&parameters),
         };
         self.guard = Some(OwnedTable::create(nft, &name, &body)?);
         Ok(())
@@ -389,9 +389,9 @@ impl Steering {
         self.namespace.as_ref().map_or("lo".to_owned(), |_| self.plan.slot.cable())
     }
 
-    fn subject(&self) -> Subject<'_> {
+    fn ruleset_parameters(&self) -> RulesetParameters<'_> {
         let Plan { slot, request: Request { tun, ports, .. }, own, exits, .. } = &self.plan;
-        Subject { slot: *slot, tun, ports, own: *own, exits, lent: &self.lent }
+        RulesetParameters { slot: *slot, tun, ports, own: *own, exits, lent: &self.lent }
     }
 
     /// Makes the virtual Ethernet pair, with an address at each end, and a default route inside

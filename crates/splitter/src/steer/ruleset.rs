@@ -36,7 +36,7 @@ use super::{Exit, Ports, Slot, tally};
 const INITIATION: &str = "udp length 156 @th,64,32 0x01000000";
 
 /// Parameters of the nftables rules.
-pub(crate) struct Subject<'a> {
+pub(crate) struct RulesetParameters<'a> {
     pub(crate) slot: Slot,
     /// Name of the splitter's interface.
     pub(crate) tun: &'a str,
@@ -56,8 +56,8 @@ pub(crate) fn removal(slot: Slot) -> String {
 }
 
 /// Returns the rules of a setup for the whole machine.
-pub(crate) fn of_machine(subject: &Subject<'_>) -> String {
-    let Subject { slot, .. } = subject;
+pub(crate) fn of_machine(parameters: &RulesetParameters<'_>) -> String {
+    let RulesetParameters { slot, .. } = parameters;
     let (mask, base) = (MASK, slot.base());
     let body = format!(
         "{paths}{choices}{tally}{split}\
@@ -68,24 +68,24 @@ pub(crate) fn of_machine(subject: &Subject<'_>) -> String {
          {spared}{sessions}ct direction reply return\n\
          ct mark & {mask:#x} != {base:#x} jump classify\n{marked}}}\n\
          {answers}{addresses}",
-        paths = paths(subject.exits),
-        choices = choices(*slot, subject.exits),
-        tally = tally::chains(*slot, subject.exits),
-        split = split(subject),
-        spared = spared(subject),
+        paths = paths(parameters.exits),
+        choices = choices(*slot, parameters.exits),
+        tally = tally::chains(*slot, parameters.exits),
+        split = split(parameters),
+        spared = spared(parameters),
         sessions = sessions(*slot),
-        kept = kept(*slot, subject.exits),
-        marked = marked(*slot, subject.exits),
-        answers = answers(subject),
-        addresses = addresses(*slot, subject.exits),
+        kept = kept(*slot, parameters.exits),
+        marked = marked(*slot, parameters.exits),
+        answers = answers(parameters),
+        addresses = addresses(*slot, parameters.exits),
     );
     replacement(*slot, &body)
 }
 
 /// Returns the body of the guard for the whole machine, in one line. The guard is the table that
 /// blocks packets while another program flushes the rules.
-pub(crate) fn guard_of_machine(subject: &Subject<'_>) -> String {
-    let Subject { slot, ports, .. } = subject;
+pub(crate) fn guard_of_machine(parameters: &RulesetParameters<'_>) -> String {
+    let RulesetParameters { slot, ports, .. } = parameters;
     let (mask, base) = (MASK, slot.base());
     let body = format!(
         "{paths}chain guard {{\ntype filter hook output priority mangle + 1; policy accept;\n\
@@ -93,8 +93,8 @@ pub(crate) fn guard_of_machine(subject: &Subject<'_>) -> String {
          ct direction reply udp sport < 1024 return\n\
          udp dport {{ {ports} }} drop\n{INITIATION} drop\n\
          ct direction reply return\ndrop\n}}\n",
-        paths = paths(subject.exits),
-        spared = spared(subject),
+        paths = paths(parameters.exits),
+        spared = spared(parameters),
     );
     in_one_line(&body)
 }
@@ -103,8 +103,8 @@ pub(crate) fn guard_of_machine(subject: &Subject<'_>) -> String {
 /// to this machine, to directly connected networks and to multicast groups. Also exempt are
 /// packets that already leave through the splitter's interface, or through a WireGuard interface
 /// that is not a path's.
-fn spared(subject: &Subject<'_>) -> String {
-    let Subject { tun, own, .. } = subject;
+fn spared(parameters: &RulesetParameters<'_>) -> String {
+    let RulesetParameters { tun, own, .. } = parameters;
     let (of_any, all) = Slot::OWN_OF_ANY;
     format!(
         "meta mark {own:#x} return\nmeta mark & {all:#x} == {of_any:#x} return\n\
@@ -119,21 +119,21 @@ fn in_one_line(body: &str) -> String {
 
 /// Returns the rules inside the namespace: packets to be split go into the interface, all others
 /// into the virtual Ethernet pair that leads to the machine.
-pub(crate) fn of_namespace(subject: &Subject<'_>) -> String {
+pub(crate) fn of_namespace(parameters: &RulesetParameters<'_>) -> String {
     let body = format!(
         "{split}\
          chain steer {{\ntype route hook output priority mangle; policy accept;\n\
          oifname \"lo\" return\n{near}{sessions}}}\n",
-        split = split(subject),
+        split = split(parameters),
         near = NEAR,
-        sessions = sessions(subject.slot),
+        sessions = sessions(parameters.slot),
     );
-    replacement(subject.slot, &body)
+    replacement(parameters.slot, &body)
 }
 
 /// Returns the machine's rules for packets from the namespace's virtual Ethernet pair.
-pub(crate) fn of_cable(subject: &Subject<'_>) -> String {
-    let Subject { slot, .. } = subject;
+pub(crate) fn of_cable(parameters: &RulesetParameters<'_>) -> String {
+    let RulesetParameters { slot, .. } = parameters;
     let (mask, base, cable) = (MASK, slot.base(), slot.cable());
     let body = format!(
         "{paths}{choices}{tally}\
@@ -143,13 +143,13 @@ pub(crate) fn of_cable(subject: &Subject<'_>) -> String {
          iifname != \"{cable}\" return\n{NEAR}\
          ct mark & {mask:#x} != {base:#x} jump classify\n{marked}}}\n\
          {fence}{answers}{addresses}",
-        paths = paths(subject.exits),
-        choices = choices(*slot, subject.exits),
-        tally = tally::chains(*slot, subject.exits),
-        marked = marked(*slot, subject.exits),
-        fence = fence(subject, "filter"),
-        answers = answers(subject),
-        addresses = addresses(*slot, subject.exits),
+        paths = paths(parameters.exits),
+        choices = choices(*slot, parameters.exits),
+        tally = tally::chains(*slot, parameters.exits),
+        marked = marked(*slot, parameters.exits),
+        fence = fence(parameters, "filter"),
+        answers = answers(parameters),
+        addresses = addresses(*slot, parameters.exits),
     );
     replacement(*slot, &body)
 }
@@ -158,14 +158,14 @@ pub(crate) fn of_cable(subject: &Subject<'_>) -> String {
 /// is the table that blocks packets while another program flushes the rules. While the rules are
 /// missing, answers to the namespace have this machine's address, because the chain `addresses` no
 /// longer translates it. The machine would refuse these answers, so the guard drops them.
-pub(crate) fn guard_of_cable(subject: &Subject<'_>) -> String {
-    let Subject { slot, exits, .. } = subject;
+pub(crate) fn guard_of_cable(parameters: &RulesetParameters<'_>) -> String {
+    let RulesetParameters { slot, exits, .. } = parameters;
     let marks: Vec<_> = exits.iter().map(|exit| format!("{:#x}", slot.path(exit.index))).collect();
     let body = format!(
         "{paths}{fence}chain answers {{\ntype filter hook input priority filter; policy accept;\n\
          ct direction reply ct mark {{ {marks} }} drop\n}}\n",
         paths = paths(exits),
-        fence = fence(subject, "filter + 1"),
+        fence = fence(parameters, "filter + 1"),
         marks = marks.join(", "),
     );
     in_one_line(&body)
@@ -174,8 +174,8 @@ pub(crate) fn guard_of_cable(subject: &Subject<'_>) -> String {
 /// Returns the rules for forwarding. Packets leave the namespace only over paths, in connections
 /// that are kept on one path. If forwarding is on only because of this program, packets of other
 /// interfaces are forwarded only to the virtual Ethernet pairs of splitters.
-fn fence(subject: &Subject<'_>, priority: &str) -> String {
-    let Subject { slot, ports, lent, .. } = subject;
+fn fence(parameters: &RulesetParameters<'_>, priority: &str) -> String {
+    let RulesetParameters { slot, ports, lent, .. } = parameters;
     let (mask, base, cable) = (MASK, slot.base(), slot.cable());
     let strangers = not_lent("ipv4", &lent.four) + &not_lent("ipv6", &lent.six);
     format!(
@@ -265,8 +265,8 @@ fn choice(slot: Slot, exits: &[Exit], family: Family) -> Option<String> {
 /// kernel's table of flows). Conntrack forgets a silent flow before the session ends, and does not
 /// know flows older than the rules. So the server may be the first sender that conntrack sees.
 /// Answers of a service of this machine (from a port below 1,024) are exempt.
-fn split(subject: &Subject<'_>) -> String {
-    let Subject { slot, tun, ports, .. } = subject;
+fn split(parameters: &RulesetParameters<'_>) -> String {
+    let RulesetParameters { slot, tun, ports, .. } = parameters;
     let mark = slot.tun();
     format!(
         "chain split {{\n{INITIATION} ct mark set {mark:#x} return\n\
@@ -310,8 +310,8 @@ fn marked(slot: Slot, exits: &[Exit]) -> String {
 
 /// Returns the rules that mark answers with their flow's mark. Answers to the splitter's own
 /// sockets get the mark of the path that uses their interface.
-fn answers(subject: &Subject<'_>) -> String {
-    let Subject { slot, own, exits, .. } = subject;
+fn answers(parameters: &RulesetParameters<'_>) -> String {
+    let RulesetParameters { slot, own, exits, .. } = parameters;
     let (mask, base, ours) = (MASK, slot.base(), slot.own());
     // Other packets in the splitter's flows are sent by the kernel, which reports closed ports to
     // servers over the default route.

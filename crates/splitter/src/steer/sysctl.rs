@@ -59,7 +59,7 @@ pub(crate) enum ForwardingScope {
 
 /// Returns whether the original value of the setting `name` is `from`. The original value is the
 /// value in `noted`, which other splitters have recorded, or else the present value.
-fn is_ours(name: &str, from: &str, noted: &[Setting]) -> bool {
+fn has_original_value(name: &str, from: &str, noted: &[Setting]) -> bool {
     let found = noted.iter().find(|setting| setting.name == name);
     found.map_or_else(|| value(name), |setting| Some(setting.value.clone())).as_deref()
         == Some(from)
@@ -95,7 +95,7 @@ fn by_interface(
     noted: &[Setting],
 ) -> (Vec<Setting>, ForwardingScope) {
     let name = |device: &String| format!("{family}/conf/{device}/{what}");
-    let ours = devices.iter().filter(|device| is_ours(&name(device), "0", noted));
+    let ours = devices.iter().filter(|device| has_original_value(&name(device), "0", noted));
     let lent: Vec<String> = ours.cloned().collect();
     let settings = lent.iter().map(|device| Setting::new(name(device), "1")).collect();
     (settings, if lent.is_empty() { ForwardingScope::Nothing } else { ForwardingScope::By(lent) })
@@ -103,7 +103,7 @@ fn by_interface(
 
 fn forwarding6(devices: &[String], noted: &[Setting]) -> (Vec<Setting>, ForwardingScope) {
     const ALL: &str = "ipv6/conf/all/forwarding";
-    if !is_ours(ALL, "0", noted) {
+    if !has_original_value(ALL, "0", noted) {
         return (Vec::new(), ForwardingScope::Nothing);
     }
     let forced = |device: &String| value(&format!("ipv6/conf/{device}/force_forwarding"));
@@ -121,7 +121,10 @@ fn learners(noted: &[Setting]) -> Vec<Setting> {
     let Ok(folders) = fs::read_dir(file("ipv6/conf")) else { return Vec::new() };
     let devices = folders.filter_map(|folder| folder.ok()?.file_name().into_string().ok());
     let names = devices.map(|device| format!("ipv6/conf/{device}/accept_ra"));
-    names.filter(|name| is_ours(name, "1", noted)).map(|name| Setting::new(name, "2")).collect()
+    names
+        .filter(|name| has_original_value(name, "1", noted))
+        .map(|name| Setting::new(name, "2"))
+        .collect()
 }
 
 /// Returns the setting `src_valid_mark` if one of `devices` checks source addresses strictly
@@ -134,7 +137,8 @@ pub(crate) fn answers(devices: &[String], noted: &[Setting]) -> Vec<Setting> {
         level(of("all")).max(level(of(device))) == 1
     };
     let name = "ipv4/conf/all/src_valid_mark";
-    let needed = devices.iter().any(|device| strict(device)) && is_ours(name, "0", noted);
+    let needed =
+        devices.iter().any(|device| strict(device)) && has_original_value(name, "0", noted);
     needed.then(|| Setting::new(name.into(), "1")).into_iter().collect()
 }
 

@@ -58,7 +58,7 @@ impl<R: CryptoRng> Server<R> {
 
     /// Treats a connection as a stranger's (from a program without the bridge's key), if its
     /// client is not known yet. Returns the bytes received; `None` if the client is known.
-    pub fn give_up(&mut self, id: ConnId) -> Option<Vec<u8>> {
+    pub fn treat_as_stranger(&mut self, id: ConnId) -> Option<Vec<u8>> {
         let connection = self.conns.get_mut(&id)?;
         matches!(connection.owner, ConnOwner::Unknown(_)).then(|| {
             connection.owner = ConnOwner::Stranger;

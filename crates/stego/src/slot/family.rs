@@ -62,8 +62,8 @@ pub(super) const ACK_ROOM: usize = 1_100;
 pub(super) const LITTLE_ACK_ROOM: usize = 96;
 
 impl Family {
-    /// Returns the number of requests to keep outstanding in addition to those that fetch the data
-    /// waiting at the server. The number is larger if connections are short, because each
+    /// Returns the number of requests to keep outstanding in addition to requests that fetch the
+    /// data waiting at the server. The number is larger if connections are short, because each
     /// connection then carries little.
     pub(crate) fn ahead(&self) -> usize {
         if self.most.is_some() { 3 } else { 1 }

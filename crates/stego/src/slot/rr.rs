@@ -42,7 +42,7 @@ const HOLD: Duration = Duration::from_secs(2);
 /// The client's end of a connection with one request and one answer.
 #[derive(Debug, Default)]
 pub(super) struct ClientSlot {
-    asked: bool,
+    has_sent: bool,
 }
 
 impl Slot for ClientSlot {
@@ -52,7 +52,7 @@ impl Slot for ClientSlot {
         bytes: &[u8],
         each: &mut dyn FnMut(Hidden<'_>),
     ) -> Result<(), NotCover> {
-        if !self.asked {
+        if !self.has_sent {
             return Err(NotCover);
         }
         each(Hidden::Bytes(bytes));
@@ -60,7 +60,7 @@ impl Slot for ClientSlot {
     }
 
     fn room(&self, _socket: usize) -> usize {
-        if self.asked { 0 } else { REQUEST - RESERVE }
+        if self.has_sent { 0 } else { REQUEST - RESERVE }
     }
 
     fn fit(&mut self, _hidden: usize) -> usize {
@@ -69,7 +69,7 @@ impl Slot for ClientSlot {
 
     fn send(&mut self, _now: Time, hidden: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(hidden);
-        self.asked = true;
+        self.has_sent = true;
     }
 
     fn is_spent(&self) -> bool {
@@ -79,7 +79,7 @@ impl Slot for ClientSlot {
 
 impl ClientEnd for ClientSlot {
     fn begins(&self) -> bool {
-        !self.asked
+        !self.has_sent
     }
 
     fn hold(&self) -> Duration {

@@ -139,7 +139,7 @@ impl Moving {
 
     /// Ends the server's pause: processes the datagrams that arrived during it, and returns the
     /// answers.
-    fn go_on(&mut self, now: Time) -> Vec<(SeenAddress, Vec<u8>)> {
+    fn end_pause(&mut self, now: Time) -> Vec<(SeenAddress, Vec<u8>)> {
         self.stands_still = false;
         let unheard = std::mem::take(&mut self.unheard);
         unheard
@@ -206,7 +206,7 @@ pub fn session(
     seconds: u64,
 ) -> World<Moving> {
     let mut world = World::with_links(settings, server, links);
-    go_on(&mut world, Time::from_secs(seconds), None);
+    run_until(&mut world, Time::from_secs(seconds), None);
     world
 }
 
@@ -221,10 +221,10 @@ pub fn late_session(
 ) {
     let (rng, next) = (stream(seed, 0, "late"), Time::from_millis(500));
     let spells = PauseGenerator { late, rng, next, pauses };
-    go_on(world, Time::from_secs(seconds), Some(spells));
+    run_until(world, Time::from_secs(seconds), Some(spells));
 }
 
-fn go_on(world: &mut World<Moving>, end: Time, mut spells: Option<PauseGenerator>) {
+fn run_until(world: &mut World<Moving>, end: Time, mut spells: Option<PauseGenerator>) {
     let traffic = world.server.traffic;
     let (mut number, mut before) = (0, 0);
     let (mut stands_still, mut sent) = (Time::ZERO, Time::ZERO);
@@ -246,7 +246,7 @@ fn go_on(world: &mut World<Moving>, end: Time, mut spells: Option<PauseGenerator
             None => {}
         }
         if world.server.stands_still && world.now >= stands_still {
-            for (seen, datagram) in world.server.go_on(world.now) {
+            for (seen, datagram) in world.server.end_pause(world.now) {
                 world.answer(seen, datagram);
             }
         }

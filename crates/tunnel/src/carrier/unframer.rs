@@ -52,7 +52,7 @@ impl Unframer {
         while !rest.is_empty() && self.fault.is_none() {
             rest = match self.begun.is_empty() {
                 true => self.begin(rest, &mut each),
-                false => self.go_on(rest, &mut each),
+                false => self.complete_packet(rest, &mut each),
             };
         }
         self.fault.map_or(Ok(()), Err)
@@ -80,7 +80,7 @@ impl Unframer {
 
     /// Completes the unfinished packet as far as `bytes` suffice. Passes a complete packet to
     /// `each`. Returns the bytes after the packet.
-    fn go_on<'b>(&mut self, bytes: &'b [u8], each: &mut impl FnMut(&[u8])) -> &'b [u8] {
+    fn complete_packet<'b>(&mut self, bytes: &'b [u8], each: &mut impl FnMut(&[u8])) -> &'b [u8] {
         let whole = match self.begun.first_chunk() {
             Some(prefix) => {
                 // The length was checked when its two bytes were complete. A later call of `allow`

@@ -1,18 +1,18 @@
 //! Results of the experiment `anonymity` as Markdown.
 
 use super::super::common::markdown_table;
-use super::words::{self, KINDS, Subject};
+use super::words::{self, KINDS, ReportData};
 
 /// Returns all results of the experiment as Markdown.
-pub(super) fn text(subject: &Subject<'_>) -> String {
-    let summary = subject.summary;
+pub(super) fn text(report_data: &ReportData<'_>) -> String {
+    let summary = report_data.summary;
     let mut text =
-        format!("{}.\n\n{}\n", words::description(subject), words::origin(subject.header));
-    let claims = words::claim_rows(subject.claims);
+        format!("{}.\n\n{}\n", words::description(report_data), words::origin(report_data.header));
+    let claims = words::claim_rows(report_data.claims);
     text +=
         &part("The paper's claims", &words::CLAIM_HEAD, claims.iter().map(<[String; 4]>::as_slice));
     text += "\nWhen a claim holds:\n\n";
-    for claim in subject.claims {
+    for claim in report_data.claims {
         text += &format!("* {}: {}.\n", claim.statement, claim.rule);
     }
     let rows = words::path_rows(&summary.paths);

@@ -110,14 +110,14 @@ impl Experiment for AnonymityArgs {
     fn write_results(&self, header: &Value, records: &[UnitResult]) -> Result<(), Failure> {
         let summary = Summary::of(records);
         let claims = claims(&summary);
-        let subject = words::Subject { header, summary: &summary, claims: &claims };
+        let report_data = words::ReportData { header, summary: &summary, claims: &claims };
         self.results.table(TABLE, header, &columns(&values(&summary)))?;
-        if let Some(picture) = picture::year(&subject) {
+        if let Some(picture) = picture::year(&report_data) {
             self.results.write(PICTURE, &picture)?;
         }
-        self.results.write(PAGE, &page::page(&subject))?;
-        self.results.write_markdown("anonymity", || markdown::text(&subject))?;
-        self.results.conclude(&words::plain(&subject), PAGE);
+        self.results.write(PAGE, &page::page(&report_data))?;
+        self.results.write_markdown("anonymity", || markdown::text(&report_data))?;
+        self.results.conclude(&words::plain(&report_data), PAGE);
         Ok(())
     }
 }

@@ -3,45 +3,45 @@
 use anabranch_anonymity::figures::Share;
 use anabranch_experiment::anonymity::SHARES;
 use anabranch_experiment::anonymity::summary::{FingerprintTable, PathTable, YearTable};
-use anabranch_pages::figures::{self, axis, colour, drawing, lane, named, number};
+use anabranch_pages::figures::{self, axis, colour, drawing, figure_row, named, number};
 use maud::{Markup, html};
 
 use super::picture::{curves, top};
-use super::words::{self, KINDS, Kind, Subject};
+use super::words::{self, KINDS, Kind, ReportData};
 
 /// Returns the whole HTML page with all results.
-pub(super) fn page(subject: &Subject<'_>) -> String {
+pub(super) fn page(report_data: &ReportData<'_>) -> String {
     anabranch_pages::page(
         "Anonymity of multi-path circuits",
         &html! {
             header {
                 h1 { "Anonymity of multi-path circuits" }
                 p.muted {
-                    (words::description(subject))
+                    (words::description(report_data))
                     ". The analysis repeats section 6 of \"Analysis of Multi-path Onion Routing\" \
                      (de la Cadena et al., DBSec 2019)."
                 }
             }
             main {
-                (in_short(subject))
-                @if let Some(table) = subject.summary.figure_5() { (year(table)) }
-                (adversaries(subject))
-                (circuits(&subject.summary.paths))
-                (fingerprints(&subject.summary.fingerprints))
-                (conditions(subject))
+                (in_short(report_data))
+                @if let Some(table) = report_data.summary.figure_5() { (year(table)) }
+                (adversaries(report_data))
+                (circuits(&report_data.summary.paths))
+                (fingerprints(&report_data.summary.fingerprints))
+                (conditions(report_data))
             }
             footer {
                 p {
                     "Made by " (anabranch_pages::GENERATOR) ", experiment anonymity, seed "
-                    (subject.header["seed"]) "."
+                    (report_data.header["seed"]) "."
                 }
             }
         },
     )
 }
 
-fn in_short(subject: &Subject<'_>) -> Markup {
-    let rows = words::claim_rows(subject.claims);
+fn in_short(report_data: &ReportData<'_>) -> Markup {
+    let rows = words::claim_rows(report_data.claims);
     html! {
         section aria-labelledby="short" {
             h2 id="short" { "The paper's claims" }
@@ -54,7 +54,7 @@ fn in_short(subject: &Subject<'_>) -> Markup {
             details {
                 summary { "When a claim holds" }
                 ul {
-                    @for claim in subject.claims {
+                    @for claim in report_data.claims {
                         li { (claim.statement) ": " (claim.rule) "." }
                     }
                 }
@@ -112,8 +112,8 @@ fn course(table: &YearTable, kind: &Kind) -> Markup {
     }
 }
 
-fn adversaries(subject: &Subject<'_>) -> Markup {
-    let rows = words::last_rows(&subject.summary.years);
+fn adversaries(report_data: &ReportData<'_>) -> Markup {
+    let rows = words::last_rows(&report_data.summary.years);
     let variants = words::variant_rows();
     html! {
         section aria-labelledby="adversaries" {
@@ -196,7 +196,7 @@ fn chances(tables: &[PathTable], legs: usize) -> Markup {
     let title = format!(
         "{name}: chance that an entry relay and the exit relay are both hostile, for each consensus"
     );
-    lane(-1, &name, "", &drawing("course", 100.0, &title, &[25.0, 50.0, 75.0], &shapes))
+    figure_row(-1, &name, "", &drawing("course", 100.0, &title, &[25.0, 50.0, 75.0], &shapes))
 }
 
 fn x(share: f64) -> String {
@@ -258,10 +258,10 @@ fn unique(tables: &[FingerprintTable], legs: usize) -> Markup {
     let shapes: String = rows.map(|row| row.own.unique.mean).enumerate().map(dot).collect();
     let name = if legs == 1 { "one entry".to_owned() } else { format!("{legs} entries") };
     let title = format!("{name}: share of clients with a set of guards that no other client has");
-    lane(2, &name, "", &drawing("first", 100.0, &title, &[25.0, 50.0, 75.0], &shapes))
+    figure_row(2, &name, "", &drawing("first", 100.0, &title, &[25.0, 50.0, 75.0], &shapes))
 }
 
-fn conditions(subject: &Subject<'_>) -> Markup {
+fn conditions(report_data: &ReportData<'_>) -> Markup {
     html! {
         section aria-labelledby="conditions" {
             h2 id="conditions" { "How it was computed" }
@@ -282,7 +282,7 @@ fn conditions(subject: &Subject<'_>) -> Markup {
                  families and /16 networks. The design MORE, which changes paths with each packet, \
                  is not simulated."
             }
-            p { (words::origin(subject.header)) }
+            p { (words::origin(report_data.header)) }
         }
     }
 }

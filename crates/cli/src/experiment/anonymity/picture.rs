@@ -7,7 +7,7 @@ use anabranch_experiment::anonymity::summary::YearTable;
 use anabranch_pages::figures::{colour, number};
 use maud::{PreEscaped, html};
 
-use super::words::{KINDS, Kind, Subject, legend};
+use super::words::{KINDS, Kind, ReportData, legend};
 
 /// Width and height of one panel in the SVG file, in SVG units.
 const PANEL: (f64, f64) = (300.0, 200.0);
@@ -53,8 +53,8 @@ pub(super) fn top(table: &YearTable, kind: &Kind) -> f64 {
 }
 
 /// Returns the content of the SVG file; `None` if no year was simulated.
-pub(super) fn year(subject: &Subject<'_>) -> Option<String> {
-    let table = subject.summary.figure_5()?;
+pub(super) fn year(report_data: &ReportData<'_>) -> Option<String> {
+    let table = report_data.summary.figure_5()?;
     let (width, height) = (PANEL.0 + 2.0 * MARGIN, PANEL.1 + 2.0 * MARGIN);
     let panels = KINDS.iter().enumerate().map(|(place, kind)| {
         let (left, up) = ((place % 2) as f64 * width, (place / 2) as f64 * height);

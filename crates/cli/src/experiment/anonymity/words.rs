@@ -11,7 +11,7 @@ use anabranch_pages::figures::grouped;
 use serde_json::Value;
 
 /// Data for the HTML page, the SVG file, the Markdown file and the terminal output.
-pub(super) struct Subject<'a> {
+pub(super) struct ReportData<'a> {
     /// First line of the journal `units.jsonl`: the settings and the origin of the results.
     pub(super) header: &'a Value,
     /// Summary of the results.
@@ -68,10 +68,11 @@ pub(super) fn outcome(record: &UnitResult) -> String {
 }
 
 /// Returns a sentence on the analysis: its consensuses, clients, random adversaries and seed.
-pub(super) fn description(subject: &Subject<'_>) -> String {
-    let count = subject.header["consensuses"].as_array().map_or(0, Vec::len);
-    let number = |key: &str| grouped(subject.header[key].as_u64().unwrap_or(0));
-    let first = subject.summary.first().map_or("none".to_owned(), |listing| listing.name.clone());
+pub(super) fn description(report_data: &ReportData<'_>) -> String {
+    let count = report_data.header["consensuses"].as_array().map_or(0, Vec::len);
+    let number = |key: &str| grouped(report_data.header[key].as_u64().unwrap_or(0));
+    let first =
+        report_data.summary.first().map_or("none".to_owned(), |listing| listing.name.clone());
     format!(
         "{count} consensuses; the first is that of {first}. A year from the first one is simulated \
          with {} clients, and the adversary's relays are chosen at random {} times. The sets of \
@@ -79,7 +80,7 @@ pub(super) fn description(subject: &Subject<'_>) -> String {
         number("clients"),
         number("draws"),
         number("fingerprints"),
-        subject.header["seed"]
+        report_data.header["seed"]
     )
 }
 
@@ -275,10 +276,10 @@ fn formula(value: f64) -> String {
 }
 
 /// Returns the results as text for a terminal.
-pub(super) fn plain(subject: &Subject<'_>) -> String {
+pub(super) fn plain(report_data: &ReportData<'_>) -> String {
     let line = |claim: &Claim| {
         let ours = if claim.ours.is_empty() { "not analysed yet" } else { &claim.ours };
         format!("{}: {} — {}\n  {ours}\n", claim.statement, claim.paper, claim.verdict.words())
     };
-    subject.claims.iter().map(line).collect()
+    report_data.claims.iter().map(line).collect()
 }

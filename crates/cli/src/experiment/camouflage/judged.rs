@@ -5,7 +5,7 @@ use anabranch_experiment::camouflage::bars::{Bar, CostComparison};
 use anabranch_experiment::camouflage::claims::{Claim, JudgedClaim, Verdict};
 
 use super::super::numbers::{NONE, span, value};
-use super::words::{Subject, times, title};
+use super::words::{ReportData, times, title};
 
 /// Column headings of the table of limits ("bars") for the cost of our profiles (forms of
 /// camouflage).
@@ -28,8 +28,8 @@ pub(super) fn held() -> &'static str {
 
 /// Returns the limits for the cost of our profiles (forms of camouflage) as rows of a table, the
 /// missed limits first. The headings are [`BAR_HEAD`].
-pub(super) fn bar_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
-    let mut bars: Vec<&CostComparison> = subject.bars.iter().collect();
+pub(super) fn bar_rows(report_data: &ReportData<'_>) -> Vec<Vec<String>> {
+    let mut bars: Vec<&CostComparison> = report_data.bars.iter().collect();
     bars.sort_by_key(|one| [Some(false), None, Some(true)].iter().position(|is| *is == one.is_met));
     bars.into_iter().map(bar_row).collect()
 }
@@ -135,7 +135,7 @@ pub(super) fn judged() -> &'static str {
 }
 
 /// Returns the paper's claims as rows of a table. The headings are [`CLAIM_HEAD`].
-pub(super) fn claim_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
+pub(super) fn claim_rows(report_data: &ReportData<'_>) -> Vec<Vec<String>> {
     let row = |one: &JudgedClaim| {
         let ((text, number), (bound, is_least)) = (claim(one.claim), one.claim.bound());
         let about = match one.rate {
@@ -156,7 +156,7 @@ pub(super) fn claim_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
             verdict.to_owned(),
         ]
     };
-    subject.claims.iter().map(row).collect()
+    report_data.claims.iter().map(row).collect()
 }
 
 fn found(one: &JudgedClaim) -> String {

@@ -141,7 +141,7 @@ impl Experiment for CamouflageArgs {
         results.table(STREAMS, header, &stream_columns(records))?;
         let boxes = summary::boxes(records);
         let claims = claims::judge(records, &boxes);
-        let subject = words::Subject {
+        let report_data = words::ReportData {
             header,
             records,
             table: &summary::table(records),
@@ -150,13 +150,13 @@ impl Experiment for CamouflageArgs {
             claims: &claims,
             bars: &bars::hold(records, &claims),
         };
-        let figures = [picture::figure_6(&subject), picture::figure_7(&subject)];
+        let figures = [picture::figure_6(&report_data), picture::figure_7(&report_data)];
         for (file, figure) in PICTURES.iter().zip(&figures) {
             results.write(file, figure)?;
         }
-        results.write(PAGE, &page::page(&subject, &figures))?;
-        results.write_markdown("camouflage", || markdown::text(&subject))?;
-        results.conclude(&plain::text(&subject), PAGE);
+        results.write(PAGE, &page::page(&report_data, &figures))?;
+        results.write_markdown("camouflage", || markdown::text(&report_data))?;
+        results.conclude(&plain::text(&report_data), PAGE);
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use maud::{Markup, PreEscaped, html};
 
 use super::super::common::origin;
 use super::judged;
-use super::words::{self, Subject};
+use super::words::{self, ReportData};
 
 /// Caption of Figure 7 on the page.
 const CURVES: &str = "Goodput in kB/s, from the request to the last byte, against the size of a \
@@ -13,9 +13,9 @@ const CURVES: &str = "Goodput in kB/s, from the request to the last byte, agains
                       lines: the paper's values.";
 
 /// Returns the whole HTML page, with Figures 6 and 7 as SVG.
-pub(super) fn page(subject: &Subject<'_>, [figure_6, figure_7]: &[String; 2]) -> String {
-    let (bars, claims) = (judged::bar_rows(subject), judged::claim_rows(subject));
-    let table = words::table_rows(subject);
+pub(super) fn page(report_data: &ReportData<'_>, [figure_6, figure_7]: &[String; 2]) -> String {
+    let (bars, claims) = (judged::bar_rows(report_data), judged::claim_rows(report_data));
+    let table = words::table_rows(report_data);
     let [bars, claims, table] = [&bars, &claims, &table].map(|rows| rows.iter().map(Vec::as_slice));
     anabranch_pages::page(
         "What camouflage costs",
@@ -27,7 +27,7 @@ pub(super) fn page(subject: &Subject<'_>, [figure_6, figure_7]: &[String; 2]) ->
                     ". The experiment repeats section 6 of \"StegoTorus\" (Weinberg et al., CCS \
                      2012)."
                 }
-                p { (words::how_often(subject)) " " (words::machine(subject)) }
+                p { (words::how_often(report_data)) " " (words::machine(report_data)) }
             }
             main {
                 section aria-labelledby="bars" {
@@ -46,19 +46,19 @@ pub(super) fn page(subject: &Subject<'_>, [figure_6, figure_7]: &[String; 2]) ->
                     p { (words::table_3()) }
                 }
                 (figure("goodput", "Goodput (Figure 7)", CURVES, figure_7))
-                (figures::numbers("Goodput", &words::curve_head(), &words::curve_rows(subject)))
+                (figures::numbers("Goodput", &words::curve_head(), &words::curve_rows(report_data)))
                 (figure("streams", "Streams (Figure 6)", words::figure_6(), figure_6))
-                (figures::numbers("Streams", &words::box_head(subject), &words::box_rows(subject)))
+                (figures::numbers("Streams", &words::box_head(report_data), &words::box_rows(report_data)))
                 section aria-labelledby="conditions" {
                     h2 id="conditions" { "How it was measured" }
                     p { (words::method()) }
-                    p { (origin(subject.header)) }
+                    p { (origin(report_data.header)) }
                 }
             }
             footer {
                 p {
                     "Made by " (anabranch_pages::GENERATOR) ", experiment camouflage, seed "
-                    (subject.header["seed"]) "."
+                    (report_data.header["seed"]) "."
                 }
             }
         },

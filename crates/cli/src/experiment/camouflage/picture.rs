@@ -6,7 +6,7 @@ use anabranch_experiment::camouflage::{Arm, LENGTHS, paper};
 use anabranch_pages::figures::{number, round};
 use maud::{Markup, PreEscaped, html};
 
-use super::words::{self, Subject};
+use super::words::{self, ReportData};
 
 /// Width and height of one panel, in SVG units.
 const PANEL: (f64, f64) = (520.0, 240.0);
@@ -43,16 +43,16 @@ struct Panel {
 
 /// Draws Figure 6: the median bandwidth on the wire over round-trip times. If no streams were
 /// measured, the figure has no panels.
-pub(super) fn figure_6(subject: &Subject<'_>) -> String {
-    let mut rates: Vec<u32> = subject.boxes.iter().map(|one| one.rate).collect();
+pub(super) fn figure_6(report_data: &ReportData<'_>) -> String {
+    let mut rates: Vec<u32> = report_data.boxes.iter().map(|one| one.rate).collect();
     rates.sort_unstable();
     rates.dedup();
-    let ticks: Vec<f64> = words::rtts(subject).into_iter().map(f64::from).collect();
+    let ticks: Vec<f64> = words::rtts(report_data).into_iter().map(f64::from).collect();
     let panel = |&rate: &u32| Panel {
         title: format!("stream of {rate} kB/s"),
         along: "ms",
         ticks: ticks.clone(),
-        traces: streams(subject, rate),
+        traces: streams(report_data, rate),
     };
     picture(
         "Bandwidth on the client's line (kB/s) against the round-trip time",
@@ -60,10 +60,12 @@ pub(super) fn figure_6(subject: &Subject<'_>) -> String {
     )
 }
 
-fn streams(subject: &Subject<'_>, rate: u32) -> Vec<Trace> {
+fn streams(report_data: &ReportData<'_>, rate: u32) -> Vec<Trace> {
     let mut traces = Vec::new();
-    for (arm, _) in words::lanes(subject).into_iter().filter(|(_, other)| *other == rate) {
-        let of = subject.boxes.iter().filter(|one| (one.arm, one.rate) == (arm, rate));
+    for (arm, _) in
+        words::arms_and_rates(report_data).into_iter().filter(|(_, other)| *other == rate)
+    {
+        let of = report_data.boxes.iter().filter(|one| (one.arm, one.rate) == (arm, rate));
         let ours = of.clone().map(|one| (f64::from(one.rtt), one.down)).collect();
         let of_paper = of.filter_map(|one| {
             paper::figure_6(arm, rate, one.rtt).map(|value| (f64::from(one.rtt), [value; 3]))
@@ -77,10 +79,10 @@ fn streams(subject: &Subject<'_>, rate: u32) -> Vec<Trace> {
 
 /// Draws Figure 7: the mean goodput over the lengths of downloads. If no downloads were measured,
 /// the figure has no panel.
-pub(super) fn figure_7(subject: &Subject<'_>) -> String {
+pub(super) fn figure_7(report_data: &ReportData<'_>) -> String {
     let kilobytes = LENGTHS.map(|bytes| f64::from(bytes) / 1e3);
     let mut traces = Vec::new();
-    for curve in subject.curves {
+    for curve in report_data.curves {
         let points = kilobytes.iter().zip(&curve.points).filter_map(|(&x, point)| {
             let mean = point.as_ref()?.0.mean;
             Some((x, [mean; 3]))

@@ -15,7 +15,7 @@ use super::super::common::disturbance;
 use super::super::numbers::{NONE, between, mean, median, with_half};
 
 /// Data for the HTML page, the Markdown file and the terminal output.
-pub(super) struct Subject<'a> {
+pub(super) struct ReportData<'a> {
     /// First line of the journal `units.jsonl`: the settings and the origin of the results.
     pub(super) header: &'a Value,
     /// Results of all measurements.
@@ -52,14 +52,14 @@ pub(super) fn description() -> String {
 }
 
 /// Returns a sentence with the numbers of rounds and the measured programs.
-pub(super) fn how_often(subject: &Subject<'_>) -> String {
+pub(super) fn how_often(report_data: &ReportData<'_>) -> String {
     let rounds = |what: MeasurementKind| {
-        let of = subject.records.iter().filter(|record| record.what == what);
+        let of = report_data.records.iter().filter(|record| record.what == what);
         of.map(|record| record.round + 1).max().unwrap_or_default()
     };
     let [downloads, bare, streams] =
         [MeasurementKind::Downloads, MeasurementKind::Bare, MeasurementKind::Streams].map(rounds);
-    let hid = |what: &str, arm: &str| match subject.header[what][0].as_u64() {
+    let hid = |what: &str, arm: &str| match report_data.header[what][0].as_u64() {
         Some(files) => format!(" {arm} hid its data in {files} files."),
         None => String::new(),
     };
@@ -72,7 +72,7 @@ pub(super) fn how_often(subject: &Subject<'_>) -> String {
          Streams (data sent at a fixed rate): {streams} rounds (a full measurement has 6), {} s \
          for each stream. In a round, all connections use the same order of download lengths and \
          of stream rates. The order of the connections depends on the seed.{files}",
-        subject.header["seconds"]
+        report_data.header["seconds"]
     )
 }
 
@@ -94,12 +94,12 @@ pub(super) fn method() -> String {
 
 /// Describes the CPU use of all programs during measurements, and the load of the machine by other
 /// work.
-pub(super) fn machine(subject: &Subject<'_>) -> String {
-    let busiest = subject.records.iter().map(|record| record.busy).fold(0.0, f64::max);
+pub(super) fn machine(report_data: &ReportData<'_>) -> String {
+    let busiest = report_data.records.iter().map(|record| record.busy).fold(0.0, f64::max);
     format!(
         "All programs of the machine together used at most {} of its CPUs in a measurement. {}",
         percent(busiest),
-        disturbance(subject.records.iter().map(|record| record.machine))
+        disturbance(report_data.records.iter().map(|record| record.machine))
     )
 }
 
@@ -131,7 +131,7 @@ pub(super) const TABLE_HEAD: [&str; 12] = [
 
 /// Returns the quantities of the paper's Table 3 as rows of a table. The headings are
 /// [`TABLE_HEAD`].
-pub(super) fn table_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
+pub(super) fn table_rows(report_data: &ReportData<'_>) -> Vec<Vec<String>> {
     let row = |row: &Row| {
         let (all, failed) = row.counts;
         let of_paper = |way: usize| {
@@ -158,7 +158,7 @@ pub(super) fn table_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
             median(row.to_tor, 2),
         ]
     };
-    subject.table.iter().map(row).collect()
+    report_data.table.iter().map(row).collect()
 }
 
 /// Explains Table 3.
@@ -182,9 +182,9 @@ pub(super) fn curve_head() -> Vec<String> {
 
 /// Returns the values of Figure 7 as rows of a table. The paper's values follow the measured
 /// values.
-pub(super) fn curve_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
+pub(super) fn curve_rows(report_data: &ReportData<'_>) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
-    for curve in subject.curves {
+    for curve in report_data.curves {
         let cell = |point: &Option<(Mean, usize)>| mean(point.map(|(mean, _)| mean), 1.0, 0);
         let name = title(curve.arm).to_owned();
         rows.push(std::iter::once(name.clone()).chain(curve.points.iter().map(cell)).collect());
@@ -197,34 +197,35 @@ pub(super) fn curve_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
 }
 
 /// Returns all measured round-trip times in ms, in order.
-pub(super) fn rtts(subject: &Subject<'_>) -> Vec<u32> {
-    let mut rtts: Vec<u32> = subject.boxes.iter().map(|one| one.rtt).collect();
+pub(super) fn rtts(report_data: &ReportData<'_>) -> Vec<u32> {
+    let mut rtts: Vec<u32> = report_data.boxes.iter().map(|one| one.rtt).collect();
     rtts.sort_unstable();
     rtts.dedup();
     rtts
 }
 
 /// Returns the measured pairs of an arm (method of fetching) and a stream rate in kB/s.
-pub(super) fn lanes(subject: &Subject<'_>) -> Vec<(Arm, u32)> {
-    let mut lanes: Vec<(Arm, u32)> = subject.boxes.iter().map(|b| (b.arm, b.rate)).collect();
-    lanes.dedup();
-    lanes
+pub(super) fn arms_and_rates(report_data: &ReportData<'_>) -> Vec<(Arm, u32)> {
+    let mut found: Vec<(Arm, u32)> = report_data.boxes.iter().map(|b| (b.arm, b.rate)).collect();
+    found.dedup();
+    found
 }
 
 /// Returns the column headings of the table with the values of Figure 6 (bandwidth over round-trip
 /// time).
-pub(super) fn box_head(subject: &Subject<'_>) -> Vec<String> {
-    let rtts = rtts(subject).into_iter().map(|rtt| format!("{rtt} ms"));
+pub(super) fn box_head(report_data: &ReportData<'_>) -> Vec<String> {
+    let rtts = rtts(report_data).into_iter().map(|rtt| format!("{rtt} ms"));
     ["connection", "stream, kB/s"].map(str::to_owned).into_iter().chain(rtts).collect()
 }
 
 /// Returns the values of Figure 6 as rows of a table. The paper's values follow the measured
 /// values.
-pub(super) fn box_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
-    let rtts = rtts(subject);
+pub(super) fn box_rows(report_data: &ReportData<'_>) -> Vec<Vec<String>> {
+    let rtts = rtts(report_data);
     let mut rows = Vec::new();
-    for (arm, rate) in lanes(subject) {
-        let there = |rtt| subject.boxes.iter().find(|b| (b.arm, b.rate, b.rtt) == (arm, rate, rtt));
+    for (arm, rate) in arms_and_rates(report_data) {
+        let there =
+            |rtt| report_data.boxes.iter().find(|b| (b.arm, b.rate, b.rtt) == (arm, rate, rtt));
         let cell = |one: &StreamBox| {
             let [low, median, high] = one.down;
             let held = one.held.map_or_else(String::new, |held| percent(held.median));

@@ -122,10 +122,10 @@ impl Experiment for CircuitsArgs {
         let (cells, mut verdicts) = (summary::cells(records), summary::verdicts(records));
         let as_paper = header["bulk"] == 1;
         verdicts.retain(|verdict| as_paper || !verdict.claim.is_about_bulk());
-        let subject = words::Subject { header, records, cells: &cells, verdicts: &verdicts };
-        self.common.results.write(PAGE, &page::page(&subject))?;
-        self.common.results.write_markdown("circuits", || markdown::text(&subject))?;
-        self.common.results.conclude(&words::plain(&subject), PAGE);
+        let report_data = words::ReportData { header, records, cells: &cells, verdicts: &verdicts };
+        self.common.results.write(PAGE, &page::page(&report_data))?;
+        self.common.results.write_markdown("circuits", || markdown::text(&report_data))?;
+        self.common.results.conclude(&words::plain(&report_data), PAGE);
         Ok(())
     }
 }

@@ -3,51 +3,51 @@
 use anabranch_experiment::Mean;
 use anabranch_experiment::circuits::summary::Cell;
 use anabranch_experiment::circuits::{Layout, WEB, paper};
-use anabranch_pages::figures::{self, axis, drawing, lane, number};
+use anabranch_pages::figures::{self, axis, drawing, figure_row, number};
 use maud::{Markup, html};
 
 use super::super::common::origin;
-use super::words::{self, Subject};
+use super::words::{self, ReportData};
 
 /// Returns the whole HTML page with all results.
-pub(super) fn page(subject: &Subject<'_>) -> String {
-    let rows = words::verdict_rows(subject);
+pub(super) fn page(report_data: &ReportData<'_>) -> String {
+    let rows = words::verdict_rows(report_data);
     anabranch_pages::page(
         "Several circuits for one stream",
         &html! {
             header {
                 h1 { "Several circuits for one stream" }
                 p.muted {
-                    (words::description(subject))
+                    (words::description(report_data))
                     ". The experiment repeats section 5.1 of \"Analysis of Multi-path Onion \
                      Routing\" (de la Cadena et al., DBSec 2019)."
                 }
             }
             main {
-                @for place in places(subject) { (section(subject, place)) }
+                @for place in places(report_data) { (section(report_data, place)) }
                 section aria-labelledby="claims" {
                     h2 id="claims" { "The paper's claims" }
                     (figures::table("verdicts", "Does it hold here?", &words::HEAD, rows.iter().map(Vec::as_slice)))
                     p { (words::judged()) }
                 }
-                (figures::numbers("All designs", &words::cell_head(subject), &words::cell_rows(subject)))
-                (conditions(subject))
+                (figures::numbers("All designs", &words::cell_head(report_data), &words::cell_rows(report_data)))
+                (conditions(report_data))
             }
-            footer { p { "Made by " (anabranch_pages::GENERATOR) ", experiment circuits, seed " (subject.header["seed"]) "." } }
+            footer { p { "Made by " (anabranch_pages::GENERATOR) ", experiment circuits, seed " (report_data.header["seed"]) "." } }
         },
     )
 }
 
 /// Returns all measured topologies, each with its level of load in percent (`None` if the topology
 /// has no levels).
-fn places(subject: &Subject<'_>) -> Vec<(Layout, Option<u32>)> {
-    let mut places: Vec<_> = subject.cells.iter().map(|cell| cell.place).collect();
+fn places(report_data: &ReportData<'_>) -> Vec<(Layout, Option<u32>)> {
+    let mut places: Vec<_> = report_data.cells.iter().map(|cell| cell.place).collect();
     places.dedup();
     places
 }
 
-fn section(subject: &Subject<'_>, place: (Layout, Option<u32>)) -> Markup {
-    let cells: Vec<&Cell> = subject.cells.iter().filter(|cell| cell.place == place).collect();
+fn section(report_data: &ReportData<'_>, place: (Layout, Option<u32>)) -> Markup {
+    let cells: Vec<&Cell> = report_data.cells.iter().filter(|cell| cell.place == place).collect();
     let name = words::place(place);
     html! {
         @if !cells.is_empty() {
@@ -55,7 +55,7 @@ fn section(subject: &Subject<'_>, place: (Layout, Option<u32>)) -> Markup {
             section id=(id) aria-labelledby={ (id) "-h" } {
                 h2 id={ (id) "-h" } { "On " (name) }
                 (times(&cells, ("web", &format!("{} KiB", WEB >> 10)), |cell| cell.web, |row| Some(row.web)))
-                (times(&cells, ("bulk", &format!("{} MiB", subject.bulk())), |cell| cell.bulk, |row| subject.bulk_of(row)))
+                (times(&cells, ("bulk", &format!("{} MiB", report_data.bulk())), |cell| cell.bulk, |row| report_data.bulk_of(row)))
             }
         }
     }
@@ -89,7 +89,7 @@ fn times(
                         @let shapes = shapes(mean, papers(cell), cell.legs as i16 - 1, lasts);
                         @let label = format!("{title}: {description}, {remark}");
                         @let bars = drawing("time", 100.0, &label, &grid, &shapes);
-                        (lane(cell.legs as i16 - 1, &title, &remark, &bars))
+                        (figure_row(cell.legs as i16 - 1, &title, &remark, &bars))
                     }
                 }
                 (axis(&ticks))
@@ -113,7 +113,7 @@ fn shapes(mean: Mean, paper: Option<f64>, colour: i16, lasts: f64) -> String {
     shapes
 }
 
-fn conditions(subject: &Subject<'_>) -> Markup {
+fn conditions(report_data: &ReportData<'_>) -> Markup {
     html! {
         section aria-labelledby="conditions" {
             h2 id="conditions" { "How it was measured" }
@@ -122,9 +122,9 @@ fn conditions(subject: &Subject<'_>) -> Markup {
                  relays and one exit, with one thread each, all Anabranch or all C tor. All \
                  clients use the measured design. Clients that load the network fetch a page, \
                  pause for a random time (exponential distribution, mean "
-                (subject.header["pauses"][0])
+                (report_data.header["pauses"][0])
                 " s on loopback, "
-                (subject.header["pauses"][1])
+                (report_data.header["pauses"][1])
                 " s on emulated lines), and repeat. Times start at a program's SOCKS request; \
                  with optimistic data the HTTP request leaves together with the SOCKS request. \
                  Every byte is compared with what the server sends. The paper may have measured \
@@ -140,8 +140,8 @@ fn conditions(subject: &Subject<'_>) -> Markup {
                  with "
                 code { "--load employed" } " they use the relays of the client that measures."
             }
-            p { (words::machine(subject)) }
-            p { (origin(subject.header)) }
+            p { (words::machine(report_data)) }
+            p { (origin(report_data.header)) }
         }
     }
 }

@@ -13,7 +13,7 @@ use super::super::numbers::{mean, owned};
 use crate::text::table;
 
 /// Data for the HTML page, the Markdown file and the terminal output.
-pub(super) struct Subject<'a> {
+pub(super) struct ReportData<'a> {
     /// First line of the journal `units.jsonl`: the settings and the origin of the results.
     pub(super) header: &'a Value,
     /// Results of all measurements.
@@ -24,7 +24,7 @@ pub(super) struct Subject<'a> {
     pub(super) verdicts: &'a [Verdict],
 }
 
-impl Subject<'_> {
+impl ReportData<'_> {
     /// Returns the size of a bulk download in this execution of the experiment, in MiB.
     pub(super) fn bulk(&self) -> u64 {
         self.header["bulk"].as_u64().unwrap_or(PAPERS_BULK)
@@ -72,7 +72,7 @@ pub(super) fn place((place, level): (Layout, Option<u32>)) -> String {
 }
 
 /// Returns a sentence about the measurements, without its full stop.
-pub(super) fn description(subject: &Subject<'_>) -> String {
+pub(super) fn description(report_data: &ReportData<'_>) -> String {
     let lines: Vec<_> =
         LINES.iter().map(|(rate, rtt)| format!("{rate} Mbit/s and {rtt} ms")).collect();
     format!(
@@ -83,22 +83,22 @@ pub(super) fn description(subject: &Subject<'_>) -> String {
          times: {}. In the third they are equal, with {} Mbit/s and {} ms, and the clients that \
          create load use a fixed share of one connection's rate. The circuits of the clients that \
          create load use {}",
-        subject.bulk(),
-        subject.header["clients"],
+        report_data.bulk(),
+        report_data.header["clients"],
         lines.join(", "),
         LOADED.0,
         LOADED.1,
-        match subject.header["load"] == "employed" {
+        match report_data.header["load"] == "employed" {
             true => "the relays of the measured client",
             false => "all guards and middle relays",
         }
-    ) + &of_more(subject)
+    ) + &of_more(report_data)
 }
 
 /// Returns a sentence about the network of the design MORE (a new path for each packet), without
 /// its full stop. Returns an empty text if MORE was not measured.
-fn of_more(subject: &Subject<'_>) -> String {
-    if subject.cells.iter().all(|cell| cell.design != Design::More) {
+fn of_more(report_data: &ReportData<'_>) -> String {
+    if report_data.cells.iter().all(|cell| cell.design != Design::More) {
         return String::new();
     }
     format!(
@@ -110,16 +110,16 @@ fn of_more(subject: &Subject<'_>) -> String {
 
 /// Describes the use of the machine's CPUs: the highest mean of any design, and the number of
 /// networks in which the use exceeded [`BUSY`].
-pub(super) fn machine(subject: &Subject<'_>) -> String {
-    let busiest = subject.cells.iter().filter_map(|cell| cell.busy).map(|mean| mean.mean);
+pub(super) fn machine(report_data: &ReportData<'_>) -> String {
+    let busiest = report_data.cells.iter().filter_map(|cell| cell.busy).map(|mean| mean.mean);
     let busiest = busiest.fold(0.0, f64::max);
-    let over = subject.records.iter().filter(|record| record.busy > BUSY).count();
+    let over = report_data.records.iter().filter(|record| record.busy > BUSY).count();
     format!(
         "The busiest design used {} of the machine's CPUs on average. {over} of {} networks were \
          measured with more than {} of the CPUs in use; their times depend partly on the machine's \
          speed.",
         percent(busiest),
-        subject.records.len(),
+        report_data.records.len(),
         percent(BUSY)
     )
 }
@@ -146,15 +146,15 @@ pub(super) fn judged() -> String {
 }
 
 /// Describes how wide the confidence intervals are, compared with the paper's.
-pub(super) fn intervals(subject: &Subject<'_>) -> String {
+pub(super) fn intervals(report_data: &ReportData<'_>) -> String {
     format!(
         "Values are means over rounds; the number after ± is half the width of the 95 % confidence \
          interval. Each round is one sample: it has its own network, and its repetitions share \
          circuits. For times, {} of the intervals are as narrow as the paper's (10 % of the mean). \
          The paper seems to count each repetition as one sample; by that count {} of the intervals \
          would be as narrow.",
-        percent(narrow(subject.cells)),
-        percent(narrow_by_repetitions(subject.records))
+        percent(narrow(report_data.cells)),
+        percent(narrow_by_repetitions(report_data.records))
     )
 }
 
@@ -189,7 +189,7 @@ fn design(design: Design, legs: u32) -> String {
 }
 
 /// Returns the verdicts as rows of a table. The headings are [`HEAD`].
-pub(super) fn verdict_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
+pub(super) fn verdict_rows(report_data: &ReportData<'_>) -> Vec<Vec<String>> {
     let row = |verdict: &Verdict| {
         vec![
             place(verdict.place),
@@ -200,12 +200,12 @@ pub(super) fn verdict_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
             answer(verdict.answer).to_owned(),
         ]
     };
-    subject.verdicts.iter().map(row).collect()
+    report_data.verdicts.iter().map(row).collect()
 }
 
 /// Returns the column headings of the table of designs.
-pub(super) fn cell_head(subject: &Subject<'_>) -> Vec<String> {
-    let bulk = format!("{} MiB, ms (paper)", subject.bulk());
+pub(super) fn cell_head(report_data: &ReportData<'_>) -> Vec<String> {
+    let bulk = format!("{} MiB, ms (paper)", report_data.bulk());
     owned(&[
         "place",
         "design",
@@ -221,11 +221,11 @@ pub(super) fn cell_head(subject: &Subject<'_>) -> Vec<String> {
 }
 
 /// Returns the designs as rows of a table. The headings are [`cell_head`].
-pub(super) fn cell_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
-    subject.cells.iter().map(|cell| cell_row(subject, cell)).collect()
+pub(super) fn cell_rows(report_data: &ReportData<'_>) -> Vec<Vec<String>> {
+    report_data.cells.iter().map(|cell| cell_row(report_data, cell)).collect()
 }
 
-fn cell_row(subject: &Subject<'_>, cell: &Cell) -> Vec<String> {
+fn cell_row(report_data: &ReportData<'_>, cell: &Cell) -> Vec<String> {
     let row = paper::row(cell.design, cell.legs);
     let with_paper = |own: String, value: Option<String>| match value {
         Some(value) => format!("{own} ({value})"),
@@ -243,7 +243,7 @@ fn cell_row(subject: &Subject<'_>, cell: &Cell) -> Vec<String> {
         with_paper(mean(cell.web, 1e3, 0), row.map(|row| format!("{:.0}", row.web * 1e3))),
         with_paper(
             mean(cell.bulk, 1e3, 0),
-            row.and_then(|row| subject.bulk_of(&row)).map(|bulk| format!("{:.0}", bulk * 1e3)),
+            row.and_then(|row| report_data.bulk_of(&row)).map(|bulk| format!("{:.0}", bulk * 1e3)),
         ),
         three(cell.per_megabyte),
         with_paper(three(cell.percent), row.map(|row| of_paper(row.cpu))),
@@ -271,14 +271,14 @@ pub(super) fn outcome(record: &Measured) -> String {
 }
 
 /// Returns all results as text for a terminal.
-pub(super) fn plain(subject: &Subject<'_>) -> String {
+pub(super) fn plain(report_data: &ReportData<'_>) -> String {
     let rows = |head: Vec<String>, rows: Vec<Vec<String>>| {
         table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
     };
     format!(
         "{}\n\n{}\n{}",
-        rows(cell_head(subject), cell_rows(subject)),
-        rows(owned(&HEAD), verdict_rows(subject)),
-        machine(subject)
+        rows(cell_head(report_data), cell_rows(report_data)),
+        rows(owned(&HEAD), verdict_rows(report_data)),
+        machine(report_data)
     )
 }

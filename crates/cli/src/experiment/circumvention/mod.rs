@@ -88,10 +88,10 @@ impl Experiment for CircumventionArgs {
     fn write_results(&self, header: &Value, records: &[FetchResult]) -> Result<(), Failure> {
         self.common.results.table(TABLE, header, &columns(records))?;
         let (cells, verdicts) = (summary::cells(records), summary::verdicts(records));
-        let subject = words::Subject { header, records, cells: &cells, verdicts: &verdicts };
-        self.common.results.write(PAGE, &page::page(&subject))?;
-        self.common.results.write_markdown("circumvention", || markdown::text(&subject))?;
-        self.common.results.conclude(&words::plain(&subject), PAGE);
+        let report_data = words::ReportData { header, records, cells: &cells, verdicts: &verdicts };
+        self.common.results.write(PAGE, &page::page(&report_data))?;
+        self.common.results.write_markdown("circumvention", || markdown::text(&report_data))?;
+        self.common.results.conclude(&words::plain(&report_data), PAGE);
         Ok(())
     }
 }

@@ -2,42 +2,42 @@
 
 use anabranch_experiment::circumvention::summary::{Cell, find};
 use anabranch_experiment::circumvention::{Access, BLOCKED, RATES, RTTS, Server};
-use anabranch_pages::figures::{self, axis, drawing, lane, number, percent};
+use anabranch_pages::figures::{self, axis, drawing, figure_row, number, percent};
 use maud::{Markup, html};
 
 use super::super::common::{command, origin};
-use super::words::{self, Subject};
+use super::words::{self, ReportData};
 
 /// Ways to reach a server (routes) that the figures show, each with its colour. Only the direct
 /// route through the censor is left out.
 const WAYS: [(Access, i16); 3] = [(Access::Open, -1), (Access::Vpn, 0), (Access::Handshake, 1)];
 
 /// Returns the whole HTML page with all results.
-pub(super) fn page(subject: &Subject<'_>) -> String {
+pub(super) fn page(report_data: &ReportData<'_>) -> String {
     anabranch_pages::page(
         "Evading a censor",
         &html! {
             header {
                 h1 { "Evading a censor" }
-                @let command = command("anabranch split --handshake vpn", subject.header);
+                @let command = command("anabranch split --handshake vpn", report_data.header);
                 p.muted {
-                    (words::description(subject)) ", by " code { (command) }
+                    (words::description(report_data)) ", by " code { (command) }
                     " (CoMPS, section 3.3)"
                 }
             }
             main {
-                (in_short(subject))
-                @for verdict in subject.verdicts { (section(subject, verdict.server)) }
-                (numbers(subject))
-                (conditions(subject))
+                (in_short(report_data))
+                @for verdict in report_data.verdicts { (section(report_data, verdict.server)) }
+                (numbers(report_data))
+                (conditions(report_data))
             }
-            footer { p { "Made by " (anabranch_pages::GENERATOR) ", experiment circumvention, seed " (subject.header["seed"]) "." } }
+            footer { p { "Made by " (anabranch_pages::GENERATOR) ", experiment circumvention, seed " (report_data.header["seed"]) "." } }
         },
     )
 }
 
-fn in_short(subject: &Subject<'_>) -> Markup {
-    let rows = words::verdict_rows(subject.verdicts, subject.cells);
+fn in_short(report_data: &ReportData<'_>) -> Markup {
+    let rows = words::verdict_rows(report_data.verdicts, report_data.cells);
     html! {
         section aria-labelledby="short" {
             h2 id="short" { "In short" }
@@ -47,7 +47,7 @@ fn in_short(subject: &Subject<'_>) -> Markup {
     }
 }
 
-fn section(subject: &Subject<'_>, server: Server) -> Markup {
+fn section(report_data: &ReportData<'_>, server: Server) -> Markup {
     let name = server.name();
     html! {
         section id=(name) aria-labelledby={ (name) "-h" } {
@@ -56,17 +56,17 @@ fn section(subject: &Subject<'_>, server: Server) -> Markup {
                 figcaption {
                     h3 { "Time to the first byte" }
                     p { "Measured from the client's first packet. Each dot is a fetch, the line is \
-                         the median. Through the censor: " (straight(subject, server)) }
+                         the median. Through the censor: " (straight(report_data, server)) }
                 }
-                div.way data-way="first" { (first_bytes(subject, server)) }
+                div.way data-way="first" { (first_bytes(report_data, server)) }
             }
-            @if find(subject.cells, server, Access::Handshake).is_some() { (shares(subject, server)) }
+            @if find(report_data.cells, server, Access::Handshake).is_some() { (shares(report_data, server)) }
         }
     }
 }
 
-fn straight(subject: &Subject<'_>, server: Server) -> String {
-    match find(subject.cells, server, Access::Direct) {
+fn straight(report_data: &ReportData<'_>, server: Server) -> String {
+    match find(report_data.cells, server, Access::Direct) {
         None => "not measured.".to_owned(),
         Some(cell) => format!("{} of {} fetches succeeded.", cell.through, cell.count),
     }
@@ -74,25 +74,25 @@ fn straight(subject: &Subject<'_>, server: Server) -> String {
 
 /// Draws a chart of the times to the first byte, with a row for each route. Time runs from left to
 /// right.
-fn first_bytes(subject: &Subject<'_>, server: Server) -> Markup {
-    let of = |access| find(subject.cells, server, access).and_then(|cell| cell.first_byte);
+fn first_bytes(report_data: &ReportData<'_>, server: Server) -> Markup {
+    let of = |access| find(report_data.cells, server, access).and_then(|cell| cell.first_byte);
     let latest = WAYS.iter().filter_map(|(access, _)| of(*access)).map(|spread| spread.most);
     let lasts = latest.fold(0.0, f64::max) * 1.05;
     let ticks = figures::times(lasts);
     let grid: Vec<f64> = ticks.iter().map(|(at, _)| at * 100.0).collect();
     html! {
         @for (access, colour) in WAYS {
-            @if let Some(cell) = find(subject.cells, server, access) {
+            @if let Some(cell) = find(report_data.cells, server, access) {
                 @let remark = format!("{} ms", words::millis(cell.first_byte));
                 @let title = format!("{}, {}: time to the first byte, {remark}", words::title(server), words::way(access));
-                (lane(colour, words::way(access), &remark, &drawing("first", 100.0, &title, &grid, &dots(subject, cell, colour, lasts))))
+                (figure_row(colour, words::way(access), &remark, &drawing("first", 100.0, &title, &grid, &dots(report_data, cell, colour, lasts))))
             }
         }
         (axis(&ticks))
     }
 }
 
-fn dots(subject: &Subject<'_>, cell: &Cell, colour: i16, lasts: f64) -> String {
+fn dots(report_data: &ReportData<'_>, cell: &Cell, colour: i16, lasts: f64) -> String {
     let at = |seconds: f64| number(100.0 * seconds / lasts);
     let class = figures::colour(colour);
     let mut shapes = String::new();
@@ -100,7 +100,7 @@ fn dots(subject: &Subject<'_>, cell: &Cell, colour: i16, lasts: f64) -> String {
         shapes += &format!(r#"<path class="line {class}" d="M{} 5V95"/>"#, at(spread.median));
     }
     let key = (cell.server, cell.access, true);
-    let good = subject.records.iter().filter(|r| (r.server, r.access, r.through) == key);
+    let good = report_data.records.iter().filter(|r| (r.server, r.access, r.through) == key);
     for (n, record) in good.enumerate() {
         // The dots have different heights, so that dots of equal times do not hide each other.
         let y = 15 + n * 14 % 70;
@@ -110,8 +110,8 @@ fn dots(subject: &Subject<'_>, cell: &Cell, colour: i16, lasts: f64) -> String {
 }
 
 /// Draws each path's share of the bytes if only the handshake uses the VPN.
-fn shares(subject: &Subject<'_>, server: Server) -> Markup {
-    let cell = find(subject.cells, server, Access::Handshake);
+fn shares(report_data: &ReportData<'_>, server: Server) -> Markup {
+    let cell = find(report_data.cells, server, Access::Handshake);
     let direct = cell.and_then(|cell| cell.direct).map_or(0.0, |spread| spread.median);
     let parts = [("direct path", 2, direct), ("VPN", 0, 1.0 - direct)];
     let shapes = figures::bar(2, (0.0, direct * 100.0), 100.0, None)
@@ -124,8 +124,8 @@ fn shares(subject: &Subject<'_>, server: Server) -> Markup {
                      directions. The VPN's own headers count as bytes of the VPN." }
             }
             div.way data-way="shares" {
-                div.lane {
-                    div.lane-head { @for (name, colour, share) in parts { (figures::named(colour, &format!("{name}, {}", percent(share)))) } }
+                div.figure-row {
+                    div.figure-row-head { @for (name, colour, share) in parts { (figures::named(colour, &format!("{name}, {}", percent(share)))) } }
                     (drawing("bar", 100.0, &format!("{}: {} of the bytes came by the direct path, the others through the VPN", words::title(server), percent(direct)), &[], &shapes))
                 }
             }
@@ -133,13 +133,13 @@ fn shares(subject: &Subject<'_>, server: Server) -> Markup {
     }
 }
 
-fn numbers(subject: &Subject<'_>) -> Markup {
-    let rows = words::cell_rows(subject.cells);
+fn numbers(report_data: &ReportData<'_>) -> Markup {
+    let rows = words::cell_rows(report_data.cells);
     let title = "All fetches: median (least–most) of those that succeeded";
     figures::numbers(title, &words::CELL_HEAD.map(str::to_owned), &rows)
 }
 
-fn conditions(subject: &Subject<'_>) -> Markup {
+fn conditions(report_data: &ReportData<'_>) -> Markup {
     let ([straight, around], [rate, slow]) = (RTTS, RATES);
     html! {
         section aria-labelledby="conditions" {
@@ -158,8 +158,8 @@ fn conditions(subject: &Subject<'_>) -> Markup {
                 " Mbit/s. quic-go's client fetches over QUIC, OpenSSL's client over TLS; the times \
                  of OpenSSL's client include its start."
             }
-            p { (words::machine(subject.records)) }
-            p { (origin(subject.header)) }
+            p { (words::machine(report_data.records)) }
+            p { (origin(report_data.header)) }
             p {
                 "A censor that looks at more than names (addresses, the form of traffic, \
                  connections that begin without a handshake) is not measured. What such a censor \

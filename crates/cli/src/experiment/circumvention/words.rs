@@ -11,7 +11,7 @@ use super::super::{common, numbers};
 use crate::text::table;
 
 /// Data for the HTML page, the Markdown file and the terminal output.
-pub(super) struct Subject<'a> {
+pub(super) struct ReportData<'a> {
     /// First line of the journal `units.jsonl`: the settings and the origin of the results.
     pub(super) header: &'a Value,
     /// Results of all fetches.
@@ -146,14 +146,14 @@ pub(super) const CELL_HEAD: [&str; 8] = [
 ];
 
 /// Returns a sentence on the fetches: their sizes, repetitions and order.
-pub(super) fn description(subject: &Subject<'_>) -> String {
-    let bytes = subject.header["bytes"].as_u64().map_or("?".to_owned(), grouped);
+pub(super) fn description(report_data: &ReportData<'_>) -> String {
+    let bytes = report_data.header["bytes"].as_u64().map_or("?".to_owned(), grouped);
     format!(
         "{} fetches of {bytes} bytes (from the TLS server: of a short page), {} repetitions, \
          interleaved, seed {}",
-        subject.records.len(),
-        subject.cells.iter().map(|cell| cell.count).max().unwrap_or(0),
-        subject.header["seed"]
+        report_data.records.len(),
+        report_data.cells.iter().map(|cell| cell.count).max().unwrap_or(0),
+        report_data.header["seed"]
     )
 }
 
@@ -163,14 +163,14 @@ pub(super) fn machine(records: &[FetchResult]) -> String {
 }
 
 /// Returns the results as text for a terminal.
-pub(super) fn plain(subject: &Subject<'_>) -> String {
-    if subject.cells.is_empty() {
+pub(super) fn plain(report_data: &ReportData<'_>) -> String {
+    if report_data.cells.is_empty() {
         return "Nothing was measured yet.".to_owned();
     }
     let mut rows = vec![CELL_HEAD.map(str::to_owned).to_vec()];
-    rows.extend(cell_rows(subject.cells));
+    rows.extend(cell_rows(report_data.cells));
     let mut text = table(&rows);
-    for verdict in subject.verdicts.iter().filter(|verdict| verdict.added.is_some()) {
+    for verdict in report_data.verdicts.iter().filter(|verdict| verdict.added.is_some()) {
         text += &format!(
             "\n{}: the first byte arrives {} ms later than without the censor.",
             title(verdict.server),

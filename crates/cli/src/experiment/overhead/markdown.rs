@@ -6,11 +6,11 @@ use anabranch_experiment::overhead::summary::{Cell, find};
 use anabranch_experiment::overhead::{EVERY, Net, System, claims};
 
 use super::super::common::{and_splitter, markdown_table, origin};
-use super::words::{self, Subject};
+use super::words::{self, ReportData};
 
 /// Returns all results as Markdown: verdicts, tables, and the measurements that are missing.
-pub(super) fn text(subject: &Subject<'_>) -> String {
-    let Subject { header, records, cells } = subject;
+pub(super) fn text(report_data: &ReportData<'_>) -> String {
+    let ReportData { header, records, cells } = report_data;
     let mut text = format!(
         "{} measurements of {}; repetitions interleaved, seed {}{}.\n\n{}\n\n{}\n\n",
         records.len(),

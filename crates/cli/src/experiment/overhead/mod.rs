@@ -102,9 +102,9 @@ impl Experiment for OverheadArgs {
     fn write_results(&self, header: &Value, records: &[Measured]) -> Result<(), Failure> {
         self.common.results.table(TABLE, header, &columns(records))?;
         let cells = summary::cells(records);
-        let subject = words::Subject { header, records, cells: &cells };
-        self.common.results.write(PAGE, &page::page(&subject))?;
-        self.common.results.write_markdown("overhead", || markdown::text(&subject))?;
+        let report_data = words::ReportData { header, records, cells: &cells };
+        self.common.results.write(PAGE, &page::page(&report_data))?;
+        self.common.results.write_markdown("overhead", || markdown::text(&report_data))?;
         self.common.results.conclude(&words::plain(&cells), PAGE);
         Ok(())
     }

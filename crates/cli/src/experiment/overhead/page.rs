@@ -5,18 +5,18 @@ use std::fmt::Write as _;
 use anabranch_experiment::Spread;
 use anabranch_experiment::overhead::summary::{Cell, find};
 use anabranch_experiment::overhead::{Kind, Net, System, claims};
-use anabranch_pages::figures::{self, axis, drawing, lane, number};
+use anabranch_pages::figures::{self, axis, drawing, figure_row, number};
 use maud::{Markup, html};
 
 use super::super::common::{command, origin, splitter};
-use super::words::{self, Subject};
+use super::words::{self, ReportData};
 
 /// Upper end of a figure's y axis, as a multiple of the unsplit goodput.
 const TOP: f64 = 1.2;
 
 /// Returns the whole HTML page with all results.
-pub(super) fn page(subject: &Subject<'_>) -> String {
-    let mut systems: Vec<System> = subject.cells.iter().map(|cell| cell.system).collect();
+pub(super) fn page(report_data: &ReportData<'_>) -> String {
+    let mut systems: Vec<System> = report_data.cells.iter().map(|cell| cell.system).collect();
     systems.dedup();
     anabranch_pages::page(
         "What splitting costs",
@@ -24,33 +24,33 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
             header {
                 h1 { "What splitting costs" }
                 p.muted {
-                    (subject.records.len()) " downloads, " (words::limit(subject.header)) ", through "
-                    code { (command("anabranch split", subject.header)) }
+                    (report_data.records.len()) " downloads, " (words::limit(report_data.header)) ", through "
+                    code { (command("anabranch split", report_data.header)) }
                     " over emulated paths of 100 Mbit/s, compared with section 6 of the paper \
                      CoMPS"
                 }
             }
             main {
-                (in_short(subject))
-                @for system in systems { (section(subject, system)) }
-                (conditions(subject))
+                (in_short(report_data))
+                @for system in systems { (section(report_data, system)) }
+                (conditions(report_data))
             }
-            footer { p { "Made by " (anabranch_pages::GENERATOR) ", experiment overhead, seed " (subject.header["seed"]) "." } }
+            footer { p { "Made by " (anabranch_pages::GENERATOR) ", experiment overhead, seed " (report_data.header["seed"]) "." } }
         },
     )
 }
 
-fn in_short(subject: &Subject<'_>) -> Markup {
+fn in_short(report_data: &ReportData<'_>) -> Markup {
     html! {
         section aria-labelledby="targets" {
             h2 id="targets" { "In short" }
-            (figures::table("targets", words::TARGET, &words::VERDICT_HEAD, words::verdict_rows(subject.cells).iter().map(<[String; 5]>::as_slice)))
+            (figures::table("targets", words::TARGET, &words::VERDICT_HEAD, words::verdict_rows(report_data.cells).iter().map(<[String; 5]>::as_slice)))
             p { (words::COUNTS) "." }
         }
     }
 }
 
-fn section(subject: &Subject<'_>, system: System) -> Markup {
+fn section(report_data: &ReportData<'_>, system: System) -> Markup {
     let name = system.name();
     let claims: Vec<_> = claims().iter().filter(|claim| claim.kind == system.kind()).collect();
     html! {
@@ -71,21 +71,24 @@ fn section(subject: &Subject<'_>, system: System) -> Markup {
                         "."
                     }
                 }
-                div.ways { @for net in Net::ALL { (panel(subject, system, net)) } }
-                (numbers(subject.cells, system))
+                div.ways { @for net in Net::ALL { (panel(report_data, system, net)) } }
+                (numbers(report_data.cells, system))
             }
         }
     }
 }
 
 /// Draws the results of `system` on the network `net`, with a row for each number of paths.
-fn panel(subject: &Subject<'_>, system: System, net: Net) -> Markup {
+fn panel(report_data: &ReportData<'_>, system: System, net: Net) -> Markup {
     let counts = [2, 3].into_iter().filter(|&paths| {
-        subject.cells.iter().any(|cell| (cell.system, cell.net, cell.paths) == (system, net, paths))
+        report_data
+            .cells
+            .iter()
+            .any(|cell| (cell.system, cell.net, cell.paths) == (system, net, paths))
     });
     let counts: Vec<usize> = counts.collect();
     let all: Vec<&Cell> =
-        subject.cells.iter().filter(|cell| (cell.system, cell.net) == (system, net)).collect();
+        report_data.cells.iter().filter(|cell| (cell.system, cell.net) == (system, net)).collect();
     let mut every: Vec<u32> = all.iter().map(|cell| cell.every).filter(|&ms| ms != 0).collect();
     every.sort_unstable();
     every.dedup();
@@ -93,7 +96,7 @@ fn panel(subject: &Subject<'_>, system: System, net: Net) -> Markup {
         @if !counts.is_empty() {
             div.way data-way=(net.name()) {
                 h4 { (words::network(net)) " " span.muted { "round-trip times" } }
-                @for paths in counts { (row(subject, system, net, paths, &every)) }
+                @for paths in counts { (row(report_data, system, net, paths, &every)) }
                 (axis(&ticks(&every)))
                 p.muted { "switching interval in ms" }
             }
@@ -101,8 +104,14 @@ fn panel(subject: &Subject<'_>, system: System, net: Net) -> Markup {
     }
 }
 
-fn row(subject: &Subject<'_>, system: System, net: Net, paths: usize, every: &[u32]) -> Markup {
-    let unsplit = find(subject.cells, system, net, paths, 0).map(|cell| cell.goodput);
+fn row(
+    report_data: &ReportData<'_>,
+    system: System,
+    net: Net,
+    paths: usize,
+    every: &[u32],
+) -> Markup {
+    let unsplit = find(report_data.cells, system, net, paths, 0).map(|cell| cell.goodput);
     let (remark, base) = match unsplit {
         Some(spread) => (format!("unsplit {} Mbit/s", words::mbits(spread)), spread.median),
         None => ("the download without splitting is missing".to_owned(), 0.0),
@@ -118,19 +127,20 @@ fn row(subject: &Subject<'_>, system: System, net: Net, paths: usize, every: &[u
     let mut shapes = paper(system.kind(), every);
     for (at, &ms) in every.iter().enumerate().filter(|_| base > 0.0) {
         let key = (system, net, paths, ms);
-        for run in subject.records.iter().filter(|r| (r.system, r.net, r.paths, r.every) == key) {
+        for run in report_data.records.iter().filter(|r| (r.system, r.net, r.paths, r.every) == key)
+        {
             let small = if run.counts() { "" } else { " small" };
             let (x, y) = (middle(at), height(run.goodput() / base));
             shapes += &format!(r#"<path class="dot {class}{small}" d="M{x} {y}h0"/>"#);
         }
     }
-    let kept = |&ms: &u32| find(subject.cells, system, net, paths, ms)?.kept;
+    let kept = |&ms: &u32| find(report_data.cells, system, net, paths, ms)?.kept;
     let line = line(every.iter().map(kept));
     if !line.is_empty() {
         shapes += &format!(r#"<path class="line {class}" d="{line}"/>"#);
     }
     let width = every.len().max(1) as f64;
-    lane(colour, &name, &remark, &drawing("cost", width, &title, &[], &shapes))
+    figure_row(colour, &name, &remark, &drawing("cost", width, &title, &[], &shapes))
 }
 
 /// Draws a line through the medians at all switching intervals. The line has a gap where a median
@@ -218,8 +228,8 @@ fn numbers(cells: &[Cell], system: System) -> Markup {
     figures::numbers(&format!("{}: all settings", words::title(system)), &head, &rows)
 }
 
-fn conditions(subject: &Subject<'_>) -> Markup {
-    let missing = words::not_run(subject.cells);
+fn conditions(report_data: &ReportData<'_>) -> Markup {
+    let missing = words::not_run(report_data.cells);
     html! {
         section aria-labelledby="conditions" {
             h2 id="conditions" { "How it was measured" }
@@ -231,12 +241,12 @@ fn conditions(subject: &Subject<'_>) -> Markup {
                  distribution. All programs and switching intervals use the same probabilities. A \
                  draw that would leave a path nearly unused is repeated. Each download without \
                  switching uses one path; the repetitions use the paths in turn"
-                @if !splitter(subject.header).is_empty() { ", without the further options of the \
+                @if !splitter(report_data.header).is_empty() { ", without the further options of the \
                                                             split measurements" }
                 ". Repetitions are interleaved, in a random order that depends on the seed."
             }
-            p { (words::machine(subject.records)) }
-            p { (origin(subject.header)) }
+            p { (words::machine(report_data.records)) }
+            p { (origin(report_data.header)) }
             p {
                 "This is an emulation on one machine. The CPU time of the splitter, of both ends \
                  and of the links affects all figures, and the paper used other paths (virtual \

@@ -11,7 +11,7 @@ use super::super::numbers::between;
 use crate::text::table;
 
 /// Data for the HTML page, the Markdown file and the terminal output.
-pub(super) struct Subject<'a> {
+pub(super) struct ReportData<'a> {
     /// First line of the journal `units.jsonl`: the settings and the origin of the results.
     pub(super) header: &'a Value,
     /// Results of all measurements.

@@ -144,11 +144,11 @@ impl Experiment for PagesArgs {
         }
         self.common.results.table(TABLE, header, &columns(records))?;
         let pages = summary::pages(records);
-        let subject = words::Subject { header, records, pages: &pages };
-        self.common.results.write(SHEET, &sheet::text(&subject))?;
-        self.common.results.write(PAGE, &page::page(&subject))?;
-        self.common.results.write_markdown("pages", || sheet::part(&subject))?;
-        self.common.results.conclude(&words::plain(&subject), PAGE);
+        let report_data = words::ReportData { header, records, pages: &pages };
+        self.common.results.write(SHEET, &sheet::text(&report_data))?;
+        self.common.results.write(PAGE, &page::page(&report_data))?;
+        self.common.results.write_markdown("pages", || sheet::part(&report_data))?;
+        self.common.results.conclude(&words::plain(&report_data), PAGE);
         Ok(())
     }
 

@@ -2,37 +2,37 @@
 
 use anabranch_experiment::pages::RTTS;
 use anabranch_experiment::pages::summary::{Cell, Page, shares};
-use anabranch_pages::figures::{self, axis, drawing, lane};
+use anabranch_pages::figures::{self, axis, drawing, figure_row};
 use maud::{Markup, html};
 
 use super::super::common::origin;
 use super::super::numbers::between;
-use super::words::{self, Subject};
+use super::words::{self, ReportData};
 
 /// Returns the whole HTML page with all results.
-pub(super) fn page(subject: &Subject<'_>) -> String {
+pub(super) fn page(report_data: &ReportData<'_>) -> String {
     anabranch_pages::page(
         "Page loads, split and undefended",
         &html! {
             header {
                 h1 { "Page loads, split and undefended" }
-                p.muted { (words::loads(&subject.counts())) }
+                p.muted { (words::loads(&report_data.counts())) }
             }
             main {
-                (times(subject))
-                (paths(subject))
-                (failures(subject))
-                (conditions(subject))
+                (times(report_data))
+                (paths(report_data))
+                (failures(report_data))
+                (conditions(report_data))
             }
-            footer { p { "Made by " (anabranch_pages::GENERATOR) ", experiment pages, seed " (subject.header["seed"]) "." } }
+            footer { p { "Made by " (anabranch_pages::GENERATOR) ", experiment pages, seed " (report_data.header["seed"]) "." } }
         },
     )
 }
 
 /// Draws the load times of each page, without splitting (undefended) and with splitting.
-fn times(subject: &Subject<'_>) -> Markup {
-    let slower = words::slower(subject.pages, |cell| cell.seconds.median);
-    let larger = words::slower(subject.pages, |cell| cell.bytes.median);
+fn times(report_data: &ReportData<'_>) -> Markup {
+    let slower = words::slower(report_data.pages, |cell| cell.seconds.median);
+    let larger = words::slower(report_data.pages, |cell| cell.bytes.median);
     html! {
         section aria-labelledby="times" {
             h2 id="times" { "Time and bytes" }
@@ -53,8 +53,8 @@ fn times(subject: &Subject<'_>) -> Markup {
                     p { "The median load time of each page, from the fastest undefended page to \
                          the slowest. Each page has the same position in both rows." }
                 }
-                (figure(subject.pages))
-                (numbers(subject.pages))
+                (figure(report_data.pages))
+                (numbers(report_data.pages))
             }
         }
     }
@@ -72,12 +72,12 @@ fn figure(pages: &[Page]) -> Markup {
     let top = both.iter().flat_map(|&(a, b)| [a, b]).fold(0.0, f64::max);
     let top = figures::round(top);
     let width = both.len().max(1) as f64;
-    let lanes = [("undefended", -1), ("split", 0)];
+    let rows = [("undefended", -1), ("split", 0)];
     html! {
-        @for (at, (name, colour)) in lanes.into_iter().enumerate() {
+        @for (at, (name, colour)) in rows.into_iter().enumerate() {
             @let values = both.iter().map(|&(undefended, split)| if at == 0 { undefended } else { split });
             @let title = format!("load times of {} pages, {name}; the vertical axis ends at {}", both.len(), figures::span(top));
-            (lane(colour, name, &format!("up to {}", figures::span(top)), &drawing("bars", width, &title, &[], &bars(colour, top, values))))
+            (figure_row(colour, name, &format!("up to {}", figures::span(top)), &drawing("bars", width, &title, &[], &bars(colour, top, values))))
         }
         (axis(&[(0.0, "fastest page".to_owned()), (1.0, "slowest page".to_owned())]))
     }
@@ -116,8 +116,8 @@ fn numbers(pages: &[Page]) -> Markup {
 
 /// Draws, for loads with splitting, the share of the downlink bytes that the observer of each path
 /// saw.
-fn paths(subject: &Subject<'_>) -> Markup {
-    let shares = shares(subject.records);
+fn paths(report_data: &ReportData<'_>) -> Markup {
+    let shares = shares(report_data.records);
     let mut shapes = String::new();
     let mut left = 0.0;
     for (path, share) in (0..).zip(&shares) {
@@ -127,26 +127,26 @@ fn paths(subject: &Subject<'_>) -> Markup {
     html! {
         section aria-labelledby="paths" {
             h2 id="paths" { "Shares of the paths" }
-            p { "Shares of the bytes that arrived at the client in split loads: " (words::path_shares(subject)) "." }
-            div.lane {
-                div.lane-head { @for (path, name) in (0..).zip(lane_names(subject)) { (figures::named(path, &name)) } }
+            p { "Shares of the bytes that arrived at the client in split loads: " (words::path_shares(report_data)) "." }
+            div.figure-row {
+                div.figure-row-head { @for (path, name) in (0..).zip(path_names(report_data)) { (figures::named(path, &name)) } }
                 @let label = "share of each path in the bytes of the downlink";
                 (drawing("bar", 100.0, label, &[], &shapes))
             }
-            p { (words::sharing(subject.records)) }
+            p { (words::sharing(report_data.records)) }
         }
     }
 }
 
-fn lane_names(subject: &Subject<'_>) -> [String; RTTS.len()] {
-    match subject.has_circuits() {
-        true => subject.paths(),
+fn path_names(report_data: &ReportData<'_>) -> [String; RTTS.len()] {
+    match report_data.has_circuits() {
+        true => report_data.paths(),
         false => std::array::from_fn(|path| format!("p{path}, {} ms", RTTS[path])),
     }
 }
 
-fn failures(subject: &Subject<'_>) -> Markup {
-    let reasons = words::failures(subject.records);
+fn failures(report_data: &ReportData<'_>) -> Markup {
+    let reasons = words::failures(report_data.records);
     html! {
         section aria-labelledby="failures" {
             h2 id="failures" { "Failures" }
@@ -159,23 +159,23 @@ fn failures(subject: &Subject<'_>) -> Markup {
     }
 }
 
-fn conditions(subject: &Subject<'_>) -> Markup {
+fn conditions(report_data: &ReportData<'_>) -> Markup {
     html! {
         section aria-labelledby="conditions" {
             h2 id="conditions" { "How it was measured" }
             p {
                 "Headless Chromium with a new profile for each load, through WireGuard \
                  (wireguard-go at both ends), through "
-                code { "anabranch split" } " over three emulated paths of " (subject.rate())
+                code { "anabranch split" } " over three emulated paths of " (report_data.rate())
                 " Mbit/s and 20, 35 and 60 ms. Undefended loads use the first path alone."
-                (subject.circuits()) " "
-                "Schedule: " (subject.schedule())
+                (report_data.circuits()) " "
+                "Schedule: " (report_data.schedule())
                 ". Caddy serves the sites, each from its own address. What the data set has and \
                  lacks is in "
                 code { "DATASHEET.md" } " in the folder of this page."
             }
-            p { (words::machine(subject.records)) }
-            p { (origin(subject.header)) }
+            p { (words::machine(report_data.records)) }
+            p { (origin(report_data.header)) }
         }
     }
 }

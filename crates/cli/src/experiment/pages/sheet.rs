@@ -8,41 +8,41 @@ use anabranch_experiment::pages::{RTTS, queue_of};
 
 use super::super::common::{markdown_table, origin};
 use super::super::numbers::between;
-use super::words::{self, Subject};
+use super::words::{self, ReportData};
 
 /// Returns the data sheet as a file: how the data set was made, and its limits.
-pub(super) fn text(subject: &Subject<'_>) -> String {
-    format!("# Page loads, split and undefended: data sheet\n{}", sections(subject, "##"))
+pub(super) fn text(report_data: &ReportData<'_>) -> String {
+    format!("# Page loads, split and undefended: data sheet\n{}", sections(report_data, "##"))
 }
 
 /// Returns the data sheet as a part of another file.
-pub(super) fn part(subject: &Subject<'_>) -> String {
-    sections(subject, "###")
+pub(super) fn part(report_data: &ReportData<'_>) -> String {
+    sections(report_data, "###")
 }
 
-fn sections(subject: &Subject<'_>, mark: &str) -> String {
+fn sections(report_data: &ReportData<'_>, mark: &str) -> String {
     let mut text = String::new();
     let mut add = |heading: &str, body: &str| {
         write!(text, "\n{mark} {heading}\n\n{body}\n").expect("writing to a string does not fail");
     };
-    add("What is here", &contents(subject));
-    add("Figures", &figures(subject));
-    add("How it was made", &made(subject));
-    let of_circuits = if subject.has_circuits() { SEEN_OF_CIRCUITS } else { "" };
+    add("What is here", &contents(report_data));
+    add("Figures", &figures(report_data));
+    add("How it was made", &made(report_data));
+    let of_circuits = if report_data.has_circuits() { SEEN_OF_CIRCUITS } else { "" };
     add("What an observer sees here, and what not", &format!("{SEEN}{of_circuits}"));
     add("What it is not", NOT);
-    add("Conditions", &words::machine(subject.records));
+    add("Conditions", &words::machine(report_data.records));
     text
 }
 
 /// Describes loads, times, bytes and packets, and the failures by reason.
-fn figures(subject: &Subject<'_>) -> String {
+fn figures(report_data: &ReportData<'_>) -> String {
     let head = ["pages", "loads", "s until the load event", "kB", "packets"];
     let head: Vec<String> = std::iter::once("").chain(head).map(str::to_owned).collect();
     let mut rows = Vec::new();
     for (kind, monitored) in [("monitored", true), ("other", false)] {
         for (mode, of) in [("split", MODES[0]), ("undefended", MODES[1])] {
-            let pages = subject.pages.iter().filter(|page| page.monitored == monitored);
+            let pages = report_data.pages.iter().filter(|page| page.monitored == monitored);
             let cells: Vec<&Cell> = pages.filter_map(of).collect();
             if let Some(row) = row(&cells) {
                 rows.push([vec![format!("{kind}, {mode}")], row].concat());
@@ -53,9 +53,9 @@ fn figures(subject: &Subject<'_>) -> String {
         "Each value is the median over all pages of the pages' own medians; the lowest and the \
          highest page are in brackets.\n\n{}\n{}\n",
         markdown_table(&head, rows.iter().map(Vec::as_slice)),
-        words::plain(subject)
+        words::plain(report_data)
     );
-    for (why, count) in words::failures(subject.records) {
+    for (why, count) in words::failures(report_data.records) {
         writeln!(text, "* {count} attempts failed: {}", anabranch_pages::legible(&why))
             .expect("writing to a string does not fail");
     }
@@ -78,8 +78,8 @@ fn row(cells: &[&Cell]) -> Option<Vec<String>> {
     ])
 }
 
-fn contents(subject: &Subject<'_>) -> String {
-    let monitored = subject.pages.iter().filter(|page| page.monitored).count();
+fn contents(report_data: &ReportData<'_>) -> String {
+    let monitored = report_data.pages.iter().filter(|page| page.monitored).count();
     format!(
         "{monitored} monitored pages and {} others: {}.\n\n* `split.parquet`, \
          `undefended.parquet`: traces as in `docs/formats.md` (schema 1): one row per packet on \
@@ -91,12 +91,12 @@ fn contents(subject: &Subject<'_>) -> String {
          data of all of the above. `anabranch experiment pages FOLDER` continues from \
          them.\n\nEach page load was either split or undefended; no split load was computed from \
          an undefended one.",
-        subject.pages.len() - monitored,
-        words::loads(&subject.counts()),
+        report_data.pages.len() - monitored,
+        words::loads(&report_data.counts()),
     )
 }
 
-fn made(subject: &Subject<'_>) -> String {
+fn made(report_data: &ReportData<'_>) -> String {
     let [first, second, third] = RTTS;
     format!(
         "* **Sites**: pages of documentation and front-end packages of Debian and npm, pinned by a \
@@ -120,16 +120,16 @@ fn made(subject: &Subject<'_>) -> String {
          recorded and repeated at the end, up to three attempts in all. An attempt fails if there \
          is no load event in time, no answer with status 200 over the right protocol, an \
          incomplete request, or if the browser, the tunnel or the splitter exits.\n* {}",
-        subject.header["web"].as_str().unwrap_or_default(),
-        subject.header["http"].as_str().unwrap_or_default(),
-        subject.header["patience"],
-        subject.schedule(),
-        subject.far_end(),
-        subject.rate(),
-        queue_of(subject.rate()) / 1e3,
-        subject.circuits(),
-        subject.header["seed"],
-        origin(subject.header),
+        report_data.header["web"].as_str().unwrap_or_default(),
+        report_data.header["http"].as_str().unwrap_or_default(),
+        report_data.header["patience"],
+        report_data.schedule(),
+        report_data.far_end(),
+        report_data.rate(),
+        queue_of(report_data.rate()) / 1e3,
+        report_data.circuits(),
+        report_data.header["seed"],
+        origin(report_data.header),
     )
 }
 
@@ -184,8 +184,8 @@ mod tests {
     #[test]
     fn the_sheet_says_how_unevenly_the_paths_share_single_loads() {
         let records = [load([0, 50, 0]), load([60, 40, 0]), load([50, 30, 20])];
-        let subject = Subject { header: &json!({}), records: &records, pages: &[] };
-        let text = text(&subject);
+        let report_data = ReportData { header: &json!({}), records: &records, pages: &[] };
+        let text = text(&report_data);
         for part in [
             "carried any of their bytes: 1 over 1, 1 over 2, 1 over 3.",
             "60.0 % of the load's downlink bytes (median over loads; quartiles 55.0 % and 80.0 %)",
@@ -194,7 +194,7 @@ mod tests {
             assert!(text.contains(part), "{part}\n{text}");
         }
         assert!(
-            crate::experiment::pages::page::page(&subject)
+            crate::experiment::pages::page::page(&report_data)
                 .contains("1 over 1, 1 over 2, 1 over 3.")
         );
     }
@@ -205,9 +205,9 @@ mod tests {
             "seed": 7, "web": "abc", "http": "both", "splitter": ["--every", "50p"], "default": "weighted:4 --every 100ms",
             "patience": 30.0,
         });
-        let subject = Subject { header: &header, records: &[], pages: &[] };
-        let text = text(&subject);
-        assert!(part(&subject).contains("\n### What it is not"));
+        let report_data = ReportData { header: &header, records: &[], pages: &[] };
+        let text = text(&report_data);
+        assert!(part(&report_data).contains("\n### What it is not"));
         for part in [
             "`abc`",
             "seed 7",
@@ -222,14 +222,14 @@ mod tests {
         assert!(text.contains("queues of 250 kB"), "{text}");
         let mut header = header;
         header["rate"] = json!(0.5);
-        let slow = super::text(&Subject { header: &header, records: &[], pages: &[] });
+        let slow = super::text(&ReportData { header: &header, records: &[], pages: &[] });
         assert!(slow.contains("three paths of 0.5 Mbit/s") && slow.contains("queues of 32 kB"));
         assert!(!slow.contains("circuit"), "{slow}");
         header["onion"] = json!(true);
-        let onion = super::text(&Subject { header: &header, records: &[], pages: &[] });
+        let onion = super::text(&ReportData { header: &header, records: &[], pages: &[] });
         assert!(onion.contains("use three circuits") && onion.contains("observer `merged`"));
         header["far_end"] = json!(["--every", "20ms"]);
-        let text = super::text(&Subject { header: &header, records: &[], pages: &[] });
+        let text = super::text(&ReportData { header: &header, records: &[], pages: &[] });
         assert!(
             text.contains("in split loads, `anabranch merge --every 20ms` runs in front"),
             "{text}"

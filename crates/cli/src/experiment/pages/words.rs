@@ -15,14 +15,14 @@ use super::super::common::{disturbance, splitter};
 use super::super::numbers::between;
 
 /// Data for the HTML page, the data sheet and the terminal output.
-pub(super) struct Subject<'a> {
+pub(super) struct ReportData<'a> {
     /// First line of the journal `units.jsonl`: the settings and the origin of the results.
     pub(super) header: &'a Value,
     pub(super) records: &'a [LoadResult],
     pub(super) pages: &'a [Page],
 }
 
-impl Subject<'_> {
+impl ReportData<'_> {
     pub(super) fn counts(&self) -> Counts {
         counts(self.records)
     }
@@ -117,8 +117,8 @@ pub(super) fn loads(counts: &Counts) -> String {
 }
 
 /// Returns each path's share of the downlink, as text.
-pub(super) fn path_shares(subject: &Subject<'_>) -> String {
-    let shares = shares(subject.records).into_iter().zip(subject.paths());
+pub(super) fn path_shares(report_data: &ReportData<'_>) -> String {
+    let shares = shares(report_data.records).into_iter().zip(report_data.paths());
     let shares: Vec<_> =
         shares.map(|(share, path)| format!("{} over {path}", percent(share))).collect();
     shares.join(", ")
@@ -177,18 +177,18 @@ pub(super) fn machine(records: &[LoadResult]) -> String {
 }
 
 /// Returns the results as text for a terminal.
-pub(super) fn plain(subject: &Subject<'_>) -> String {
-    let mut text = format!("{}.", loads(&subject.counts()));
-    if let Some(ratio) = slower(subject.pages, |cell| cell.seconds.median) {
+pub(super) fn plain(report_data: &ReportData<'_>) -> String {
+    let mut text = format!("{}.", loads(&report_data.counts()));
+    if let Some(ratio) = slower(report_data.pages, |cell| cell.seconds.median) {
         let of = between(ratio, 1.0, 2);
         text += &format!(
             "\nLoad time of split loads divided by that of undefended loads, median over pages \
              (lowest–highest): {of}."
         );
     }
-    if subject.counts().good[0] > 0 {
-        text += &format!("\nDownlink bytes of split loads: {}.", path_shares(subject));
-        text += &format!("\n{}", sharing(subject.records));
+    if report_data.counts().good[0] > 0 {
+        text += &format!("\nDownlink bytes of split loads: {}.", path_shares(report_data));
+        text += &format!("\n{}", sharing(report_data.records));
     }
     text
 }

@@ -130,7 +130,7 @@ impl Experiment for UnorderedArgs {
         let results = &self.common.results;
         results.table(TABLE, header, &columns(records))?;
         results.table(CELLS, header, &cell_columns(records))?;
-        let subject = words::Subject {
+        let report_data = words::ReportData {
             header,
             records,
             curves: &summary::curves(records),
@@ -138,10 +138,10 @@ impl Experiment for UnorderedArgs {
             links: &summary::links(records),
             claims: &claims::judge(records),
         };
-        results.write(PICTURE, &picture::figure(&subject))?;
-        results.write(PAGE, &page::page(&subject))?;
-        results.write_markdown("unordered", || markdown::text(&subject))?;
-        results.conclude(&words::plain(&subject), PAGE);
+        results.write(PICTURE, &picture::figure(&report_data))?;
+        results.write(PAGE, &page::page(&report_data))?;
+        results.write_markdown("unordered", || markdown::text(&report_data))?;
+        results.conclude(&words::plain(&report_data), PAGE);
         Ok(())
     }
 }

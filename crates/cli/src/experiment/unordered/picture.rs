@@ -6,7 +6,7 @@ use anabranch_experiment::unordered::{Arm, Line, paper};
 use anabranch_pages::figures::{colour, number, times};
 use maud::{Markup, PreEscaped, html};
 
-use super::words::{self, Subject};
+use super::words::{self, ReportData};
 
 /// Width and height of one panel, in SVG units.
 const PANEL: (f64, f64) = (300.0, 180.0);
@@ -29,8 +29,8 @@ const LEGEND: usize = 4;
 const APART: (f64, f64) = (190.0, 18.0);
 
 /// Draws the figure. Without downloads, the figure has no panels.
-pub(super) fn figure(subject: &Subject<'_>) -> String {
-    let mut lines: Vec<Line> = subject.curves.iter().map(|curve| curve.line).collect();
+pub(super) fn figure(report_data: &ReportData<'_>) -> String {
+    let mut lines: Vec<Line> = report_data.curves.iter().map(|curve| curve.line).collect();
     lines.dedup();
     let (width, height) = (PANEL.0 + 2.0 * MARGIN, PANEL.1 + 2.0 * MARGIN);
     let panels: Vec<Markup> = lines
@@ -38,11 +38,12 @@ pub(super) fn figure(subject: &Subject<'_>) -> String {
         .enumerate()
         .map(|(place, line)| {
             let at = ((place % ROW) as f64 * width, (place / ROW) as f64 * height);
-            let of: Vec<&Curve> = subject.curves.iter().filter(|one| one.line == *line).collect();
+            let of: Vec<&Curve> =
+                report_data.curves.iter().filter(|one| one.line == *line).collect();
             panel(line, &of, (at.0 + MARGIN, at.1 + MARGIN))
         })
         .collect();
-    let has = |arm: &&Arm| subject.curves.iter().any(|curve| curve.arm == **arm);
+    let has = |arm: &&Arm| report_data.curves.iter().any(|curve| curve.arm == **arm);
     let shown: Vec<&Arm> = Arm::DOWNLOADS.iter().filter(has).collect();
     let panels_end = lines.len().div_ceil(ROW) as f64 * height;
     let tall = panels_end + shown.len().div_ceil(LEGEND) as f64 * APART.1 + 12.0;

@@ -17,7 +17,7 @@ use super::SIMULATED;
 use crate::text::table;
 
 /// Data for the HTML page, the Markdown file and the terminal output.
-pub(super) struct Subject<'a> {
+pub(super) struct ReportData<'a> {
     /// First line of the journal `units.jsonl`: the settings and the origin of the results.
     pub(super) header: &'a Value,
     /// Results of all measurements.
@@ -32,7 +32,7 @@ pub(super) struct Subject<'a> {
     pub(super) claims: &'a [JudgedClaim],
 }
 
-impl Subject<'_> {
+impl ReportData<'_> {
     fn is_simulated(&self) -> bool {
         self.header[SIMULATED] == true
     }
@@ -66,23 +66,23 @@ pub(super) fn line(line: &Line) -> String {
 }
 
 /// Returns a sentence about the measurements, without its full stop.
-pub(super) fn description(subject: &Subject<'_>) -> String {
-    let [shortest, longest] = [0, 1].map(|at| subject.header["lengths"][at].as_u64());
+pub(super) fn description(report_data: &ReportData<'_>) -> String {
+    let [shortest, longest] = [0, 1].map(|at| report_data.header["lengths"][at].as_u64());
     format!(
         "{} downloads of {} to {} KB start at the same time. Each uses its own circuit, and all \
          circuits use the same three relays. The three lines between client, guard, middle relay \
          and exit have a delay of {DELAY_MS} ms one way and {RATE_MBIT} Mbit/s. The last line, \
          between middle relay and exit, loses TCP segments; the tables give the percentages",
-        subject.header["downloads"],
+        report_data.header["downloads"],
         shortest.unwrap_or_default() / 1000,
         longest.unwrap_or_default() / 1000,
     )
 }
 
 /// Explains the parameters for which the paper gives no value.
-pub(super) fn readings(subject: &Subject<'_>) -> String {
-    let tcp = if subject.is_simulated() { "simulator" } else { "kernel" };
-    let stock = match subject.curves.iter().any(|curve| curve.arm == Arm::Stock) {
+pub(super) fn readings(report_data: &ReportData<'_>) -> String {
+    let tcp = if report_data.is_simulated() { "simulator" } else { "kernel" };
+    let stock = match report_data.curves.iter().any(|curve| curve.arm == Arm::Stock) {
         true => "",
         false => " C tor was not measured.",
     };
@@ -98,14 +98,14 @@ pub(super) fn readings(subject: &Subject<'_>) -> String {
          paper's circuits have windows of 1,000 cells; these have today's congestion control. \
          Downloads are aborted after {} s and then count as not done. Each round has its own \
          random seed, which all variants share.{stock}",
-        subject.header["cut"]
-    ) + &others(subject)
+        report_data.header["cut"]
+    ) + &others(report_data)
 }
 
 /// Explains which arms (kinds of links) should not be compared with the others, because they
 /// differ in more than their links.
-fn others(subject: &Subject<'_>) -> String {
-    let has = |arm| subject.curves.iter().any(|curve| curve.arm == arm);
+fn others(report_data: &ReportData<'_>) -> String {
+    let has = |arm| report_data.curves.iter().any(|curve| curve.arm == arm);
     let notes = [
         (
             Arm::Quic,
@@ -129,7 +129,7 @@ fn others(subject: &Subject<'_>) -> String {
 }
 
 /// Explains the measurement of a single link without relays.
-pub(super) fn alone(subject: &Subject<'_>) -> String {
+pub(super) fn alone(report_data: &ReportData<'_>) -> String {
     format!(
         "This table compares three rules of delivery on one unordered link (its TLS records can be \
          read out of order). The link runs over the line between middle relay and exit, and \
@@ -140,23 +140,23 @@ pub(super) fn alone(subject: &Subject<'_>) -> String {
          arrived, as with a uTor link (--link utls). 'Unordered' is when the cell's own record was \
          decrypted. The last column is the mean delay by circuit, divided by the mean delay in \
          order: below 1, uTor is faster.",
-        subject.header["seconds"]
+        report_data.header["seconds"]
     )
 }
 
 /// Describes the CPU use of all programs during measurements, and the load of the machine by other
 /// work.
-pub(super) fn machine(subject: &Subject<'_>) -> String {
-    if subject.is_simulated() {
+pub(super) fn machine(report_data: &ReportData<'_>) -> String {
+    if report_data.is_simulated() {
         return "Relays, client and lines were simulated in virtual time. Downloads do not depend \
                 on the machine."
             .to_owned();
     }
-    let busiest = subject.records.iter().map(|record| record.busy).fold(0.0, f64::max);
+    let busiest = report_data.records.iter().map(|record| record.busy).fold(0.0, f64::max);
     format!(
         "All programs of the machine together used at most {} of its CPUs in a measurement. {}",
         percent(busiest),
-        disturbance(subject.records.iter().map(|record| record.machine))
+        disturbance(report_data.records.iter().map(|record| record.machine))
     )
 }
 
@@ -181,7 +181,7 @@ pub(super) const CURVE_HEAD: [&str; 8] = [
 ];
 
 /// Returns the summaries of downloads as rows of a table. The headings are [`CURVE_HEAD`].
-pub(super) fn curve_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
+pub(super) fn curve_rows(report_data: &ReportData<'_>) -> Vec<Vec<String>> {
     let row = |curve: &Curve| {
         let (rounds, all) = curve.counts;
         let quartiles = curve.quartiles().map(|three| three.map(|one| format!("{one:.2}")));
@@ -196,7 +196,7 @@ pub(super) fn curve_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
             percent(curve.busy),
         ]
     };
-    subject.curves.iter().map(row).collect()
+    report_data.curves.iter().map(row).collect()
 }
 
 /// Column headings of the table that compares arms (kinds of links) with ordered links.
@@ -224,7 +224,7 @@ pub(super) fn compared() -> String {
 }
 
 /// Returns the comparisons as rows of a table. The headings are [`PAIR_HEAD`].
-pub(super) fn pair_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
+pub(super) fn pair_rows(report_data: &ReportData<'_>) -> Vec<Vec<String>> {
     let row = |pairing: &Pairing| {
         vec![
             line(&pairing.line),
@@ -233,7 +233,7 @@ pub(super) fn pair_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
             median_of(&pairing.ratios),
         ]
     };
-    subject.pairings.iter().map(row).collect()
+    report_data.pairings.iter().map(row).collect()
 }
 
 /// Column headings of the table of the paper's claims.
@@ -255,7 +255,7 @@ pub(super) fn judged() -> String {
 }
 
 /// Returns the paper's claims as rows of a table. The headings are [`CLAIM_HEAD`].
-pub(super) fn claim_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
+pub(super) fn claim_rows(report_data: &ReportData<'_>) -> Vec<Vec<String>> {
     let row = |one: &JudgedClaim| {
         let (claim, paper) = match one.claim {
             Claim::HalfDone => (
@@ -278,7 +278,7 @@ pub(super) fn claim_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
         let found = format!("{} (of {})", median(Some(one.found), 2), one.found.count);
         vec![line(&one.line), claim.to_owned(), found, paper.to_owned(), answer.to_owned()]
     };
-    subject.claims.iter().map(row).collect()
+    report_data.claims.iter().map(row).collect()
 }
 
 /// Column headings of the table of single links.
@@ -294,7 +294,7 @@ pub(super) const LINK_HEAD: [&str; 8] = [
 ];
 
 /// Returns the results of single links as rows of a table. The headings are [`LINK_HEAD`].
-pub(super) fn link_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
+pub(super) fn link_rows(report_data: &ReportData<'_>) -> Vec<Vec<String>> {
     let row = |row: &LinkRow| {
         let delays =
             |at: usize| format!("{}, {}", mean(row.delays[at], 1.0, 1), mean(row.p90[at], 1.0, 0));
@@ -312,7 +312,7 @@ pub(super) fn link_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
             mean(row.ratio, 1.0, 3),
         ]
     };
-    subject.links.iter().map(row).collect()
+    report_data.links.iter().map(row).collect()
 }
 
 /// Describes the result of a measurement in a few words.
@@ -340,17 +340,17 @@ pub(super) fn outcome(record: &Measured) -> String {
 }
 
 /// Returns all results as text for a terminal.
-pub(super) fn plain(subject: &Subject<'_>) -> String {
+pub(super) fn plain(report_data: &ReportData<'_>) -> String {
     let rows = |head: Vec<String>, rows: Vec<Vec<String>>| match rows.len() {
         0 => String::new(),
         _ => table(&std::iter::once(head).chain(rows).collect::<Vec<_>>()) + "\n",
     };
     format!(
         "{}\n{}\n{}\n{}\n{}",
-        rows(owned(&CURVE_HEAD), curve_rows(subject)),
-        rows(owned(&PAIR_HEAD), pair_rows(subject)),
-        rows(owned(&CLAIM_HEAD), claim_rows(subject)),
-        rows(owned(&LINK_HEAD), link_rows(subject)),
-        machine(subject)
+        rows(owned(&CURVE_HEAD), curve_rows(report_data)),
+        rows(owned(&PAIR_HEAD), pair_rows(report_data)),
+        rows(owned(&CLAIM_HEAD), claim_rows(report_data)),
+        rows(owned(&LINK_HEAD), link_rows(report_data)),
+        machine(report_data)
     )
 }

@@ -126,14 +126,14 @@ impl Experiment for WideArgs {
     fn write_results(&self, header: &Value, records: &[Measured]) -> Result<(), Failure> {
         let clients = header["clients"].as_u64().unwrap_or_default() as usize;
         let claims = claims(records, clients);
-        let subject = words::Subject { header, records, claims: &claims, clients };
+        let report_data = words::ReportData { header, records, claims: &claims, clients };
         self.results.table(TABLE, header, &columns(records))?;
-        for (file, picture) in picture::all(&subject) {
+        for (file, picture) in picture::all(&report_data) {
             self.results.write(file, &picture)?;
         }
-        self.results.write(PAGE, &page::page(&subject))?;
-        self.results.write_markdown("wide", || markdown::text(&subject))?;
-        self.results.conclude(&words::plain(&subject), PAGE);
+        self.results.write(PAGE, &page::page(&report_data))?;
+        self.results.write_markdown("wide", || markdown::text(&report_data))?;
+        self.results.conclude(&words::plain(&report_data), PAGE);
         Ok(())
     }
 }

@@ -5,45 +5,45 @@ use anabranch_pages::figures;
 use maud::{Markup, PreEscaped, html};
 
 use super::picture;
-use super::words::{self, Subject};
+use super::words::{self, ReportData};
 
 /// Returns the whole page.
-pub(super) fn page(subject: &Subject<'_>) -> String {
+pub(super) fn page(report_data: &ReportData<'_>) -> String {
     anabranch_pages::page(
         "Multi-path designs in a large simulated network",
         &html! {
             header {
                 h1 { "Multi-path designs in a large simulated network" }
                 p.muted {
-                    (words::description(subject))
+                    (words::description(report_data))
                     ". The experiment repeats Figures 2 to 4 of \"Analysis of Multi-path Onion \
                      Routing\" (de la Cadena et al., DBSec 2019)."
                 }
-                p.muted { (words::reduced(subject)) }
+                p.muted { (words::reduced(report_data)) }
             }
             main {
-                (claims(subject))
-                @for (file, picture) in picture::all(subject) {
+                (claims(report_data))
+                @for (file, picture) in picture::all(report_data) {
                     section aria-label=(file) { (PreEscaped(picture)) }
                 }
-                (tables(subject))
+                (tables(report_data))
             }
             footer {
                 p {
                     "Made by " (anabranch_pages::GENERATOR) ", experiment wide, seed "
-                    (subject.header["seed"]) "."
+                    (report_data.header["seed"]) "."
                 }
             }
         },
     )
 }
 
-fn claims(subject: &Subject<'_>) -> Markup {
-    let rows = words::claim_rows(subject.claims);
+fn claims(report_data: &ReportData<'_>) -> Markup {
+    let rows = words::claim_rows(report_data.claims);
     html! {
         section aria-labelledby="claims" {
             h2 id="claims" { "The paper's claims" }
-            p { (words::counts(subject.claims)) }
+            p { (words::counts(report_data.claims)) }
             (figures::table(
                 "claims",
                 "The paper's claims and our results",
@@ -53,7 +53,7 @@ fn claims(subject: &Subject<'_>) -> Markup {
             details {
                 summary { "The ratios" }
                 ul {
-                    @for (statement, rule) in rules(subject.claims) {
+                    @for (statement, rule) in rules(report_data.claims) {
                         li { (statement) ": " (rule) "." }
                     }
                 }
@@ -62,8 +62,8 @@ fn claims(subject: &Subject<'_>) -> Markup {
     }
 }
 
-fn tables(subject: &Subject<'_>) -> Markup {
-    let (arms, growth) = (words::arm_rows(subject), words::growth_rows(subject));
+fn tables(report_data: &ReportData<'_>) -> Markup {
+    let (arms, growth) = (words::arm_rows(report_data), words::growth_rows(report_data));
     html! {
         section aria-labelledby="numbers" {
             h2 id="numbers" { "Numbers" }

@@ -7,7 +7,7 @@ use anabranch_experiment::wide::{Arm, Measured, SHARES, Schedule};
 use anabranch_pages::figures::{colour, number, times};
 use maud::{Markup, PreEscaped, html};
 
-use super::words::Subject;
+use super::words::ReportData;
 
 /// Width and height of a panel, in SVG units.
 const PANEL: (f64, f64) = (260.0, 180.0);
@@ -30,16 +30,16 @@ const DESIGNS: [&str; 7] =
 const COLUMNS: [Schedule; 3] = [Schedule::RoundRobin, Schedule::Own, Schedule::Eta];
 
 /// Returns all figures with their file names.
-pub(super) fn all(subject: &Subject<'_>) -> Vec<(&'static str, String)> {
-    if subject.records.is_empty() {
+pub(super) fn all(report_data: &ReportData<'_>) -> Vec<(&'static str, String)> {
+    if report_data.records.is_empty() {
         return Vec::new();
     }
     let [first, last]: [Of; 2] =
         [|run, bulk| &run.class(bulk).first, |run, bulk| &run.class(bulk).last];
     vec![
-        ("figure-2.svg", distributions(subject, ("Time to first byte", first))),
-        ("figure-3.svg", distributions(subject, ("Time to last byte", last))),
-        ("figure-4.svg", growth(subject)),
+        ("figure-2.svg", distributions(report_data, ("Time to first byte", first))),
+        ("figure-3.svg", distributions(report_data, ("Time to last byte", last))),
+        ("figure-4.svg", growth(report_data)),
     ]
 }
 
@@ -53,8 +53,8 @@ fn colour_of(arm: &Arm) -> String {
 }
 
 /// Draws the share of completed downloads over time, for two paths. Each schedule has a column.
-fn distributions(subject: &Subject<'_>, (description, of_run): (&str, Of)) -> String {
-    let arms = subject.arms();
+fn distributions(report_data: &ReportData<'_>, (description, of_run): (&str, Of)) -> String {
+    let arms = report_data.arms();
     let panels = [false, true].into_iter().enumerate().flat_map(|(row, bulk)| {
         let arms = &arms;
         COLUMNS.into_iter().enumerate().map(move |(column, schedule)| {
@@ -63,7 +63,7 @@ fn distributions(subject: &Subject<'_>, (description, of_run): (&str, Of)) -> St
                 .iter()
                 .filter(shown)
                 .filter_map(|arm| {
-                    let runs = of(subject.records, arm, subject.clients);
+                    let runs = of(report_data.records, arm, report_data.clients);
                     let runs = runs.filter(|run| run.class(bulk).downloads > 0);
                     Some((arm, curve(runs.map(|run| of_run(run, bulk).as_slice()))?))
                 })
@@ -73,7 +73,7 @@ fn distributions(subject: &Subject<'_>, (description, of_run): (&str, Of)) -> St
             panel((&name, place(column, row)), &shares(&curves))
         })
     });
-    let title = format!("{description}, {} clients, two paths", subject.clients);
+    let title = format!("{description}, {} clients, two paths", report_data.clients);
     picture((&title, 3, 2), &panels.collect::<Vec<_>>())
 }
 
@@ -106,22 +106,22 @@ fn shares<'a>(curves: &[(&'a Arm, Vec<f64>)]) -> Panel<'a> {
 }
 
 /// Draws median times and speeds over the number of clients.
-fn growth(subject: &Subject<'_>) -> String {
-    let arms = subject.arms();
+fn growth(report_data: &ReportData<'_>) -> String {
+    let arms = report_data.arms();
     let panels = MEASURES.iter().enumerate().map(|(at, (name, measure))| {
-        panel((name, place(at % 2, at / 2)), &grown(subject, &arms, *measure))
+        panel((name, place(at % 2, at / 2)), &grown(report_data, &arms, *measure))
     });
     let title = "Median times and speeds by the number of clients, two paths. Dashed lines: each \
                  design's own scheduler.";
     picture((title, 2, 2), &panels.collect::<Vec<_>>())
 }
 
-fn grown<'a>(subject: &Subject<'_>, arms: &'a [Arm], measure: Measure) -> Panel<'a> {
-    let most = subject.steps().last().copied().unwrap_or(1) as f64;
+fn grown<'a>(report_data: &ReportData<'_>, arms: &'a [Arm], measure: Measure) -> Panel<'a> {
+    let most = report_data.steps().last().copied().unwrap_or(1) as f64;
     let value = |arm: &Arm, clients: usize| {
-        mean(&by_run(subject.records, (arm, clients), measure)).map(|mean| mean.mean)
+        mean(&by_run(report_data.records, (arm, clients), measure)).map(|mean| mean.mean)
     };
-    let steps = subject.steps();
+    let steps = report_data.steps();
     let of_arm = |arm: &'a Arm| {
         let values = steps.iter().filter_map(|step| Some((*step as f64, value(arm, *step)?)));
         (arm, values.collect::<Vec<_>>())

@@ -11,7 +11,7 @@ use anabranch_pages::figures::grouped;
 use serde_json::Value;
 
 /// The results of the experiment `wide`, with the claims of the paper that it repeats.
-pub(super) struct Subject<'a> {
+pub(super) struct ReportData<'a> {
     /// First line of the journal `units.jsonl`: the settings and the origin of the results.
     pub(super) header: &'a Value,
     /// Results of all simulations.
@@ -22,7 +22,7 @@ pub(super) struct Subject<'a> {
     pub(super) clients: usize,
 }
 
-impl Subject<'_> {
+impl ReportData<'_> {
     /// Returns the arms (designs with schedule and number of paths) that were simulated.
     pub(super) fn arms(&self) -> Vec<Arm> {
         let has = |arm: &Arm| of(self.records, arm, self.clients).next().is_some();
@@ -49,19 +49,19 @@ pub(super) fn outcome(run: &Measured) -> String {
 }
 
 /// Describes the experiment in a few sentences.
-pub(super) fn description(subject: &Subject<'_>) -> String {
-    let number = |key: &str| grouped(subject.header[key].as_u64().unwrap_or(0));
-    let seconds = |key: &str| subject.header[key].as_u64().unwrap_or(0);
-    let lines = match subject.header["lines"].as_str() {
+pub(super) fn description(report_data: &ReportData<'_>) -> String {
+    let number = |key: &str| grouped(report_data.header[key].as_u64().unwrap_or(0));
+    let seconds = |key: &str| report_data.header[key].as_u64().unwrap_or(0);
+    let lines = match report_data.header["lines"].as_str() {
         Some("tor-2018") => "the whole bandwidth of Tor relays of 2018",
         _ => "the bandwidth that Tor relays of 2018 left unused",
     };
-    let events: u64 = subject.records.iter().map(|run| run.events).sum();
+    let events: u64 = report_data.records.iter().map(|run| run.events).sum();
     format!(
         "There were {} simulations of {} randomly drawn networks, with {} {} each and up to {} \
          clients. Each simulation covers {} seconds after a warm-up of {} s. Relays have {lines}. \
          In total {} events were simulated",
-        grouped(subject.records.len() as u64),
+        grouped(report_data.records.len() as u64),
         number("networks"),
         number("seeds"),
         if number("seeds") == "1" { "seed" } else { "seeds" },
@@ -73,8 +73,8 @@ pub(super) fn description(subject: &Subject<'_>) -> String {
 }
 
 /// Lists the settings that are smaller than in the paper or in the default experiment.
-pub(super) fn reduced(subject: &Subject<'_>) -> String {
-    let of = |key: &str| subject.header[key].as_u64().unwrap_or(0);
+pub(super) fn reduced(report_data: &ReportData<'_>) -> String {
+    let of = |key: &str| report_data.header[key].as_u64().unwrap_or(0);
     let measured = of("seconds").saturating_sub(of("warm_up"));
     let all = [
         (of("clients") < 228, format!("{} instead of 228 clients", of("clients"))),
@@ -85,7 +85,7 @@ pub(super) fn reduced(subject: &Subject<'_>) -> String {
         (of("warm_up") < 300, format!("a warm-up of {} s instead of 300 s", of("warm_up"))),
         (of("networks") < 5, format!("{} instead of 5 drawn networks", of("networks"))),
         (of("seeds") < 2, format!("{} instead of 2 seeds", of("seeds"))),
-        (subject.header["three_paths"] == false, "no designs with three paths".to_owned()),
+        (report_data.header["three_paths"] == false, "no designs with three paths".to_owned()),
     ];
     let parts: Vec<String> = all.into_iter().filter(|(is, _)| *is).map(|(_, text)| text).collect();
     format!("This measurement is smaller than the full one: {}", parts.join("; "))
@@ -146,11 +146,11 @@ pub(super) fn arm_head(first: &str) -> Vec<String> {
     head.chain(["failed", "load of exits", "runs"].map(str::to_owned)).collect()
 }
 
-fn row(subject: &Subject<'_>, (arm, clients): (&Arm, usize), first: String) -> Vec<String> {
-    let runs = || of(subject.records, arm, clients);
+fn row(report_data: &ReportData<'_>, (arm, clients): (&Arm, usize), first: String) -> Vec<String> {
+    let runs = || of(report_data.records, arm, clients);
     let cells = MEASURES.map(|(name, measure)| {
         let digits = if name.starts_with("first") { 2 } else { 0 };
-        let found = mean(&by_run(subject.records, (arm, clients), measure));
+        let found = mean(&by_run(report_data.records, (arm, clients), measure));
         found.map_or("–".to_owned(), |mean| interval(mean, digits))
     });
     let all: usize = runs().map(|run| run.web.downloads + run.bulk.downloads).sum();
@@ -163,26 +163,26 @@ fn row(subject: &Subject<'_>, (arm, clients): (&Arm, usize), first: String) -> V
 }
 
 /// Returns the rows for Figures 2 and 3: all arms (designs with schedule and number of paths) with
-/// the number of clients of these figures ([`Subject::clients`]).
-pub(super) fn arm_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
-    let arms = subject.arms();
-    arms.iter().map(|arm| row(subject, (arm, subject.clients), arm.to_string())).collect()
+/// the number of clients of these figures ([`ReportData::clients`]).
+pub(super) fn arm_rows(report_data: &ReportData<'_>) -> Vec<Vec<String>> {
+    let arms = report_data.arms();
+    arms.iter().map(|arm| row(report_data, (arm, report_data.clients), arm.to_string())).collect()
 }
 
 /// Returns the rows for Figure 4: each arm (design with schedule and number of paths) with each
 /// number of clients.
-pub(super) fn growth_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
-    let (arms, steps) = (subject.arms(), subject.steps());
-    let has = |arm: &Arm, step: usize| of(subject.records, arm, step).next().is_some();
+pub(super) fn growth_rows(report_data: &ReportData<'_>) -> Vec<Vec<String>> {
+    let (arms, steps) = (report_data.arms(), report_data.steps());
+    let has = |arm: &Arm, step: usize| of(report_data.records, arm, step).next().is_some();
     let grown = |arm: &&Arm| steps.iter().filter(|step| has(arm, **step)).count() > 1;
     let each = arms.iter().filter(grown).flat_map(|arm| steps.iter().map(move |step| (arm, *step)));
     each.filter(|(arm, step)| has(arm, *step))
-        .map(|(arm, step)| row(subject, (arm, step), format!("{arm}: {step} clients")))
+        .map(|(arm, step)| row(report_data, (arm, step), format!("{arm}: {step} clients")))
         .collect()
 }
 
 /// Returns the results as text for a terminal.
-pub(super) fn plain(subject: &Subject<'_>) -> String {
+pub(super) fn plain(report_data: &ReportData<'_>) -> String {
     let line = |claim: &Claim| {
         format!(
             "{} [{}]: {}, {}\n",
@@ -192,6 +192,6 @@ pub(super) fn plain(subject: &Subject<'_>) -> String {
             claim.verdict.words()
         )
     };
-    let claims: String = subject.claims.iter().map(line).collect();
-    format!("{claims}{}\n{}", counts(subject.claims), description(subject))
+    let claims: String = report_data.claims.iter().map(line).collect();
+    format!("{claims}{}\n{}", counts(report_data.claims), description(report_data))
 }

@@ -1,17 +1,17 @@
-//! Reading of a QUIC link's streams, one lane (circuit) after another.
+//! Reading of a QUIC link's streams, one circuit after another.
 
 use quinn_proto::{Connection, ReadError, StreamId};
 
-use super::super::lanes::{Lanes, WaitingUnit};
-use super::super::units::Units;
+use super::super::cells::CellFormat;
+use super::super::circuit_streams::{CircuitStreams, WaitingCell};
 use super::{ENDED, QuicLink};
 use crate::{Fault, State};
 
 impl QuicLink {
     pub(super) fn read_own(&mut self, stream: StreamId, into: &mut Vec<u8>) -> Result<(), Fault> {
-        let QuicLink { connection, own_reader, units, .. } = self;
+        let QuicLink { connection, own_reader, format, .. } = self;
         let ended = read_all(connection, stream, |mut received| {
-            while own_reader.next(units, &mut received, into)?.is_some() {}
+            while own_reader.next(format, &mut received, into)?.is_some() {}
             Ok(true)
         })?;
         if ended {
@@ -20,25 +20,26 @@ impl QuicLink {
         Ok(())
     }
 
-    /// Reads the lane that `stream` carries. If the lane has ended and another stream waited for
-    /// its number, returns that stream, which the caller can read next. Otherwise returns `None`.
-    pub(super) fn read_lane(
+    /// Reads the circuit that `stream` carries. If the circuit has ended and another stream waited
+    /// for its number, returns that stream, which the caller can read next. Otherwise returns
+    /// `None`.
+    pub(super) fn read_circuit(
         &mut self,
         stream: StreamId,
         into: &mut Vec<u8>,
     ) -> Result<Option<StreamId>, Fault> {
-        let QuicLink { connection, lanes, units, .. } = self;
-        if lanes.waits(stream) {
+        let QuicLink { connection, streams, format, .. } = self;
+        if streams.waits(stream) {
             return Ok(None);
         }
         let mut fed = FeedOutcome::All;
-        if let Some(held) = lanes.get_mut(stream).and_then(|lane| lane.held.take()) {
-            into.extend_from_slice(&held.unit);
-            fed = feed(lanes, units, stream, &held.rest, into)?;
+        if let Some(held) = streams.get_mut(stream).and_then(|stream| stream.held.take()) {
+            into.extend_from_slice(&held.cell);
+            fed = feed(streams, format, stream, &held.rest, into)?;
         }
         let ended = fed == FeedOutcome::All
             && read_all(connection, stream, |received| {
-                fed = feed(lanes, units, stream, received, into)?;
+                fed = feed(streams, format, stream, received, into)?;
                 Ok(fed == FeedOutcome::All)
             })?;
         match (fed, ended) {
@@ -54,64 +55,63 @@ impl QuicLink {
         }
     }
 
-    /// Handles a stream that ended without the last unit (cell) of its lane: appends such a unit
-    /// to `into`. Returns the stream that waited for the lane's number, if any.
+    /// Handles a stream that ended without the last cell of its circuit: appends such a cell to
+    /// `into`. Returns the stream that waited for the circuit's number, if any.
     fn broke_off(
         &mut self,
         stream: StreamId,
         into: &mut Vec<u8>,
     ) -> Result<Option<StreamId>, Fault> {
-        let lane = self.lanes.get_mut(stream);
-        let number = lane.and_then(|lane| lane.reader.lane());
-        if let Some(number) = number.filter(|number| self.lanes.of(*number) == Some(stream)) {
-            into.extend((self.units.end)(number));
+        let number = self.streams.get_mut(stream).and_then(|stream| stream.reader.circuit());
+        if let Some(number) = number.filter(|number| self.streams.of(*number) == Some(stream)) {
+            into.extend((self.format.end)(number));
         }
         self.finish(stream);
         Ok(self.leave_for(stream))
     }
 
-    /// Stops reading a stream whose lane has ended. Returns the stream that waited for the lane's
-    /// number, if any.
+    /// Stops reading a stream whose circuit has ended. Returns the stream that waited for the
+    /// circuit's number, if any.
     pub(super) fn leave_for(&mut self, stream: StreamId) -> Option<StreamId> {
         // This call fails if the stream was read to its end, because it is then closed already.
         let _ = self.connection.recv_stream(stream).stop(ENDED);
-        self.lanes.gone(stream)
+        self.streams.remove(stream)
     }
 }
 
-/// Result of passing received bytes to a lane (the order domain of one circuit).
+/// Result of passing received bytes to a circuit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FeedOutcome {
-    /// The lane has consumed all bytes.
+    /// The circuit has consumed all bytes.
     All,
-    /// The bytes must wait, because the previous lane with the same number has not ended.
+    /// The bytes must wait, because the previous circuit with the same number has not ended.
     Held,
-    /// The bytes contain the last unit (cell) of the lane.
+    /// The bytes contain the last cell of the circuit.
     Over,
 }
 
-/// Passes `received`, bytes received on a stream, to the stream's lane.
+/// Passes `received`, bytes received on a stream, to the stream's circuit.
 ///
 /// # Errors
-/// [`Fault::Peer`]: the bytes break the rules of lanes.
+/// [`Fault::Peer`]: the bytes break the rules of circuits.
 fn feed(
-    lanes: &mut Lanes,
-    units: &Units,
+    streams: &mut CircuitStreams,
+    format: &CellFormat,
     stream: StreamId,
     mut received: &[u8],
     into: &mut Vec<u8>,
 ) -> Result<FeedOutcome, Fault> {
     loop {
-        let Some(lane) = lanes.get_mut(stream) else { return Ok(FeedOutcome::Held) };
-        lane.reader.next_run(units, &mut received, into);
-        let is_named = lane.reader.lane().is_some();
+        let Some(circuit_stream) = streams.get_mut(stream) else { return Ok(FeedOutcome::Held) };
+        circuit_stream.reader.next_run(format, &mut received, into);
+        let is_named = circuit_stream.reader.circuit().is_some();
         let start = into.len();
-        let Some(head) = lane.reader.next(units, &mut received, into)? else {
+        let Some(head) = circuit_stream.reader.next(format, &mut received, into)? else {
             return Ok(FeedOutcome::All);
         };
-        if !is_named && !lanes.name(head.lane, stream)? {
-            let held = WaitingUnit { unit: into.split_off(start), rest: received.to_vec() };
-            lanes.hold(stream, held);
+        if !is_named && !streams.assign(head.circuit, stream)? {
+            let held = WaitingCell { cell: into.split_off(start), rest: received.to_vec() };
+            streams.hold(stream, held);
             return Ok(FeedOutcome::Held);
         }
         if head.ends {

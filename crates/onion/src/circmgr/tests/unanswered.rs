@@ -32,7 +32,7 @@ impl World {
 #[test]
 fn a_stream_without_an_answer_is_given_up_after_10_10_and_15_seconds() {
     let mut world = World::new();
-    let first = world.asked();
+    let first = world.demanded();
     let first_exit = world.exit(first);
     assert_eq!(world.circmgr.next_timeout(), Some(world.now + Duration::from_secs(10)));
     assert_eq!(world.moves_after(9, 1), None);
@@ -57,7 +57,7 @@ fn a_stream_without_an_answer_is_given_up_after_10_10_and_15_seconds() {
 #[test]
 fn a_silent_circuit_takes_no_new_streams_and_keeps_those_that_are_open() {
     let mut world = World::new();
-    let silent = world.asked();
+    let silent = world.demanded();
     world.circmgr.answered(1);
     world.ask(2, "a");
     assert_eq!(attached(&world.settle(), 2), Some(silent));
@@ -75,7 +75,7 @@ fn a_silent_circuit_takes_no_new_streams_and_keeps_those_that_are_open() {
 fn a_stream_that_was_answered_or_has_ended_stays_where_it_is() {
     for ends in [CircuitManager::answered, CircuitManager::withdraw] {
         let mut world = World::new();
-        world.asked();
+        world.demanded();
         ends(&mut world.circmgr, 1);
         world.wait(100);
         assert!(!world.settle().contains(&Order::Detach(1)));
@@ -88,7 +88,7 @@ fn spare_circuits_by_the_same_middle_or_exit_are_replaced_and_others_are_kept() 
     for seed in 0..20 {
         let mut world = World::new();
         world.rng = stream(seed, 0, "spares");
-        let silent = world.asked();
+        let silent = world.demanded();
         let suspects = world.circmgr.path(silent).unwrap()[1..].to_vec();
         let shares = |path: &Path| path[1..].iter().any(|id| suspects.contains(id));
         let spare = |seen: &Overview| seen.stage == Stage::Spare;
@@ -107,7 +107,7 @@ fn spare_circuits_by_the_same_middle_or_exit_are_replaced_and_others_are_kept() 
 #[test]
 fn a_set_of_several_legs_that_does_not_answer_takes_no_new_streams_either() {
     let mut world = world_of_legs(2);
-    let silent = world.asked();
+    let silent = world.demanded();
     assert_eq!(world.legs(silent).len(), 2);
     let other = world.moves_after(10, 1).unwrap();
     assert_ne!(other, silent);
@@ -176,7 +176,7 @@ fn a_relay_by_which_something_was_heard_meanwhile_is_not_suspected() {
 #[test]
 fn suspicion_ends_with_an_answer_or_after_a_minute() {
     let mut world = World::new();
-    let silent = world.asked();
+    let silent = world.demanded();
     let [_, middle, exit] = world.circmgr.path(silent).unwrap();
     world.moves_after(10, 1);
     assert!(world.circmgr.suspects.at(world.now).contains(&exit));
@@ -188,15 +188,15 @@ fn suspicion_ends_with_an_answer_or_after_a_minute() {
 
 #[test]
 fn exits_that_failed_a_demand_are_shunned_as_long_as_there_are_others() {
-    let shunning = |shun: &[[u8; 20]]| {
+    let shunning = |failed_exits: &[[u8; 20]]| {
         let mut world = World::new();
         world.settle();
         let isolation = Isolation(b"a".to_vec());
         let (target, since) = (Target { port: 443, v6: false }, world.now);
-        let (avoid, shun) = (Vec::new(), shun.to_vec());
+        let (avoid, failed_exits) = (Vec::new(), failed_exits.to_vec());
         world
             .circmgr
-            .demand(world.now, Demand { number: 1, target, isolation, since, avoid, shun });
+            .demand(world.now, Demand { number: 1, target, isolation, since, avoid, failed_exits });
         let mut orders = world.settle();
         world.wait(1);
         orders.extend(world.settle());

@@ -91,7 +91,7 @@ impl DirConnections {
     ) {
         let Some(visitor) = self.visitors.get_mut(&number) else { return };
         visitor.moved = now;
-        let goes_on = visitor.go_on(ready, answers).unwrap_or(false);
+        let goes_on = visitor.progress(ready, answers).unwrap_or(false);
         let interest = visitor.interest();
         if !goes_on || poller.change(&visitor.socket, STREAMS + number, interest).is_err() {
             self.visitors.remove(&number);
@@ -127,7 +127,7 @@ impl Visitor {
 
     /// Reads and writes as much as possible without blocking. Returns false if the connection is
     /// to be closed.
-    fn go_on(&mut self, ready: Ready, answers: &dyn Answers) -> io::Result<bool> {
+    fn progress(&mut self, ready: Ready, answers: &dyn Answers) -> io::Result<bool> {
         if ready.read && !matches!(self.stage, Stage::Answered(..)) && !self.read_more()? {
             return Ok(false);
         }

@@ -27,7 +27,7 @@ const PROBES: usize = 400;
 /// Timeout for a probe's connection to a relay's port.
 const OPENING: Duration = Duration::from_secs(10);
 /// Poller token of the waker that signals new replies.
-const BELL: u64 = 0;
+const WAKER: u64 = 0;
 
 /// State of the thread that serves the directory port and probes relays.
 pub(super) struct DirPort {
@@ -63,7 +63,7 @@ impl DirPort {
             Vec::new(),
         )?;
         station.carriers.tcp.patience = OPENING;
-        station.watch(news.waker(), BELL)?;
+        station.watch(news.waker(), WAKER)?;
         let at = station.addresses()?;
         let (dir_connections, ticked) = (DirConnections::default(), Time::ZERO);
         Ok((DirPort { station, dir_connections, shared_answers, news, probes, ticked }, at))

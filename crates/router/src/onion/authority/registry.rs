@@ -147,7 +147,7 @@ impl Registry {
                 let probes = self.ledger.authority.probes(unix(), room);
                 // The directory port's thread checks for probes when it is woken.
                 if !probes.is_empty() && self.ends.probes.send(probes).is_ok() {
-                    self.shared_answers.ring();
+                    self.shared_answers.wake();
                 }
             }
             RegistryMessage::Settings(changes) => self.adopt(*changes, unix()),
@@ -175,7 +175,7 @@ impl Registry {
         changed.into_iter().for_each(|cache| self.shared_answers.show(cache));
         self.verdicts.drain(..).for_each(|(promise, reply)| promise.keep(reply));
         if anything {
-            self.shared_answers.ring();
+            self.shared_answers.wake();
         }
     }
 

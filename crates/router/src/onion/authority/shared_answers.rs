@@ -42,22 +42,22 @@ pub(super) struct SharedAnswers {
     messages: Mutex<Sender<RegistryMessage>>,
     compressed: CompressedBodies,
     /// Wakers of the directory port's thread and of the relay, used when there are new replies.
-    bells: Mutex<[NewsSender; 2]>,
+    wakers: Mutex<[NewsSender; 2]>,
     me: Weak<SharedAnswers>,
 }
 
 impl SharedAnswers {
     /// Creates the shared state, without documents. `messages` sends to the registry's thread.
-    /// `bells` wake the directory port's thread and the relay.
+    /// `wakers` wake the directory port's thread and the relay.
     pub(super) fn new(
         messages: Sender<RegistryMessage>,
-        bells: [NewsSender; 2],
+        wakers: [NewsSender; 2],
     ) -> Arc<SharedAnswers> {
         Arc::new_cyclic(|me| SharedAnswers {
             current: Mutex::default(),
             messages: Mutex::new(messages),
             compressed: CompressedBodies::default(),
-            bells: Mutex::new(bells),
+            wakers: Mutex::new(wakers),
             me: me.clone(),
         })
     }
@@ -68,9 +68,9 @@ impl SharedAnswers {
     }
 
     /// Wakes the threads that may have unanswered requests.
-    pub(super) fn ring(&self) {
+    pub(super) fn wake(&self) {
         let Some(me) = self.me.upgrade() else { return };
-        for signal in lock(&self.bells).iter_mut() {
+        for signal in lock(&self.wakers).iter_mut() {
             signal.send(News::Cache(Arc::clone(&me) as Arc<dyn Answers>));
         }
     }
@@ -88,7 +88,7 @@ impl SharedAnswers {
             // first consensus.
             return Answer::Later;
         }
-        self.compressed.answer_for(&cache, request, &self.me, SharedAnswers::ring)
+        self.compressed.answer_for(&cache, request, &self.me, SharedAnswers::wake)
     }
 }
 

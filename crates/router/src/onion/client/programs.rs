@@ -60,7 +60,7 @@ struct PendingProgram {
     /// Exits whose policy refused the stream.
     avoid: Vec<[u8; 20]>,
     /// Exits at which the stream failed for a reason other than the policy.
-    shun: Vec<[u8; 20]>,
+    failed_exits: Vec<[u8; 20]>,
 }
 
 impl PendingProgram {
@@ -70,8 +70,8 @@ impl PendingProgram {
         dialogue: Dialogue,
         request: ProxyRequest,
     ) -> PendingProgram {
-        let (avoid, shun) = (Vec::new(), Vec::new());
-        PendingProgram { since, socket, dialogue, request, tries: 0, avoid, shun }
+        let (avoid, failed_exits) = (Vec::new(), Vec::new());
+        PendingProgram { since, socket, dialogue, request, tries: 0, avoid, failed_exits }
     }
 }
 
@@ -255,7 +255,7 @@ impl Programs {
     }
 
     /// Refuses the programs that have waited `UNTIL_CONSENSUS` for the client's first consensus.
-    pub(super) fn give_up(&mut self, now: Time, circmgr: &mut CircuitManager) {
+    pub(super) fn refuse_waiting(&mut self, now: Time, circmgr: &mut CircuitManager) {
         let late = |program: &Program| match program {
             Program::Waiting(waiting) => now.since(waiting.since) >= UNTIL_CONSENSUS,
             Program::Asking(..) | Program::Streaming(..) => false,
@@ -302,7 +302,7 @@ impl Programs {
         let Some((number, circuit)) = self.streams.remove(&stream) else { return };
         circmgr.answered(number);
         circmgr.last_answer(now, circuit);
-        if is_for_now(answers) {
+        if may_resolve_elsewhere(answers) {
             return self.again(now, circmgr, number, (circuit, true), Reason::ResolveFailed);
         }
         circmgr.stream_ended(circuit);
@@ -391,8 +391,9 @@ impl Programs {
             ProxyRequest::Resolve(_) | ProxyRequest::Name(_) => target_of_names(),
         };
         let isolation = Isolation(waiting.dialogue.isolation().to_vec());
-        let (since, avoid, shun) = (waiting.since, waiting.avoid.clone(), waiting.shun.clone());
-        circmgr.demand(now, Demand { number, target, isolation, since, avoid, shun });
+        let (since, avoid, failed_exits) =
+            (waiting.since, waiting.avoid.clone(), waiting.failed_exits.clone());
+        circmgr.demand(now, Demand { number, target, isolation, since, avoid, failed_exits });
     }
 
     /// Requests another circuit for program `number`, if its stream was tried on fewer than
@@ -411,7 +412,7 @@ impl Programs {
         circmgr.retire(circuit);
         let exit = circmgr.path(circuit).filter(|_| by_exit).map(|path| path[2]);
         if let Some(Program::Waiting(waiting)) = self.programs.get_mut(&number) {
-            waiting.shun.extend(exit);
+            waiting.failed_exits.extend(exit);
         }
         if self.may_try_again(number) {
             self.seek(now, circmgr, number);
@@ -572,7 +573,7 @@ fn allowed(flags: u32, family: Option<Family>) -> u32 {
 
 /// Returns whether `answers` mean that this exit's name servers failed, so that another exit may
 /// be able to resolve the name.
-fn is_for_now(answers: &[(Answer, u32)]) -> bool {
+fn may_resolve_elsewhere(answers: &[(Answer, u32)]) -> bool {
     !answers.is_empty() && answers.iter().all(|(answer, _)| *answer == Answer::Later)
 }
 

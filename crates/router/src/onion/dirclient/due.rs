@@ -28,14 +28,14 @@ impl PublishSchedule {
     /// Returns whether publishing is due at `unix`, in seconds since 1970. Publishing is also due
     /// if the scheduled time is more than `REPUBLISH_S` ahead, because then the clock was set
     /// back.
-    pub(super) fn is(&self, unix: u64) -> bool {
+    pub(super) fn is_due(&self, unix: u64) -> bool {
         self.at <= unix || self.at > unix + REPUBLISH_S
     }
 
     /// Returns the seconds until publishing is due. `unix` is the current time in seconds since
     /// 1970.
     pub(super) fn wait(&self, unix: u64) -> u64 {
-        if self.is(unix) { 0 } else { self.at - unix }
+        if self.is_due(unix) { 0 } else { self.at - unix }
     }
 
     /// Records that the authority accepted the descriptor at `unix`, in seconds since 1970.
@@ -80,19 +80,19 @@ mod tests {
     #[test]
     fn refusals_are_tried_again_after_longer_and_longer_pauses() {
         let mut due = PublishSchedule::now();
-        assert!(due.is(NOW));
+        assert!(due.is_due(NOW));
         let waits: Vec<(bool, u64)> = (0..11).map(|_| (due.refused(NOW), due.wait(NOW))).collect();
         assert_eq!(waits[..4], [(false, 1), (false, 2), (false, 4), (true, 8)]);
         assert_eq!(waits[10], (true, 300));
         due.taken(NOW);
-        assert_eq!((due.wait(NOW), due.is(NOW + REPUBLISH_S)), (REPUBLISH_S, true));
+        assert_eq!((due.wait(NOW), due.is_due(NOW + REPUBLISH_S)), (REPUBLISH_S, true));
     }
 
     #[test]
     fn a_clock_that_is_set_back_does_not_keep_us_silent() {
         let mut due = PublishSchedule::now();
         due.taken(NOW);
-        assert!(!due.is(NOW) && due.is(NOW - 1) && due.wait(NOW - 86_400) == 0);
+        assert!(!due.is_due(NOW) && due.is_due(NOW - 1) && due.wait(NOW - 86_400) == 0);
     }
 
     #[test]
@@ -104,7 +104,7 @@ mod tests {
         let missed = |unix: u64, valid_after: u64| {
             let mut due = due.clone();
             due.missed(unix, valid_after, 3600);
-            due.is(unix)
+            due.is_due(unix)
         };
         assert!(!missed(NOW + 5_399, NOW + 3_600) && missed(NOW + 5_400, NOW + 3_600));
         assert!(!missed(NOW + 9_000, NOW - 60), "the consensus was made before");

@@ -8,14 +8,14 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anabranch_links::quic::{
-    Arrival, Congestion, ConnId, Endpoint, EndpointCounts, EndpointInput, EndpointOutput, Head,
-    Packets, QuicLink, SocketIndex, Units,
+    Arrival, CellFormat, Congestion, ConnId, Endpoint, EndpointCounts, EndpointInput,
+    EndpointOutput, Head, Packets, QuicLink, SocketIndex,
 };
 use anabranch_links::tls::Context;
 use anabranch_links::{Link as _, State, quic};
 use anabranch_multipath::{Core as _, LinkView, Time};
 use anabranch_onion::channel::{Capabilities, QuicPreferences};
-use anabranch_onion::wire::cell::{CELL, LaneHead, NUMBERED_CELL};
+use anabranch_onion::wire::cell::{CELL, CellHead, NUMBERED_CELL};
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::sha256;
 use anabranch_onion::wire::link::EXPORT_LABEL;
@@ -44,17 +44,17 @@ const SEND: usize = 40 << 10;
 const MESSAGES: usize = 16;
 /// Division of a stream into cells, on QUIC links without lossy cells (cells in datagrams).
 /// `longest` is the length of the longest cell that a channel accepts, including its header.
-const CELLS: Units = Units {
-    head: unit,
-    end: LaneHead::broken_lane,
-    longest: LaneHead::LONGEST,
-    longest_of_lane: CELL,
+const FORMAT: CellFormat = CellFormat {
+    head,
+    end: CellHead::destroy_cell,
+    longest: CellHead::LONGEST,
+    longest_of_circuit: CELL,
     lossy: 0,
 };
 
-fn unit(bytes: &[u8], first: bool) -> Option<Head> {
-    let LaneHead { circuit: lane, length, makes, ends } = LaneHead::parse(bytes, first)?;
-    Some(Head { lane, length, makes, ends })
+fn head(bytes: &[u8], first: bool) -> Option<Head> {
+    let CellHead { circuit, length, creates, ends } = CellHead::parse(bytes, first)?;
+    Some(Head { circuit, length, creates, ends })
 }
 
 /// Conditions under which QUIC links are opened in parallel to TLS links, and the congestion
@@ -245,8 +245,8 @@ impl QuicLinks {
         anabranch_os::entropy::generator()?.fill_bytes(&mut seed);
         let (takes_at, congestion) = (takes.then_some(self.place), self.linking.congestion);
         let lossy = if self.linking.lossy.is_some() { NUMBERED_CELL } else { 0 };
-        let units = Units { lossy, ..CELLS };
-        let endpoint = Endpoint::new(&self.context, units, seed, takes_at, congestion);
+        let format = CellFormat { lossy, ..FORMAT };
+        let endpoint = Endpoint::new(&self.context, format, seed, takes_at, congestion);
         let endpoint = endpoint.map_err(io::Error::other)?;
         let (place, at) = (self.ports.len(), socket.local_addr()?);
         poller.add(&socket, token(CARRIER, place as u64))?;
@@ -269,14 +269,14 @@ impl QuicLinks {
         let port = open.next().map_or(0, |port| port.at.port());
         QuicPreferences {
             port,
-            begins: self.begins(),
+            first_byte: self.first_byte(),
             unless_unordered: self.linking.unless_unordered,
         }
     }
 
     /// Returns a first byte for connection IDs. The kernel passes packets with this byte to this
     /// shard (thread of the relay).
-    fn begins(&self) -> u8 {
+    fn first_byte(&self) -> u8 {
         let mut chance = [0];
         // Any byte of this shard works. A random byte reveals nothing to observers.
         if let Ok(mut generator) = anabranch_os::entropy::generator() {
@@ -285,9 +285,9 @@ impl QuicLinks {
         self.place.first(chance[0])
     }
 
-    /// Opens a QUIC link to a relay in parallel to the TLS link `alongside`. If `begins` is given,
-    /// it is the first byte of the initial destination connection ID, and selects the relay's
-    /// shard (thread).
+    /// Opens a QUIC link to a relay in parallel to the TLS link `alongside`. If `first_byte` is
+    /// given, it is the first byte of the initial destination connection ID, and selects the
+    /// relay's shard (thread).
     ///
     /// # Errors
     /// A system call or the QUIC library fails.
@@ -296,7 +296,7 @@ impl QuicLinks {
         now: Time,
         poller: &Poller,
         alongside: LinkId,
-        (target, begins): (Target, Option<u8>),
+        (target, first_byte): (Target, Option<u8>),
     ) -> io::Result<LinkId> {
         let to = *target.addresses.first().ok_or(io::ErrorKind::NotFound)?;
         let to = SocketAddr::new(to.ip().to_canonical(), to.port());
@@ -313,7 +313,8 @@ impl QuicLinks {
                 self.add_port(poller, socket, false)?
             }
         };
-        let conn = self.ports[port].endpoint.connect(now, to, begins).map_err(io::Error::other)?;
+        let conn =
+            self.ports[port].endpoint.connect(now, to, first_byte).map_err(io::Error::other)?;
         Ok(self.add(now, (port, conn), to, Some((target, alongside))))
     }
 
@@ -500,7 +501,10 @@ impl QuicLinks {
             target: conn.target.as_ref().map(|(target, _)| target.clone()),
             certificate: quic.peer_certificate().map(sha256),
             own: conn.target.is_none().then(|| sha256(quic.own_certificate())),
-            capabilities: Capabilities { lossy: quic.takes_lossy(), ..Capabilities::LANES },
+            capabilities: Capabilities {
+                lossy: quic.takes_lossy(),
+                ..Capabilities::STREAM_PER_CIRCUIT
+            },
         });
         conn.is_reported |= is_open;
         if let Some(slot) = conn.admitted.as_mut().filter(|_| is_open) {
@@ -664,7 +668,7 @@ impl Carrier for QuicLinks {
     fn admit_circuits(&mut self, link: LinkId) {
         let Some(conn) = self.links.get(&link) else { return };
         let endpoint = &mut self.ports[conn.port].endpoint;
-        endpoint.link(conn.conn).into_iter().for_each(QuicLink::admit_lanes);
+        endpoint.link(conn.conn).into_iter().for_each(QuicLink::admit_circuits);
         // Cells of circuits may have arrived already. They are read now.
         endpoint.touch(conn.conn);
     }

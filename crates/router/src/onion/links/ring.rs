@@ -25,42 +25,42 @@ use super::{Carrier, Fetch, LinkEnd, LinkEvent, token};
 /// within the carrier is the other shard's index.
 pub(in crate::onion) const CARRIER: u8 = 2;
 /// Poller token of the waker that other shards (threads) use to signal this shard.
-pub(in crate::onion) const BELL: u64 = token(CARRIER, 0);
+pub(in crate::onion) const WAKER: u64 = token(CARRIER, 0);
 /// Capacity in bytes of a ring buffer between two shards (threads).
 const RING: usize = 256 * CELL;
 /// Number of bytes that are fetched from the protocol core in one call.
 const BATCH: usize = 64 * CELL;
 
 /// Waker of the event loop of a shard (thread). Other threads signal it (eventfd).
-pub(in crate::onion) struct WakeSignal {
+pub(in crate::onion) struct Waker {
     file: OwnedFd,
     /// True if the waker was signalled and not cleared since then. While this is true, another
     /// signal needs no system call.
-    rung: AtomicBool,
+    is_pending: AtomicBool,
 }
 
-impl WakeSignal {
-    fn new() -> io::Result<WakeSignal> {
+impl Waker {
+    fn new() -> io::Result<Waker> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        Ok(WakeSignal { file: eventfd(0, flags)?, rung: AtomicBool::new(false) })
+        Ok(Waker { file: eventfd(0, flags)?, is_pending: AtomicBool::new(false) })
     }
 
     /// Wakes the thread that owns the waker.
-    pub(in crate::onion) fn ring(&self) {
-        if !self.rung.swap(true, Ordering::AcqRel) {
+    pub(in crate::onion) fn wake(&self) {
+        if !self.is_pending.swap(true, Ordering::AcqRel) {
             // If the counter is full, the owner has a wake-up pending already.
             let _ = rustix::io::write(&self.file, &1u64.to_ne_bytes());
         }
     }
 
     /// Clears the signal. The thread must call this before it looks for the reason of the signal.
-    fn answer(&self) {
+    fn clear(&self) {
         let _ = rustix::io::read(&self.file, &mut [0u8; 8]);
-        self.rung.swap(false, Ordering::AcqRel);
+        self.is_pending.swap(false, Ordering::AcqRel);
     }
 }
 
-impl AsFd for WakeSignal {
+impl AsFd for Waker {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -78,10 +78,10 @@ pub(in crate::onion) struct Siblings {
 /// Carrier of the links from one shard (thread) to the other shards of its relay.
 pub(in crate::onion) struct Rings {
     shard: usize,
-    signal: Arc<WakeSignal>,
+    waker: Arc<Waker>,
     others: BTreeMap<LinkId, Other>,
     /// Links that may have received data, or may have room again to send.
-    rung: VecDeque<LinkId>,
+    ready: VecDeque<LinkId>,
 }
 
 /// A shard's access to the table of relays that are linked to any shard (thread).
@@ -150,7 +150,7 @@ impl PointTable for Shared<Points> {
 
 /// Another shard (thread): its waker, and the ring buffers to it and from it.
 struct Other {
-    signal: Arc<WakeSignal>,
+    waker: Arc<Waker>,
     out: RingEnd<Producer<u8>>,
     into: RingEnd<Consumer<u8>>,
     /// Bytes that were fetched from the protocol core and are not in the ring buffer yet.
@@ -172,16 +172,15 @@ struct RingEnd<End> {
 /// # Errors
 /// A system call fails, for example because file descriptors run out.
 pub(in crate::onion) fn shards(count: usize) -> io::Result<Vec<Siblings>> {
-    let bells =
-        (0..count).map(|_| WakeSignal::new().map(Arc::new)).collect::<io::Result<Vec<_>>>()?;
+    let wakers = (0..count).map(|_| Waker::new().map(Arc::new)).collect::<io::Result<Vec<_>>>()?;
     let (claims, points, sets) = (Arc::default(), Arc::default(), Arc::default());
     let mut shards: Vec<Siblings> = (0..count)
         .map(|shard| Siblings {
             rings: Rings {
                 shard,
-                signal: Arc::clone(&bells[shard]),
+                waker: Arc::clone(&wakers[shard]),
                 others: BTreeMap::new(),
-                rung: VecDeque::new(),
+                ready: VecDeque::new(),
             },
             claims: ShardClaims { shard, claims: Arc::clone(&claims), counted: BTreeMap::new() },
             points: Arc::clone(&points),
@@ -191,8 +190,8 @@ pub(in crate::onion) fn shards(count: usize) -> io::Result<Vec<Siblings>> {
     for one in 0..count {
         for two in one + 1..count {
             let ((there, arrives), (back, returns)) = (way(), way());
-            shards[one].rings.meet(two, &bells[two], there, returns);
-            shards[two].rings.meet(one, &bells[one], back, arrives);
+            shards[one].rings.meet(two, &wakers[two], there, returns);
+            shards[two].rings.meet(one, &wakers[one], back, arrives);
         }
     }
     Ok(shards)
@@ -212,8 +211,8 @@ fn sibling(shard: usize) -> LinkId {
 
 impl Siblings {
     /// Returns the waker of this shard (thread). Other shards use it to signal this shard.
-    pub(in crate::onion) fn signal(&self) -> &Arc<WakeSignal> {
-        &self.rings.signal
+    pub(in crate::onion) fn waker(&self) -> &Arc<Waker> {
+        &self.rings.waker
     }
 
     /// Returns the index of this shard (thread of the relay).
@@ -237,18 +236,18 @@ impl Rings {
     fn meet(
         &mut self,
         shard: usize,
-        signal: &Arc<WakeSignal>,
+        waker: &Arc<Waker>,
         out: RingEnd<Producer<u8>>,
         into: RingEnd<Consumer<u8>>,
     ) {
-        let signal = Arc::clone(signal);
-        let other = Other { signal, out, into, rest: Vec::new(), has_output: false };
+        let waker = Arc::clone(waker);
+        let other = Other { waker, out, into, rest: Vec::new(), has_output: false };
         self.others.insert(sibling(shard), other);
     }
 
     /// Returns the waker of this shard (thread). Other shards use it to signal this shard.
-    pub(in crate::onion) fn signal(&self) -> &WakeSignal {
-        &self.signal
+    pub(in crate::onion) fn waker(&self) -> &Waker {
+        &self.waker
     }
 
     /// Returns the links to the other shards (threads of the relay).
@@ -292,13 +291,13 @@ impl Carrier for Rings {
     }
 
     fn receive(&mut self, _now: Time, _poller: &Poller, _file: u64, _ready: Ready) {
-        self.signal.answer();
-        self.rung.clear();
-        self.rung.extend(self.others.keys());
+        self.waker.clear();
+        self.ready.clear();
+        self.ready.extend(self.others.keys());
     }
 
     fn next_news(&mut self, _now: Time, give: &mut dyn FnMut(LinkId, &[u8])) -> Option<LinkEvent> {
-        let link = self.rung.pop_front()?;
+        let link = self.ready.pop_front()?;
         self.others.get_mut(&link)?.take(|bytes| give(link, bytes));
         Some(LinkEvent::Served(link))
     }
@@ -390,7 +389,7 @@ impl Other {
             }
         }
         if sent {
-            self.signal.ring();
+            self.waker.wake();
         }
     }
 
@@ -421,7 +420,7 @@ impl Other {
         chunk.commit_all();
         fence(Ordering::SeqCst);
         if self.into.full.swap(false, Ordering::SeqCst) {
-            self.signal.ring();
+            self.waker.wake();
         }
     }
 }
@@ -466,7 +465,7 @@ mod tests {
     /// that there is room.
     fn send(shard: Siblings, bytes: u64) {
         let (mut rings, mut poller) = (shard.rings, Poller::new(4).unwrap());
-        poller.add(&*rings.signal, BELL).unwrap();
+        poller.add(&*rings.waker, WAKER).unwrap();
         let link = rings.links()[0].link;
         let mut next = 0u64;
         let mut fetch = |out: &mut Vec<u8>, limit: usize| {
@@ -490,7 +489,7 @@ mod tests {
         let [from, mut to] = two();
         let sender = thread::spawn(move || send(from, BYTES));
         let mut poller = Poller::new(4).unwrap();
-        poller.add(&*to.rings.signal, BELL).unwrap();
+        poller.add(&*to.rings.waker, WAKER).unwrap();
         let mut received = 0u64;
         while received < BYTES {
             hear(&mut to.rings, &mut poller, |bytes| {

@@ -314,7 +314,7 @@ impl TcpLinks {
             certificate: conn.target.as_ref().and(conn.link().peer_certificate()).map(sha256),
             own: conn.target.is_none().then(|| sha256(conn.link().own_certificate())),
             capabilities: Capabilities {
-                lanes: conn.link().promises().lanes,
+                stream_per_circuit: conn.link().promises().stream_per_circuit,
                 whole: conn.link().promises().whole,
                 early: self.may_be_unordered
                     && !conn.by_transport

@@ -77,7 +77,7 @@ pub(super) enum Answering {
     /// The request is complete, but the reply is not ready yet.
     Waiting(PendingRequest),
     /// The reply is being sent.
-    Saying { answer: ResponseStream, _hearer: Recipient },
+    Sending { answer: ResponseStream, _recipient: Recipient },
 }
 
 impl Answering {
@@ -88,12 +88,12 @@ impl Answering {
     }
 
     fn sending((answer, recipient): (ResponseStream, Recipient)) -> Answering {
-        Answering::Saying { answer, _hearer: recipient }
+        Answering::Sending { answer, _recipient: recipient }
     }
 
     /// Reads the request, and writes as much of the reply as the stream has room for. Returns true
     /// once the whole reply is written. A malformed request receives status 400.
-    pub(super) fn go_on(
+    pub(super) fn progress(
         &mut self,
         now: Time,
         core: &mut impl LinkCore,
@@ -121,7 +121,7 @@ impl Answering {
         {
             *self = Answering::sending(from.budget.admit(reply));
         }
-        let Answering::Saying { answer, .. } = self else { return false };
+        let Answering::Sending { answer, .. } = self else { return false };
         while !answer.next().is_empty() {
             match core.write(now, stream, answer.next()) {
                 0 => return false,
@@ -181,12 +181,12 @@ mod tests {
         let shelves = Shelves { cache: &cache, hsdir: &hsdir, budget: &budget };
         for piece in request.chunks(10) {
             pipe.received.extend_from_slice(piece);
-            if answering.go_on(Time::ZERO, &mut pipe, StreamKey(1), &shelves) {
+            if answering.progress(Time::ZERO, &mut pipe, StreamKey(1), &shelves) {
                 break;
             }
         }
         let mut rounds = 0;
-        while !answering.go_on(Time::ZERO, &mut pipe, StreamKey(1), &shelves) && rounds < 50 {
+        while !answering.progress(Time::ZERO, &mut pipe, StreamKey(1), &shelves) && rounds < 50 {
             rounds += 1;
         }
         let mut reader = ResponseReader::new(1 << 20);

@@ -196,7 +196,7 @@ impl Exits {
     ) {
         if let Some(answering) = self.requests.get_mut(&stream) {
             let shelves = Shelves { cache: &*self.cache, hsdir: &self.hsdir, budget: &self.budget };
-            if answering.go_on(now, &mut station.core, stream, &shelves) {
+            if answering.progress(now, &mut station.core, stream, &shelves) {
                 self.forget(stream);
                 end(now, station, stream, EndReason::DONE);
             }

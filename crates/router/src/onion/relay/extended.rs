@@ -122,8 +122,8 @@ impl ExtendedHandle {
 
     /// Returns the clients' connections whose handshakes have completed since the last call.
     pub(super) fn take(&mut self) -> Vec<TransportedConnection> {
-        let mut rung = [0; 64];
-        while self.waker.read(&mut rung).is_ok_and(|count| count == rung.len()) {}
+        let mut wake_ups = [0; 64];
+        while self.waker.read(&mut wake_ups).is_ok_and(|count| count == wake_ups.len()) {}
         self.brought.try_iter().collect()
     }
 }
@@ -203,7 +203,7 @@ impl HandshakeThread {
 
     fn read_more(&mut self, poller: &Poller, number: u64) {
         let Some(mut dialogue) = self.dialogues.remove(&number) else { return };
-        match dialogue.go_on() {
+        match dialogue.read_handshake() {
             Some(None) => drop(self.dialogues.insert(number, dialogue)),
             Some(Some(info)) => {
                 let peer = info.user.unwrap_or(dialogue.from);
@@ -225,7 +225,7 @@ impl Dialogue {
     /// Reads from the transport once. Returns the information about the client's connection once
     /// the handshake is complete, and `Some(None)` before that. Returns `None` if the handshake
     /// has failed.
-    fn go_on(&mut self) -> Option<Option<ConnectionInfo>> {
+    fn read_handshake(&mut self) -> Option<Option<ConnectionInfo>> {
         let mut buffer = [0; 512];
         let count = match self.socket.read(&mut buffer) {
             Ok(0) => return None,

@@ -17,7 +17,7 @@ use anabranch_onion::wire::crypto::CurveKeys;
 use super::shard::{Newcomer, Parts, Shard};
 use super::{LiveSettings, Numbers, Watch};
 use crate::onion::answers::Answers;
-use crate::onion::links::ring::WakeSignal;
+use crate::onion::links::ring::Waker;
 use crate::onion::station::TICK;
 
 /// Message from a relay's first event loop to another.
@@ -63,7 +63,7 @@ struct WorkerHandle {
     /// Sender of messages to the event loop. The thread of the event loop ends when the sender is
     /// dropped, which leaves `None`.
     orders: Option<Sender<WorkerOrder>>,
-    signal: Arc<WakeSignal>,
+    waker: Arc<Waker>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -73,7 +73,7 @@ impl Workers {
     ///
     /// # Errors
     /// A thread cannot be started.
-    pub(super) fn start(shards: Vec<Parts>, first: &Arc<WakeSignal>) -> io::Result<Workers> {
+    pub(super) fn start(shards: Vec<Parts>, first: &Arc<Waker>) -> io::Result<Workers> {
         let (reports, inbox) = channel();
         let numbers = vec![Numbers::default(); shards.len()];
         let refusing = vec![false; shards.len()];
@@ -138,7 +138,7 @@ impl Workers {
 
 impl WorkerHandle {
     fn start(number: usize, parts: Parts, mut reporter: ReportSender) -> io::Result<WorkerHandle> {
-        let signal = Arc::clone(parts.siblings.signal());
+        let waker = Arc::clone(parts.siblings.waker());
         let (orders, ordered) = channel();
         let work = move || {
             let worked =
@@ -148,20 +148,20 @@ impl WorkerHandle {
             }
         };
         let thread = thread::Builder::new().name(format!("shard {}", number + 1)).spawn(work)?;
-        Ok(WorkerHandle { orders: Some(orders), signal, thread: Some(thread) })
+        Ok(WorkerHandle { orders: Some(orders), waker, thread: Some(thread) })
     }
 
     fn send(&self, order: WorkerOrder) {
         // If the event loop has failed, it has reported that already.
         let _ = self.orders.as_ref().map(|orders| orders.send(order));
-        self.signal.ring();
+        self.waker.wake();
     }
 }
 
 impl Drop for WorkerHandle {
     fn drop(&mut self) {
         drop(self.orders.take());
-        self.signal.ring();
+        self.waker.wake();
         if let Some(thread) = self.thread.take() {
             // If the thread has panicked, the panic message was printed already.
             let _ = thread.join();
@@ -196,7 +196,7 @@ fn work(
         if drained != shard.is_drained() {
             drained = !drained;
             reporter.send(WorkerReport::Refusing(number, Box::new(shard.numbers())));
-            reporter.first.ring();
+            reporter.first.wake();
         }
         if now.since(ticked) >= TICK {
             ticked = now;
@@ -231,7 +231,7 @@ fn follow(now: Time, shard: &mut Shard, order: WorkerOrder, reporter: &mut Repor
 struct ReportSender {
     reports: Sender<WorkerReport>,
     /// Waker of the relay's first event loop.
-    first: Arc<WakeSignal>,
+    first: Arc<Waker>,
 }
 
 impl ReportSender {

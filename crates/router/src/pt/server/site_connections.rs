@@ -86,7 +86,7 @@ impl ServerStation {
         if self.site.is_none() {
             return false;
         }
-        let Some(received) = self.core.give_up(ConnId(wire)) else { return false };
+        let Some(received) = self.core.treat_as_stranger(ConnId(wire)) else { return false };
         self.stranger(now, wire, &received);
         let other = self.site_connections.pairs.get(&wire).copied();
         other.into_iter().for_each(|other| self.wires.finish(other));
@@ -171,7 +171,9 @@ impl ServerStation {
         if news.bytes.is_empty() && !news.ended {
             return;
         }
-        let Some(received) = self.core.give_up(ConnId(owner)) else { return self.recall(owner) };
+        let Some(received) = self.core.treat_as_stranger(ConnId(owner)) else {
+            return self.recall(owner);
+        };
         self.stranger(now, owner, &received);
         if let Some(&other) = self.site_connections.pairs.get(&owner) {
             self.splice(now, (other, owner), news);

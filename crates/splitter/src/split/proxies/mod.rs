@@ -124,14 +124,14 @@ pub(super) struct Proxies {
     fwmark: Option<u32>,
     answers: Receiver<(PathId, u64, Outcome)>,
     sender: AnswerSender,
-    bell: UnixStream,
+    wake_receiver: UnixStream,
 }
 
 /// The channel on which the threads that talk to proxies send their results.
 #[derive(Clone, Debug)]
 struct AnswerSender {
     answered: Sender<(PathId, u64, Outcome)>,
-    ring: Arc<UnixStream>,
+    wake_sender: Arc<UnixStream>,
 }
 
 impl Proxies {
@@ -146,12 +146,18 @@ impl Proxies {
         fwmark: Option<u32>,
     ) -> io::Result<Result<Proxies, PathError>> {
         let (answered, answers) = mpsc::channel();
-        let (bell, ring) = UnixStream::pair()?;
-        bell.set_nonblocking(true)?;
-        ring.set_nonblocking(true)?;
-        let sender = AnswerSender { answered, ring: Arc::new(ring) };
-        let mut proxies =
-            Proxies { places: BTreeMap::new(), generation: 0, fwmark, answers, sender, bell };
+        let (wake_receiver, wake_sender) = UnixStream::pair()?;
+        wake_receiver.set_nonblocking(true)?;
+        wake_sender.set_nonblocking(true)?;
+        let sender = AnswerSender { answered, wake_sender: Arc::new(wake_sender) };
+        let mut proxies = Proxies {
+            places: BTreeMap::new(),
+            generation: 0,
+            fwmark,
+            answers,
+            sender,
+            wake_receiver,
+        };
         for (index, (spec, egress)) in specs.iter().zip(egresses).enumerate() {
             if let Some(proxy) = &spec.proxy {
                 proxies.add(PathId::at(index), &spec.name, proxy, egress);
@@ -309,8 +315,8 @@ impl Proxies {
     /// Returns the next result of an attempt to open an association (a UDP relay of a proxy);
     /// `None` if there is none. Skips results from before a change of the path's egress or number.
     pub(super) fn answer(&mut self) -> Option<(PathId, Outcome)> {
-        let mut rings = [0; 64];
-        let _ = self.bell.read(&mut rings);
+        let mut wake_ups = [0; 64];
+        let _ = self.wake_receiver.read(&mut wake_ups);
         loop {
             let (path, era, outcome) = self.answers.try_recv().ok()?;
             if self.places.get(&path).is_some_and(|place| place.era == era) {
@@ -435,7 +441,7 @@ impl Proxies {
 
 impl AsFd for Proxies {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.wake_receiver.as_fd()
     }
 }
 
@@ -465,10 +471,10 @@ impl AnswerSender {
     }
 
     fn answer(&self, path: PathId, era: u64, outcome: Outcome) {
-        // If the send fails, the splitter has stopped meanwhile. If the bell's buffer is full, the
-        // loop is already notified.
+        // If the send fails, the splitter has stopped meanwhile. If the wake-up socket's buffer is
+        // full, the loop is already notified.
         let _ = self.answered.send((path, era, outcome));
-        let _ = (&*self.ring).write(&[0]);
+        let _ = (&*self.wake_sender).write(&[0]);
     }
 }
 

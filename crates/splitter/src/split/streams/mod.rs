@@ -69,8 +69,8 @@ pub(super) struct Streams {
     dice: LossState,
     answers: Receiver<Answer>,
     sender: Sender<Answer>,
-    bell: UnixStream,
-    ring: Arc<UnixStream>,
+    wake_receiver: UnixStream,
+    wake_sender: Arc<UnixStream>,
     buffer: Vec<u8>,
     /// Paths with packets that were not written to the socket yet.
     touched: Vec<PathId>,
@@ -161,9 +161,9 @@ impl Streams {
         seed: u64,
     ) -> io::Result<Streams> {
         let (sender, answers) = mpsc::channel();
-        let (bell, ring) = UnixStream::pair()?;
-        bell.set_nonblocking(true)?;
-        ring.set_nonblocking(true)?;
+        let (wake_receiver, wake_sender) = UnixStream::pair()?;
+        wake_receiver.set_nonblocking(true)?;
+        wake_sender.set_nonblocking(true)?;
         let numbered = (0..).map(PathId).zip(specs);
         let places = numbered
             .filter_map(|(path, spec)| Some((path, StreamPath::new(spec, spec.stream.clone()?))));
@@ -175,8 +175,8 @@ impl Streams {
             dice: stream(seed, 0, "streams"),
             answers,
             sender,
-            bell,
-            ring: Arc::new(ring),
+            wake_receiver,
+            wake_sender: Arc::new(wake_sender),
             buffer: vec![0; BUFFER],
             touched: Vec::new(),
             recorded: Vec::new(),
@@ -260,23 +260,24 @@ impl Streams {
             place.state = State::Dialling;
         }
         let order = order(place, egress, far, &self.terms);
-        let (era, sender, ring) = (place.era, self.sender.clone(), Arc::clone(&self.ring));
+        let (era, sender, wake_sender) =
+            (place.era, self.sender.clone(), Arc::clone(&self.wake_sender));
         let work = move || {
-            // The splitter may have stopped meanwhile. If the bell's buffer is full, the loop is
-            // already notified.
+            // The splitter may have stopped meanwhile. If the wake-up socket's buffer is full, the
+            // loop is already notified.
             let _ = sender.send((path, era, dial(&order)));
-            let _ = (&*ring).write(&[0]);
+            let _ = (&*wake_sender).write(&[0]);
         };
         if let Err(error) = thread::Builder::new().name("dial".into()).spawn(work) {
             let _ = self.sender.send((path, era, Err(DialFault::System(error))));
-            let _ = (&*self.ring).write(&[0]);
+            let _ = (&*self.wake_sender).write(&[0]);
         }
     }
 
     /// Returns the outcome of the next dial that has ended; `None` if there is none.
     pub(super) fn answer(&mut self, now: Time, poller: &Poller) -> Option<Outcome> {
-        let mut rings = [0; 64];
-        let _ = self.bell.read(&mut rings);
+        let mut wake_ups = [0; 64];
+        let _ = self.wake_receiver.read(&mut wake_ups);
         loop {
             let (path, era, outcome) = self.answers.try_recv().ok()?;
             if self.places.get(&path).is_none_or(|place| place.era != era) {
@@ -535,7 +536,7 @@ impl Streams {
 
 impl AsFd for Streams {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.wake_receiver.as_fd()
     }
 }
 

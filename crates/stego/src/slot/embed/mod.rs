@@ -78,7 +78,7 @@ impl Numbers {
 
 /// The position of a connection in its shape (the recorded sizes and pauses that it imitates).
 #[derive(Debug)]
-struct Course {
+struct ShapePosition {
     steps: Arc<[Step]>,
     /// Whether this end is the client.
     up: bool,
@@ -96,10 +96,10 @@ struct Course {
     queue: VecDeque<u8>,
 }
 
-impl Course {
-    fn new(shape: &Shape, up: bool) -> Course {
+impl ShapePosition {
+    fn new(shape: &Shape, up: bool) -> ShapePosition {
         let (steps, queue) = (shape.shared_steps(), VecDeque::new());
-        Course { steps, up, at: 0, received: 0, since: None, ready: false, queue }
+        ShapePosition { steps, up, at: 0, received: 0, since: None, ready: false, queue }
     }
 
     /// Returns the current step (the bytes that one end sends in a row) if it is this end's turn
@@ -177,7 +177,7 @@ impl Course {
 pub(super) struct ClientSlot {
     context: Arc<SharedContext>,
     number: usize,
-    course: Course,
+    position: ShapePosition,
     hold: Duration,
 }
 
@@ -186,11 +186,11 @@ impl ClientSlot {
     /// `context`, chosen by `hint` and `draw`.
     pub(super) fn new(context: Arc<SharedContext>, hint: LoadHint, draw: u16) -> ClientSlot {
         let number = context.covers.shapes.choose(hint, draw);
-        let (course, hold) = (
-            Course::new(&context.covers.shapes.all()[number], true),
+        let (position, hold) = (
+            ShapePosition::new(&context.covers.shapes.all()[number], true),
             context.covers.shapes.longest_pause(),
         );
-        ClientSlot { context, number, course, hold }
+        ClientSlot { context, number, position, hold }
     }
 
     /// Returns how many bytes of the current step are used to send the masked number of the shape.
@@ -206,50 +206,50 @@ impl Slot for ClientSlot {
         bytes: &[u8],
         each: &mut dyn FnMut(Hidden<'_>),
     ) -> Result<(), NotCover> {
-        self.course.receive(now, bytes.len())?;
+        self.position.receive(now, bytes.len())?;
         each(Hidden::Bytes(bytes));
-        if self.course.is_over() {
+        if self.position.is_over() {
             each(Hidden::End);
         }
         Ok(())
     }
 
     fn room(&self, socket: usize) -> usize {
-        self.course.room(socket, self.taken())
+        self.position.room(socket, self.taken())
     }
 
     fn fit(&mut self, hidden: usize) -> usize {
-        self.course.fit(hidden, self.taken())
+        self.position.fit(hidden, self.taken())
     }
 
     fn send(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>) {
         let Some((first, rest)) = hidden.split_at_checked(TOKEN).filter(|_| self.begins()) else {
-            return self.course.send(now, hidden, out);
+            return self.position.send(now, hidden, out);
         };
         let number = self.context.numbers.write(first, self.number);
-        self.course.send(now, &[first, &number, rest].concat(), out);
+        self.position.send(now, &[first, &number, rest].concat(), out);
     }
 
     fn wait(&mut self, now: Time) -> Option<Time> {
         if self.begins() {
-            self.course.ready = true;
+            self.position.ready = true;
             return None;
         }
-        self.course.wait(now)
+        self.position.wait(now)
     }
 
     fn due(&self) -> Option<Time> {
-        self.course.due()
+        self.position.due()
     }
 
     fn is_spent(&self) -> bool {
-        self.course.is_over()
+        self.position.is_over()
     }
 }
 
 impl ClientEnd for ClientSlot {
     fn begins(&self) -> bool {
-        self.course.at == 0
+        self.position.at == 0
     }
 
     fn hold(&self) -> Duration {
@@ -264,14 +264,14 @@ pub(super) struct ServerSlot {
     /// Bytes that were received before the shape (the recorded sizes and pauses that the
     /// connection imitates) is known.
     first: Vec<u8>,
-    course: Option<Course>,
+    position: Option<ShapePosition>,
 }
 
 impl ServerSlot {
     /// Creates the server's end of a connection. The shape (the recorded sizes and pauses that it
     /// imitates) may be any shape in `context`.
     pub(super) fn new(context: Arc<SharedContext>) -> ServerSlot {
-        ServerSlot { context, first: Vec::new(), course: None }
+        ServerSlot { context, first: Vec::new(), position: None }
     }
 
     /// Reads the number of the connection's shape (the recorded sizes and pauses that it imitates)
@@ -284,9 +284,9 @@ impl ServerSlot {
         };
         let number = self.context.numbers.read(&self.first[..TOKEN], *number);
         let shape = number.and_then(|number| self.context.covers.shapes.all().get(number));
-        let mut course = Course::new(shape.ok_or(NotCover)?, false);
-        course.receive(now, self.first.len())?;
-        self.course = Some(course);
+        let mut position = ShapePosition::new(shape.ok_or(NotCover)?, false);
+        position.receive(now, self.first.len())?;
+        self.position = Some(position);
         Ok(Some([&self.first[..TOKEN], rest].concat()))
     }
 }
@@ -298,8 +298,8 @@ impl Slot for ServerSlot {
         bytes: &[u8],
         each: &mut dyn FnMut(Hidden<'_>),
     ) -> Result<(), NotCover> {
-        if let Some(course) = &mut self.course {
-            course.receive(now, bytes.len())?;
+        if let Some(position) = &mut self.position {
+            position.receive(now, bytes.len())?;
             each(Hidden::Bytes(bytes));
             return Ok(());
         }
@@ -312,29 +312,29 @@ impl Slot for ServerSlot {
     }
 
     fn room(&self, socket: usize) -> usize {
-        self.course.as_ref().map_or(0, |course| course.room(socket, 0))
+        self.position.as_ref().map_or(0, |position| position.room(socket, 0))
     }
 
     fn fit(&mut self, hidden: usize) -> usize {
-        self.course.as_ref().map_or(hidden, |course| course.fit(hidden, 0))
+        self.position.as_ref().map_or(hidden, |position| position.fit(hidden, 0))
     }
 
     fn send(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>) {
-        if let Some(course) = &mut self.course {
-            course.send(now, hidden, out);
+        if let Some(position) = &mut self.position {
+            position.send(now, hidden, out);
         }
     }
 
     fn wait(&mut self, now: Time) -> Option<Time> {
-        self.course.as_mut()?.wait(now)
+        self.position.as_mut()?.wait(now)
     }
 
     fn due(&self) -> Option<Time> {
-        self.course.as_ref()?.due()
+        self.position.as_ref()?.due()
     }
 
     fn is_spent(&self) -> bool {
-        self.course.as_ref().is_some_and(Course::is_over)
+        self.position.as_ref().is_some_and(ShapePosition::is_over)
     }
 }
 

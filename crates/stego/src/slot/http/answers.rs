@@ -18,12 +18,12 @@ pub(super) enum Answers {
     Pictures { picture: usize, answers: usize },
     /// The server hides bytes in objects (files) of a web site. The field is the client's position
     /// in the site.
-    Objects(Course),
+    Objects(SitePosition),
 }
 
 /// A client's position in a web site, whose objects (files) it requests in turn.
 #[derive(Debug, Default)]
-pub(super) struct Course {
+pub(super) struct SitePosition {
     /// Index of the requested object (file) in the site.
     object: usize,
     /// Index of the object that the client is to request next.
@@ -48,22 +48,22 @@ impl Answers {
         match tier {
             Tier::Opaque | Tier::Text => Answers::Made,
             Tier::Image => Answers::Pictures { picture: 0, answers: 0 },
-            Tier::Site => Answers::Objects(Course::default()),
+            Tier::Site => Answers::Objects(SitePosition::default()),
         }
     }
 
     /// Processes a request for the URL path `path`, which contains the `hidden` bytes. If bytes
     /// are hidden in objects of a site, chooses the object of the answer.
-    pub(super) fn asked(&mut self, heads: &Heads, path: &str, hidden: &[u8]) {
-        if let Answers::Objects(course) = self {
+    pub(super) fn take_request(&mut self, heads: &Heads, path: &str, hidden: &[u8]) {
+        if let Answers::Objects(position) = self {
             let drawn = hidden.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
             // The constants are those of Knuth's generator, which makes the choice of pages
             // independent of the number of answers.
-            let next = course.turn.wrapping_add(drawn).wrapping_mul(6_364_136_223_846_793_005);
-            course.turn = next.wrapping_add(1_442_695_040_888_963_407);
-            let turn = (course.turn >> 33) as usize;
-            course.object = heads.site().at(path, turn);
-            course.next = heads.site().next(course.object, turn);
+            let next = position.turn.wrapping_add(drawn).wrapping_mul(6_364_136_223_846_793_005);
+            position.turn = next.wrapping_add(1_442_695_040_888_963_407);
+            let turn = (position.turn >> 33) as usize;
+            position.object = heads.site().at(path, turn);
+            position.next = heads.site().next(position.object, turn);
         }
     }
 
@@ -79,8 +79,8 @@ impl Answers {
             Answers::Pictures { answers, .. } => {
                 heads.pictures().room(*answers).saturating_sub(RESERVE)
             }
-            Answers::Objects(course) => {
-                heads.site().room(course.object, course.next).saturating_sub(RESERVE)
+            Answers::Objects(position) => {
+                heads.site().room(position.object, position.next).saturating_sub(RESERVE)
             }
         }
     }
@@ -98,7 +98,7 @@ impl Answers {
                 (*picture, *answers) = (chosen, *answers + 1);
                 capacity
             }
-            Answers::Objects(course) => heads.site().room(course.object, course.next),
+            Answers::Objects(position) => heads.site().room(position.object, position.next),
         }
     }
 
@@ -110,11 +110,11 @@ impl Answers {
             Answers::Pictures { picture, .. } => {
                 heads.pictures().write(*picture, hidden, &mut body);
             }
-            Answers::Objects(course) => {
+            Answers::Objects(position) => {
                 let objects = heads.site().objects();
-                let next = objects.get(course.next).map_or("/", Object::path);
+                let next = objects.get(position.next).map_or("/", Object::path);
                 let hidden = heads.notes().write(hidden, next);
-                body = objects.get(course.object).map_or(body, |one| one.changed(&hidden));
+                body = objects.get(position.object).map_or(body, |one| one.changed(&hidden));
             }
         }
         body
@@ -124,7 +124,7 @@ impl Answers {
     pub(super) fn head(&self, heads: &Heads, facts: HeadFacts, length: usize, out: &mut Vec<u8>) {
         let HeadFacts { now, closes, modified } = facts;
         match self {
-            Answers::Objects(course) => heads.object(now, course.object, (length, closes), out),
+            Answers::Objects(position) => heads.object(now, position.object, (length, closes), out),
             _ => {
                 let before = out.len();
                 heads.ok(now, (length, closes), modified, out);

@@ -329,13 +329,13 @@ impl Slot for ServerSlot {
             match self.heads.request(&head)? {
                 RequestHead::Get(path, hidden) => {
                     self.modified = Some(self.heads.modified(now, &path));
-                    self.answers.asked(&self.heads, &path, &hidden);
+                    self.answers.take_request(&self.heads, &path, &hidden);
                     each(Hidden::Bytes(&hidden));
                     self.whole(now, each);
                 }
                 RequestHead::Post(length) => {
                     self.modified = None;
-                    self.answers.asked(&self.heads, "", &[]);
+                    self.answers.take_request(&self.heads, "", &[]);
                     self.stage = ServerStage::Body(Body::new(self.heads.tier.upwards(), length)?);
                 }
             }

@@ -12,7 +12,7 @@ use super::*;
 use crate::onion::dirclient::unix;
 
 const PATIENCE: Duration = Duration::from_secs(30);
-const LANE: u32 = 0x8000_0001;
+const CIRCUIT: u32 = 0x8000_0001;
 const CELLS_SENT: usize = 40_000;
 
 /// One end of a link, with the data that this end has received.
@@ -122,10 +122,10 @@ fn full_sockets() {
     let mut sending = Vec::with_capacity(CELLS_SENT * CELL);
     // VERSIONS is the first cell of a link, and has a circuit ID of 2 bytes.
     sending.extend([0, 0, 7, 0, 2, 0, 4]);
-    cell::put_fixed(&mut sending, LANE, Command::CREATE2, &[]);
+    cell::put_fixed(&mut sending, CIRCUIT, Command::CREATE2, &[]);
     for number in 0..CELLS_SENT as u32 {
         let body = number.to_be_bytes().repeat(BODY / 4);
-        cell::put_fixed(&mut sending, LANE, Command::RELAY, &body);
+        cell::put_fixed(&mut sending, CIRCUIT, Command::RELAY, &body);
     }
     let (whole, mut none) = (sending.clone(), Vec::new());
     let mut was_blocked = false;
@@ -191,16 +191,16 @@ fn a_link_comes_to_the_shard_that_its_opener_was_told_and_stays_there() {
     let (mut shards, at) = shards::<2>();
     let clock = Clock::start();
     for nth in [1, 0, 1, 1, 0, 0] {
-        let begins = shards[nth].links.quic_preferences(at.ip()).begins;
+        let first_byte = shards[nth].links.quic_preferences(at.ip()).first_byte;
         let mut near = End::new();
         let target = Target { addresses: vec![at], ..Target::default() };
-        let to = (target, Some(begins));
+        let to = (target, Some(first_byte));
         near.link =
             Some(near.links.connect(clock.now(), &near.poller, LinkId::new(0, 1), to).unwrap());
         // VERSIONS, and more cells than can be sent before the shard's own connection ID is known.
         let mut sending = vec![0, 0, 7, 0, 2, 0, 4];
-        cell::put_fixed(&mut sending, LANE, Command::CREATE2, &[]);
-        (0..200).for_each(|_| cell::put_fixed(&mut sending, LANE, Command::RELAY, &[]));
+        cell::put_fixed(&mut sending, CIRCUIT, Command::CREATE2, &[]);
+        (0..200).for_each(|_| cell::put_fixed(&mut sending, CIRCUIT, Command::RELAY, &[]));
         let (whole, mut none, before) = (sending.len(), Vec::new(), shards[nth].received.len());
         let until = clock.now() + PATIENCE;
         while shards[nth].received.len() < before + whole && clock.now() < until {
@@ -253,7 +253,7 @@ fn datagrams_carry_lossy_cells_where_both_ends_want_them() {
         let (mut sending, mut none) = (vec![0, 0, 7, 0, 2, 0, 4], Vec::new());
         let mut cells = Vec::new();
         for counter in 0..100 {
-            cell::put_numbered(&mut cells, LANE, Command::RELAY_LOSSY, counter, &[7; BODY]);
+            cell::put_numbered(&mut cells, CIRCUIT, Command::RELAY_LOSSY, counter, &[7; BODY]);
         }
         let until = clock.now() + PATIENCE;
         let mut is_sent = false;

@@ -33,38 +33,38 @@ impl<T> PerDirection<T> {
 
 /// Traffic over time, of one session or of all sessions.
 #[derive(Clone, Debug)]
-pub struct Course {
-    /// Time of the first step, in seconds since the trace began; 0 if [`Course::aligned`].
+pub struct TimeSeries {
+    /// Time of the first step, in seconds since the trace began; 0 if [`TimeSeries::aligned`].
     pub begins: f64,
     /// Whether times count from the first row of each session instead of from the start of the
     /// trace.
     pub aligned: bool,
-    /// Duration of the traffic that the course covers, in seconds.
+    /// Duration of the traffic that the time series covers, in seconds.
     pub lasts: f64,
     /// Length of a time step in seconds. The last step may be shorter.
     pub step: f64,
     /// The traffic of each path, in ascending order of the paths' numbers.
-    pub lanes: Vec<Lane>,
+    pub paths: Vec<PathSeries>,
     /// Sum of the sizes in each step over all paths. If the trace has rows of path -1 (the unsplit
     /// traffic), this is the sum of only those rows.
     pub whole: PerDirection<Vec<u64>>,
-    /// The first [`RUNS`] runs (consecutive packets on one path) of a session. Empty if this
-    /// course combines several sessions.
+    /// The first [`RUNS`] runs (consecutive packets on one path) of a session. Empty if this series
+    /// combines several sessions.
     pub runs: PerDirection<Vec<Run>>,
 }
 
-/// The traffic of one path over the time of a [`Course`].
+/// The traffic of one path in a [`TimeSeries`].
 #[derive(Clone, Debug)]
-pub struct Lane {
+pub struct PathSeries {
     /// Number of the path.
     pub path: i16,
     /// Traffic of the path in each direction.
-    pub directions: PerDirection<LaneTraffic>,
+    pub directions: PerDirection<DirectionTraffic>,
 }
 
 /// The traffic of one path in one direction.
 #[derive(Clone, Debug, Default)]
-pub struct LaneTraffic {
+pub struct DirectionTraffic {
     /// Sum of the sizes in each step.
     pub sizes: Vec<u64>,
     /// Histogram of the lengths of runs ([`Run`]) in packets. The weight of a run is its number of
@@ -91,20 +91,20 @@ pub struct Run {
 
 /// The traffic over time: of all sessions together, and of each selected session.
 #[derive(Clone, Debug)]
-pub struct Courses {
+pub struct TraceTimeSeries {
     /// All sessions together.
-    pub all: Course,
+    pub all: TimeSeries,
     /// The traffic over time of each selected session, in the order of selection.
-    pub chosen: Vec<Course>,
+    pub chosen: Vec<TimeSeries>,
 }
 
-impl Courses {
+impl TraceTimeSeries {
     /// Reads `trace` a second time, and returns its traffic over time. `chosen` are the indices of
-    /// the selected sessions in `summary.sessions`. A course has separate traffic for at most
-    /// `lanes` paths: the paths with the most bytes.
+    /// the selected sessions in `summary.sessions`. A time series has separate traffic for at most
+    /// `most` paths: the paths with the most bytes.
     ///
     /// The page loads of a data set have no common clock ([`Summary::is_data_set`]). In the
-    /// [`Course`] of all sessions together, each load therefore begins at time 0.
+    /// [`TimeSeries`] of all sessions together, each load therefore begins at time 0.
     ///
     /// # Errors
     /// The errors of [`Trace::for_each`].
@@ -112,17 +112,17 @@ impl Courses {
         trace: &Trace,
         summary: &Summary,
         chosen: &[usize],
-        lanes: usize,
-    ) -> Result<Courses, TraceError> {
-        let mut gathering = CourseBuilder::new(summary, chosen, lanes);
+        most: usize,
+    ) -> Result<TraceTimeSeries, TraceError> {
+        let mut gathering = TimeSeriesBuilder::new(summary, chosen, most);
         trace.for_each(|row| gathering.push(row))?;
         Ok(gathering.finish())
     }
 }
 
-/// Courses that are being computed.
-struct CourseBuilder {
-    courses: Courses,
+/// Time series that are being computed.
+struct TimeSeriesBuilder {
+    time_series: TraceTimeSeries,
     sessions: BTreeMap<(i64, i32), OpenSession>,
 }
 
@@ -131,70 +131,71 @@ struct OpenSession {
     unsplit: bool,
     /// Index of the session in `chosen`; `None` if it is not selected.
     place: Option<usize>,
-    /// Time, in seconds since the trace began, that counts as 0 for this session in the [`Course`]
-    /// of all sessions together.
+    /// Time, in seconds since the trace began, that counts as 0 for this session in the
+    /// [`TimeSeries`] of all sessions together.
     zero: f64,
     /// In each direction, the run in progress ([`Run`]).
     run: PerDirection<Option<Run>>,
 }
 
-impl CourseBuilder {
-    fn new(summary: &Summary, chosen: &[usize], lanes: usize) -> CourseBuilder {
+impl TimeSeriesBuilder {
+    fn new(summary: &Summary, chosen: &[usize], most: usize) -> TimeSeriesBuilder {
         let aligned = summary.is_data_set();
-        let going = |(at, session): (usize, &Session)| {
+        let open_session = |(at, session): (usize, &Session)| {
             let place = chosen.iter().position(|&chosen| chosen == at);
             let zero = if aligned { session.begins } else { 0.0 };
             let fresh =
                 OpenSession { unsplit: session.unsplit, place, zero, run: PerDirection::default() };
             ((session.load, session.run), fresh)
         };
-        let course = |&at: &usize| {
+        let series = |&at: &usize| {
             let Session { begins, ends, paths, .. } = &summary.sessions[at];
-            Course::new(*begins, *ends, busiest(paths, lanes))
+            TimeSeries::new(*begins, *ends, busiest(paths, most))
         };
         let ends = if aligned { summary.longest() } else { summary.seconds };
-        let all = Course { aligned, ..Course::new(0.0, ends, busiest(&summary.paths, lanes)) };
-        CourseBuilder {
-            courses: Courses { all, chosen: chosen.iter().map(course).collect() },
-            sessions: summary.sessions.iter().enumerate().map(going).collect(),
+        let all =
+            TimeSeries { aligned, ..TimeSeries::new(0.0, ends, busiest(&summary.paths, most)) };
+        TimeSeriesBuilder {
+            time_series: TraceTimeSeries { all, chosen: chosen.iter().map(series).collect() },
+            sessions: summary.sessions.iter().enumerate().map(open_session).collect(),
         }
     }
 
     fn push(&mut self, row: &Row<'_>) {
         // A session that the first pass did not find was added to the file in the meantime. It is
         // ignored.
-        let Some(going) = self.sessions.get_mut(&(row.load, row.run)) else { return };
-        let Courses { all, chosen } = &mut self.courses;
-        let ended = going.step(row);
-        all.push(&Row { time: row.time - going.zero, ..*row }, going.unsplit);
-        let mut own = going.place.map(|place| &mut chosen[place]);
-        if let Some(course) = &mut own {
-            course.push(row, going.unsplit);
+        let Some(session) = self.sessions.get_mut(&(row.load, row.run)) else { return };
+        let TraceTimeSeries { all, chosen } = &mut self.time_series;
+        let ended = session.step(row);
+        all.push(&Row { time: row.time - session.zero, ..*row }, session.unsplit);
+        let mut own = session.place.map(|place| &mut chosen[place]);
+        if let Some(series) = &mut own {
+            series.push(row, session.unsplit);
         }
         if let Some(run) = ended {
             count([Some(all), own], row.size > 0, run);
         }
     }
 
-    fn finish(mut self) -> Courses {
-        let Courses { all, chosen } = &mut self.courses;
-        for going in self.sessions.values_mut() {
-            for (up, run) in [(true, going.run.up.take()), (false, going.run.down.take())] {
+    fn finish(mut self) -> TraceTimeSeries {
+        let TraceTimeSeries { all, chosen } = &mut self.time_series;
+        for session in self.sessions.values_mut() {
+            for (up, run) in [(true, session.run.up.take()), (false, session.run.down.take())] {
                 let Some(run) = run else { continue };
-                count([Some(&mut *all), going.place.map(|place| &mut chosen[place])], up, run);
+                count([Some(&mut *all), session.place.map(|place| &mut chosen[place])], up, run);
             }
         }
         // The combined runs of several sessions have no order.
         all.runs = PerDirection::default();
-        self.courses
+        self.time_series
     }
 }
 
-/// Adds the completed `run` to the runs and histograms of each of `courses`. `up` is whether the
-/// run goes from client to server.
-fn count(courses: [Option<&mut Course>; 2], up: bool, run: Run) {
-    for course in courses.into_iter().flatten() {
-        course.count(up, run);
+/// Adds the completed `run` to the runs and histograms of each of `time_series`. `up` is whether
+/// the run goes from client to server.
+fn count(time_series: [Option<&mut TimeSeries>; 2], up: bool, run: Run) {
+    for series in time_series.into_iter().flatten() {
+        series.count(up, run);
     }
 }
 
@@ -215,24 +216,33 @@ impl OpenSession {
     }
 }
 
-impl Course {
-    fn new(begins: f64, ends: f64, paths: Vec<i16>) -> Course {
+impl TimeSeries {
+    fn new(begins: f64, ends: f64, paths: Vec<i16>) -> TimeSeries {
         let lasts = ends - begins;
         let step = step_of(lasts);
         let steps = ((lasts / step) as usize + 1).min(STEPS + 1);
         let sizes = || vec![0; steps];
-        let way = || LaneTraffic { sizes: sizes(), ..LaneTraffic::default() };
-        let lane = |path| Lane { path, directions: PerDirection { up: way(), down: way() } };
+        let traffic = || DirectionTraffic { sizes: sizes(), ..DirectionTraffic::default() };
+        let path_series =
+            |path| PathSeries { path, directions: PerDirection { up: traffic(), down: traffic() } };
         let whole = PerDirection { up: sizes(), down: sizes() };
-        let lanes = paths.into_iter().map(lane).collect();
-        Course { begins, aligned: false, lasts, step, lanes, whole, runs: PerDirection::default() }
+        let paths = paths.into_iter().map(path_series).collect();
+        TimeSeries {
+            begins,
+            aligned: false,
+            lasts,
+            step,
+            paths,
+            whole,
+            runs: PerDirection::default(),
+        }
     }
 
     fn push(&mut self, row: &Row<'_>, unsplit: bool) {
         let at = ((row.time - self.begins) / self.step) as usize;
         let size = u64::from(row.size.unsigned_abs());
-        if let Some(lane) = self.lane(row.path) {
-            add(&mut lane.directions.of(row).sizes, at, size);
+        if let Some(series) = self.path(row.path) {
+            add(&mut series.directions.of(row).sizes, at, size);
         }
         if unsplit == (row.path < 0) {
             add(self.whole.of(row), at, size);
@@ -244,19 +254,19 @@ impl Course {
         if runs.len() < RUNS {
             runs.push(run);
         }
-        let Some(lane) = self.lane(run.path) else { return };
-        let way = if up { &mut lane.directions.up } else { &mut lane.directions.down };
-        way.by_packets.add(run.packets as f64, run.packets);
-        way.by_ms.add((run.last - run.first) * 1e3, run.packets);
+        let Some(series) = self.path(run.path) else { return };
+        let traffic = if up { &mut series.directions.up } else { &mut series.directions.down };
+        traffic.by_packets.add(run.packets as f64, run.packets);
+        traffic.by_ms.add((run.last - run.first) * 1e3, run.packets);
     }
 
-    fn lane(&mut self, path: i16) -> Option<&mut Lane> {
-        let at = self.lanes.binary_search_by_key(&path, |lane| lane.path).ok()?;
-        Some(&mut self.lanes[at])
+    fn path(&mut self, path: i16) -> Option<&mut PathSeries> {
+        let at = self.paths.binary_search_by_key(&path, |series| series.path).ok()?;
+        Some(&mut self.paths[at])
     }
 
-    /// Returns the end of the period for which [`Course::runs`] is complete, in seconds since the
-    /// trace began.
+    /// Returns the end of the period for which [`TimeSeries::runs`] is complete, in seconds since
+    /// the trace began.
     pub fn runs_until(&self) -> f64 {
         let full = |runs: &Vec<Run>| (runs.len() >= RUNS).then(|| runs[RUNS - 1].last);
         let ends = [full(&self.runs.up), full(&self.runs.down)];
@@ -304,14 +314,14 @@ mod tests {
         Row { load, label: "", monitored: false, run: 0, path, time: ms / 1e3, size }
     }
 
-    fn courses(rows: &[Row<'_>], chosen: &[usize], lanes: usize) -> Courses {
+    fn time_series(rows: &[Row<'_>], chosen: &[usize], most: usize) -> TraceTimeSeries {
         let file = tempfile::NamedTempFile::new().unwrap();
         let mut writer = TraceWriter::create(file.path(), &TraceFacts::default()).unwrap();
         rows.iter().for_each(|row| writer.push(row).unwrap());
         writer.finish().unwrap();
         let trace = Trace::open(file.path()).unwrap();
         let summary = Summary::of_trace(&trace).unwrap();
-        Courses::of_trace(&trace, &summary, chosen, lanes).unwrap()
+        TraceTimeSeries::of_trace(&trace, &summary, chosen, most).unwrap()
     }
 
     /// Returns the rows of session 1, from 0 to 600 ms on two paths, and of session 2, at 300 ms on
@@ -333,21 +343,21 @@ mod tests {
 
     #[test]
     fn each_step_holds_what_went_in_it() {
-        let course = &courses(&two(), &[0], 9).chosen[0];
-        assert_eq!((course.begins, course.step, course.whole.up.len()), (0.0, 0.001, 601));
-        let [first, second] = course.lanes.as_slice() else { panic!("not two lanes") };
+        let series = &time_series(&two(), &[0], 9).chosen[0];
+        assert_eq!((series.begins, series.step, series.whole.up.len()), (0.0, 0.001, 601));
+        let [first, second] = series.paths.as_slice() else { panic!("not two paths") };
         let up = &first.directions.up.sizes;
         assert_eq!((up[0], up[1], up[2], up[600], sum(up)), (100, 100, 0, 300, 500));
         assert_eq!((second.directions.up.sizes[400], sum(&second.directions.up.sizes)), (200, 200));
         assert_eq!((second.directions.down.sizes[2], sum(&first.directions.down.sizes)), (1000, 0));
-        assert_eq!((sum(&course.whole.up), sum(&course.whole.down)), (700, 1000));
+        assert_eq!((sum(&series.whole.up), sum(&series.whole.down)), (700, 1000));
     }
 
     #[test]
     fn sessions_are_told_apart_and_pooled() {
-        let courses = courses(&two(), &[1], 9);
-        assert_eq!((sum(&courses.all.whole.up), courses.all.runs.up.len()), (770, 0));
-        let [second] = courses.chosen.as_slice() else { panic!("one was chosen") };
+        let time_series = time_series(&two(), &[1], 9);
+        assert_eq!((sum(&time_series.all.whole.up), time_series.all.runs.up.len()), (770, 0));
+        let [second] = time_series.chosen.as_slice() else { panic!("one was chosen") };
         assert_eq!((second.begins, second.lasts, sum(&second.whole.up)), (0.3, 0.0, 70));
         assert_eq!(second.runs.up, [Run { path: 1, first: 0.3, last: 0.3, packets: 1 }]);
     }
@@ -355,34 +365,34 @@ mod tests {
     #[test]
     fn loads_of_a_data_set_begin_together() {
         let loads: Vec<_> = two().iter().map(|row| Row { label: "a.example", ..*row }).collect();
-        let all = courses(&loads, &[], 9).all;
-        assert!(all.aligned && !courses(&two(), &[], 9).all.aligned);
+        let all = time_series(&loads, &[], 9).all;
+        assert!(all.aligned && !time_series(&two(), &[], 9).all.aligned);
         assert_eq!((all.begins, all.lasts), (0.0, 0.6), "as the longest load");
         // The second load begins 300 ms into the trace, with the first 70 bytes of it.
         assert_eq!((all.whole.up[0], all.whole.up[300], sum(&all.whole.up)), (170, 0, 770));
-        assert_eq!(courses(&two(), &[], 9).all.whole.up[300], 70);
+        assert_eq!(time_series(&two(), &[], 9).all.whole.up[300], 70);
     }
 
     #[test]
     fn runs_end_where_another_path_takes_over_the_same_direction() {
-        let course = &courses(&two(), &[0], 9).chosen[0];
+        let series = &time_series(&two(), &[0], 9).chosen[0];
         let run = |path, first, last, packets| Run { path, first, last, packets };
         let up = [run(0, 0.0, 0.001, 2), run(1, 0.4, 0.4, 1), run(0, 0.6, 0.6, 1)];
-        assert_eq!(course.runs.up, up);
-        assert_eq!(course.runs.down, [run(1, 0.002, 0.002, 1)]);
+        assert_eq!(series.runs.up, up);
+        assert_eq!(series.runs.down, [run(1, 0.002, 0.002, 1)]);
         let mut wanted = Histogram::default();
         [2, 1].into_iter().for_each(|packets| wanted.add(packets as f64, packets));
-        assert_eq!(course.lanes[0].directions.up.by_packets, wanted);
-        assert_eq!(course.runs_until(), 0.6);
+        assert_eq!(series.paths[0].directions.up.by_packets, wanted);
+        assert_eq!(series.runs_until(), 0.6);
     }
 
     #[test]
     fn many_runs_are_told_one_by_one_only_at_first() {
         let rows: Vec<_> = (0..500).map(|n| row(1, n % 2, f64::from(n), 1)).collect();
-        let course = &courses(&rows, &[0], 9).chosen[0];
-        assert_eq!((course.runs.up.len(), course.runs_until()), (RUNS, 0.399));
+        let series = &time_series(&rows, &[0], 9).chosen[0];
+        assert_eq!((series.runs.up.len(), series.runs_until()), (RUNS, 0.399));
         let counted: u64 =
-            course.lanes.iter().flat_map(|l| l.directions.up.by_packets.weights()).sum();
+            series.paths.iter().flat_map(|l| l.directions.up.by_packets.weights()).sum();
         assert_eq!(counted, 500);
     }
 
@@ -390,18 +400,18 @@ mod tests {
     fn a_whole_that_was_recorded_by_itself_is_not_the_sum() {
         let mut rows = two();
         rows.push(row(1, -1, 600.0, 7));
-        let courses = courses(&rows, &[0], 9);
-        assert_eq!(sum(&courses.chosen[0].whole.up), 7);
-        assert_eq!(sum(&courses.all.whole.up), 77);
-        assert_eq!(courses.chosen[0].lanes.len(), 2);
+        let time_series = time_series(&rows, &[0], 9);
+        assert_eq!(sum(&time_series.chosen[0].whole.up), 7);
+        assert_eq!(sum(&time_series.all.whole.up), 77);
+        assert_eq!(time_series.chosen[0].paths.len(), 2);
     }
 
     #[test]
-    fn only_the_busiest_paths_get_lanes() {
+    fn only_the_busiest_paths_get_time_series() {
         let rows: Vec<_> = (0..5).map(|n| row(1, n, f64::from(n), 1 + i32::from(n))).collect();
-        let courses = courses(&rows, &[], 2);
-        let paths: Vec<i16> = courses.all.lanes.iter().map(|lane| lane.path).collect();
-        assert_eq!((paths, sum(&courses.all.whole.up)), (vec![3, 4], 15));
+        let time_series = time_series(&rows, &[], 2);
+        let paths: Vec<i16> = time_series.all.paths.iter().map(|series| series.path).collect();
+        assert_eq!((paths, sum(&time_series.all.whole.up)), (vec![3, 4], 15));
     }
 
     #[test]

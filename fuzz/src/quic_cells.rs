@@ -1,6 +1,6 @@
 //! Streams and datagrams of a QUIC link, from any peer. Splitting the bytes anywhere does not
-//! change the units. Whatever strangers send and the network changes, a link delivers the sent
-//! units, in order in each lane, and each lossy unit at most once.
+//! change the cells. Whatever strangers send and the network changes, a link delivers the sent
+//! cells, in order in each circuit, and each lossy cell at most once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -8,39 +8,40 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use anabranch_links::quic::{
-    Arrival, Congestion, ConnId, Endpoint, EndpointInput, EndpointOutput, Head, SocketIndex,
-    UnitReader, Units,
+    Arrival, CellFormat, CellReader, Congestion, ConnId, Endpoint, EndpointInput, EndpointOutput,
+    Head, SocketIndex,
 };
 use anabranch_links::{Context, Fault, Link as _, State};
 use anabranch_multipath::{Core as _, Time};
 
 use crate::input::Input;
 
-/// Size of a unit in bytes: lane, command, number.
-const UNIT: usize = 9;
-const MAKES: u8 = 10;
+/// Size of a cell in bytes: circuit, command, number.
+const CELL: usize = 9;
+const CREATES: u8 = 10;
 const ENDS: u8 = 4;
-const UNITS: Units = Units { head, end, longest: 100, longest_of_lane: 60, lossy: UNIT };
+const FORMAT: CellFormat =
+    CellFormat { head, end, longest: 100, longest_of_circuit: 60, lossy: CELL };
 
-/// Parses the head of a unit; commands from 128 are followed by a length.
+/// Parses the head of a cell; commands from 128 are followed by a length.
 fn head(bytes: &[u8], first: bool) -> Option<Head> {
-    let (lane, rest) = bytes.split_first_chunk()?;
+    let (circuit, rest) = bytes.split_first_chunk()?;
     let (&command, rest) = rest.split_first()?;
     let length = match command {
         128.. => 6 + usize::from(*rest.first()?),
-        // The first unit is shorter, like a cell before the width of circuit IDs is negotiated.
-        _ => UNIT - usize::from(first),
+        // The first cell is shorter, like a cell before the width of circuit IDs is negotiated.
+        _ => CELL - usize::from(first),
     };
-    let lane = u32::from_be_bytes(*lane);
-    Some(Head { lane, length, makes: command == MAKES, ends: command == ENDS })
+    let circuit = u32::from_be_bytes(*circuit);
+    Some(Head { circuit, length, creates: command == CREATES, ends: command == ENDS })
 }
 
-fn end(lane: u32) -> Vec<u8> {
-    unit(lane, ENDS, u32::MAX)
+fn end(circuit: u32) -> Vec<u8> {
+    cell(circuit, ENDS, u32::MAX)
 }
 
-fn unit(lane: u32, command: u8, number: u32) -> Vec<u8> {
-    [&lane.to_be_bytes()[..], &[command], &number.to_be_bytes()].concat()
+fn cell(circuit: u32, command: u8, number: u32) -> Vec<u8> {
+    [&circuit.to_be_bytes()[..], &[command], &number.to_be_bytes()].concat()
 }
 
 /// Checks an input; the first choice selects the check.
@@ -52,13 +53,13 @@ pub fn check(bytes: &[u8]) {
     }
 }
 
-/// Checks that bytes contain the same units if they are read at once and in pieces.
+/// Checks that bytes contain the same cells if they are read at once and in pieces.
 fn streams(mut input: Input<'_>) {
     let kind = input.below(3);
     let make = || match kind {
-        0 => UnitReader::own(),
-        1 => UnitReader::unnamed(),
-        _ => UnitReader::of(1),
+        0 => CellReader::own(),
+        1 => CellReader::unnamed(),
+        _ => CellReader::of(1),
     };
     let (mut pieces, mut all) = (Vec::new(), Vec::new());
     while !input.is_empty() {
@@ -71,16 +72,16 @@ fn streams(mut input: Input<'_>) {
     assert_eq!(at_once, read(make(), &pieces));
     let (heads, received, _) = at_once;
     assert_eq!(heads.iter().map(|head| head.length).sum::<usize>(), received.len());
-    assert!(all.starts_with(&received), "units are what came");
-    assert!(heads.iter().all(|head| head.length <= UNITS.longest));
-    assert!(heads.windows(2).all(|pair| pair[0].lane == pair[1].lane), "of one lane");
+    assert!(all.starts_with(&received), "cells are what came");
+    assert!(heads.iter().all(|head| head.length <= FORMAT.longest));
+    assert!(heads.windows(2).all(|pair| pair[0].circuit == pair[1].circuit), "of one circuit");
 }
 
-fn read(mut reader: UnitReader, pieces: &[&[u8]]) -> (Vec<Head>, Vec<u8>, Option<Fault>) {
+fn read(mut reader: CellReader, pieces: &[&[u8]]) -> (Vec<Head>, Vec<u8>, Option<Fault>) {
     let (mut heads, mut received) = (Vec::new(), Vec::new());
     for mut piece in pieces.iter().copied() {
         loop {
-            match reader.next(&UNITS, &mut piece, &mut received) {
+            match reader.next(&FORMAT, &mut piece, &mut received) {
                 Ok(Some(head)) => heads.push(head),
                 Ok(None) => break,
                 Err(fault) => return (heads, received, Some(fault)),
@@ -97,9 +98,10 @@ struct Play {
     ends: [Endpoint; 2],
     ids: [Option<ConnId>; 2],
     under_way: Vec<(usize, Vec<u8>)>,
-    /// By lane: the number of units sent, the number received, and whether the lane has ended.
-    lanes: BTreeMap<u32, (u32, u32, bool)>,
-    /// Number of lossy units sent, and the numbers of those that arrived.
+    /// By circuit: the number of cells sent, the number received, and whether the circuit has
+    /// ended.
+    circuits: BTreeMap<u32, (u32, u32, bool)>,
+    /// Number of lossy cells sent, and the numbers of those that arrived.
     lossy: (u32, BTreeSet<u32>),
 }
 
@@ -114,7 +116,7 @@ impl Play {
         let make = |end: u8| {
             Endpoint::new(
                 context,
-                UNITS,
+                FORMAT,
                 [end; 32],
                 (end == 1).then_some(SocketIndex::ONLY),
                 Congestion::default(),
@@ -123,14 +125,14 @@ impl Play {
         let mut ends = [0, 1].map(|end| make(end).expect("settings hold"));
         let now = Time::from_secs(1);
         let id = ends[0].connect(now, address(1), None).expect("an address");
-        let (under_way, lanes, lossy) = Default::default();
-        Play { now, ends, ids: [Some(id), None], under_way, lanes, lossy }
+        let (under_way, circuits, lossy) = Default::default();
+        Play { now, ends, ids: [Some(id), None], under_way, circuits, lossy }
     }
 
     fn run(mut self, mut input: Input<'_>) {
-        // The link is opened. Its first unit, which belongs to no lane, is shorter.
+        // The link is opened. Its first cell, which belongs to no circuit, is shorter.
         (0..6).for_each(|_| self.carry(None));
-        self.write(&unit(0, 3, 0)[..UNIT - 1]);
+        self.write(&cell(0, 3, 0)[..CELL - 1]);
         self.carry(None);
         while !input.is_empty() {
             match input.below(6) {
@@ -150,25 +152,26 @@ impl Play {
         }
     }
 
-    /// Sends the next unit of a lane. If `ends` is true and it is not the first, it ends the lane.
-    fn send_message(&mut self, lane: u32, ends: bool) {
-        let (next, _, over) = self.lanes.entry(lane).or_insert((0, 0, false));
+    /// Sends the next cell of a circuit. If `ends` is true and it is not the first, it ends the
+    /// circuit.
+    fn send_message(&mut self, circuit: u32, ends: bool) {
+        let (next, _, over) = self.circuits.entry(circuit).or_insert((0, 0, false));
         if *over {
             return;
         }
         let number = std::mem::replace(next, *next + 1);
-        let command = if number == 0 { MAKES } else { [3, ENDS][usize::from(ends)] };
+        let command = if number == 0 { CREATES } else { [3, ENDS][usize::from(ends)] };
         *over = command == ENDS;
-        self.write(&unit(lane, command, number));
+        self.write(&cell(circuit, command, number));
         self.say_lossy();
     }
 
-    /// Sends the next lossy unit.
+    /// Sends the next lossy cell.
     fn say_lossy(&mut self) {
         let link = self.ids[0].and_then(|id| self.ends[0].link(id));
         let Some(link) = link.filter(|link| link.state() == State::Open) else { return };
-        assert!(link.takes_lossy(), "both ends accept lossy units");
-        link.write_lossy(self.now, &unit(0, 3, self.lossy.0)).expect("a whole unit");
+        assert!(link.takes_lossy(), "both ends accept lossy cells");
+        link.write_lossy(self.now, &cell(0, 3, self.lossy.0)).expect("a whole cell");
         self.lossy.0 += 1;
         self.look();
     }
@@ -176,7 +179,7 @@ impl Play {
     fn write(&mut self, bytes: &[u8]) {
         let link = self.ids[0].and_then(|id| self.ends[0].link(id));
         if let Some(link) = link.filter(|link| link.state() == State::Open) {
-            link.write(bytes).expect("whole units");
+            link.write(bytes).expect("whole cells");
         }
         self.look();
     }
@@ -207,7 +210,7 @@ impl Play {
                 self.ids[end].get_or_insert(id);
                 let (mut received, mut lossy, mut out) = (Vec::new(), Vec::new(), Vec::new());
                 if let Some(link) = self.ends[end].link(id) {
-                    link.admit_lanes();
+                    link.admit_circuits();
                     link.read(&mut received).expect("an honest peer");
                     link.read_lossy(&mut lossy).expect("an honest peer");
                 }
@@ -222,21 +225,22 @@ impl Play {
     }
 
     fn take_lossy(&mut self, received: &[u8]) {
-        for received in received.chunks(UNIT) {
-            let number = u32::from_be_bytes(*received[5..].first_chunk().expect("a unit"));
-            assert!(number < self.lossy.0 && received == unit(0, 3, number), "nothing false");
-            assert!(self.lossy.1.insert(number), "a unit that came twice");
+        for received in received.chunks(CELL) {
+            let number = u32::from_be_bytes(*received[5..].first_chunk().expect("a cell"));
+            assert!(number < self.lossy.0 && received == cell(0, 3, number), "nothing false");
+            assert!(self.lossy.1.insert(number), "a cell that came twice");
         }
     }
 
     fn take(&mut self, end: usize, received: &[u8]) {
-        // The first unit, which belongs to no lane, is shorter.
-        let received = &received[received.len() % UNIT..];
+        // The first cell, which belongs to no circuit, is shorter.
+        let received = &received[received.len() % CELL..];
         assert!(received.is_empty() || end == 1, "the other says nothing");
-        for unit in received.chunks(UNIT) {
-            let lane = u32::from_be_bytes(*unit.first_chunk().expect("a unit"));
-            let number = u32::from_be_bytes(*unit[5..].first_chunk().expect("a unit"));
-            let (written, next, _) = self.lanes.get_mut(&lane).expect("a lane that was made");
+        for cell in received.chunks(CELL) {
+            let circuit = u32::from_be_bytes(*cell.first_chunk().expect("a cell"));
+            let number = u32::from_be_bytes(*cell[5..].first_chunk().expect("a cell"));
+            let (written, next, _) =
+                self.circuits.get_mut(&circuit).expect("a circuit that was made");
             assert!(number == *next && number < *written, "in order, and nothing false");
             *next += 1;
         }
