@@ -151,7 +151,7 @@ struct ArrivedCell {
     bytes: usize,
     /// Number of received bytes that wait for the local program, including this cell's data.
     waiting: usize,
-    /// Maximum number of bytes by which received data may exceed the window. When a missing
+    /// Maximum number of received bytes beyond the window. When a missing
     /// message arrives, the data that waited for it in the circuit set is delivered at once.
     burst: usize,
     /// The leg (parallel circuit) on which the cell arrived; `None` if that leg is closed.

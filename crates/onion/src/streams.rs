@@ -84,7 +84,7 @@ pub(crate) struct Streams {
     last_id: u16,
     control: VecDeque<ControlMessage>,
     happened: VecDeque<StreamEvent>,
-    /// Maximum number of bytes by which a stream's received data may exceed its window. When a
+    /// Maximum number of bytes that a stream may receive beyond its window. When a
     /// missing message arrives on another leg (parallel circuit), the data that waited for it is
     /// delivered at once.
     burst: usize,
@@ -339,7 +339,7 @@ impl Streams {
         }
     }
 
-    /// Sets the maximum number of bytes by which a stream's received data may exceed its window.
+    /// Sets the maximum number of bytes that a stream may receive beyond its window.
     pub(crate) fn allow_burst(&mut self, bytes: usize) {
         self.burst = bytes;
     }

@@ -14,7 +14,7 @@ use crate::directory::civil::utc;
 use crate::wire::keys::sha256;
 use crate::wire::text::{hex, line};
 
-/// Number of the consensus method by which this authority makes a consensus (C tor's numbering).
+/// Number of the consensus method of this authority (C tor's numbering).
 /// From this method on, microdescriptors contain `family-ids`.
 const METHOD: u32 = 35;
 /// Placeholder for the publication time in a microdescriptor consensus (since consensus method

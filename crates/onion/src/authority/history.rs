@@ -3,7 +3,7 @@
 
 /// Interval in seconds after which all weights are multiplied by `FADING` (C tor's value).
 const INTERVAL: u64 = 12 * 3600;
-/// Factor by which all weights are multiplied after each `INTERVAL` (C tor's value).
+/// Factor of all weights: they are multiplied by it after each `INTERVAL` (C tor's value).
 const FADING: f64 = 0.95;
 
 /// A record of the periods in which a relay was up (answered probes) and was down. Times are
