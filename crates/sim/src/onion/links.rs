@@ -59,7 +59,7 @@ struct Link {
     /// Relay that this host dialled; `None` if the peer opened the link.
     target: Option<Target>,
     /// True if the TCP connection simulates a QUIC link.
-    lanes: bool,
+    simulates_quic: bool,
     /// The TLS link for which this host opened this parallel link for lossy cells (cells that may
     /// get lost); `None` for other links.
     alongside: Option<LinkId>,
@@ -232,9 +232,9 @@ impl Links {
         let Some(&peer) = address.and_then(|address| self.hosts.hosts.get(&address)) else {
             return core.handle_link(io.now, unreachable(target, alongside));
         };
-        let lanes = alongside.is_some();
-        let conn = io.tcp.connect(io.now, peer, if lanes { QUIC_PORT } else { ORPORT });
-        let link = self.add((conn, peer), Some(target), lanes);
+        let simulates_quic = alongside.is_some();
+        let conn = io.tcp.connect(io.now, peer, if simulates_quic { QUIC_PORT } else { ORPORT });
+        let link = self.add((conn, peer), Some(target), simulates_quic);
         let mut session = [0; SESSION];
         session[..4].copy_from_slice(&io.host.0.to_be_bytes());
         session[4..].copy_from_slice(&link.bits().to_be_bytes());
@@ -247,7 +247,7 @@ impl Links {
         &mut self,
         (conn, peer): (ConnId, HostId),
         target: Option<Target>,
-        lanes: bool,
+        simulates_quic: bool,
     ) -> LinkId {
         self.last += 1;
         let link = LinkId::new(0, self.last);
@@ -255,7 +255,7 @@ impl Links {
             conn,
             peer,
             target,
-            lanes,
+            simulates_quic,
             alongside: None,
             stage: Stage::Hello,
             session: [0; SESSION],
@@ -275,7 +275,7 @@ impl Links {
     fn remove(&mut self, link: LinkId) -> Option<Link> {
         let at = self.links.remove(&link)?;
         self.numbers.remove(&at.conn);
-        if at.lanes {
+        if at.simulates_quic {
             self.sessions.remove(&at.session);
         }
         Some(at)
@@ -284,7 +284,8 @@ impl Links {
     /// Sends the lossy cells of a link (cells that may get lost, for UDP-OR), up to [`CELLS`] in
     /// each datagram.
     fn send_lossy(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore, link: LinkId) {
-        let Some(at) = self.links.get(&link).filter(|at| at.lanes && at.stage == Stage::Open)
+        let Some(at) =
+            self.links.get(&link).filter(|at| at.simulates_quic && at.stage == Stage::Open)
         else {
             return;
         };
@@ -436,13 +437,14 @@ impl Links {
     fn opened(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore, link: LinkId) {
         let Some(at) = self.links.get(&link) else { return };
         let usual = self.hosts.start(io, at.peer, at.target.is_some());
-        let (lossy, lanes) = (self.lossy, at.lanes);
-        if lanes {
+        let (lossy, simulates_quic) = (self.lossy, at.simulates_quic);
+        if simulates_quic {
             self.sessions.insert(at.session, link);
         }
         let offers_quic = lossy || self.quic.is_some();
-        let early = self.are_unordered() && !lanes;
-        let made = if lanes { Capabilities::STREAM_PER_CIRCUIT } else { Capabilities::ORDERED };
+        let early = self.are_unordered() && !simulates_quic;
+        let made =
+            if simulates_quic { Capabilities::STREAM_PER_CIRCUIT } else { Capabilities::ORDERED };
         let is_relay = self.hosts.certificates.contains_key(&io.host);
         let offers = offers_quic && is_relay && at.target.is_none();
         let start = Start {

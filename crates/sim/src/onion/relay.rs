@@ -92,7 +92,7 @@ pub struct RelayHost {
     /// Two numbers of bytes received: in datagrams, and over TLS links.
     received: [u64; 2],
     /// True if the relay accepts TCP connections that simulate QUIC links.
-    accepts_lanes: bool,
+    accepts_simulated_quic: bool,
 }
 
 impl RelayHost {
@@ -142,7 +142,7 @@ impl RelayHost {
             },
             violations: 0,
             received: [0; 2],
-            accepts_lanes: common.udp_or.is_some() && hosts.quic.is_none(),
+            accepts_simulated_quic: common.udp_or.is_some() && hosts.quic.is_none(),
         }
     }
 
@@ -239,7 +239,7 @@ impl RelayHost {
 impl HostProgram for RelayHost {
     fn start(&mut self, io: &mut Io<'_>) {
         io.tcp.listen(ORPORT);
-        if self.accepts_lanes {
+        if self.accepts_simulated_quic {
             io.tcp.listen(QUIC_PORT);
         }
     }
