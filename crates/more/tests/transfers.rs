@@ -64,6 +64,22 @@ fn reordering_by_30_ms_loses_nothing() {
     }
 }
 
+/// Checks a large file. Start this test with
+/// `cargo test --release -p anabranch-more --test transfers -- --ignored --nocapture`.
+#[test]
+#[ignore = "takes long: 1.2 GB through five nodes"]
+fn two_hundred_mebibytes_arrive_whole() {
+    for (seed, loss) in (1..).zip([0.0, 0.01, 0.05]) {
+        for jitter in [Duration::ZERO, 30 * MS] {
+            let mut world = World::new(link(loss, jitter), &Config::default(), seed);
+            world.start(0, 200 << 20);
+            world.run(100 * LIMIT);
+            world.transfers[0].assert_whole();
+            println!("loss {loss}, jitter {jitter:?}: {:.0} s", world.now.secs_f64());
+        }
+    }
+}
+
 #[test]
 fn a_bottleneck_with_a_short_queue_slows_a_stream_down_and_loses_nothing() {
     let narrow = LinkSettings {
