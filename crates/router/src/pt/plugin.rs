@@ -185,7 +185,7 @@ impl PluginThread {
                 pause = FIRST_PAUSE;
             }
             let why = why.unwrap_or_else(|| "the program has ended".to_owned());
-            self.log(&format!("{why}; the program starts again in {:.1} s", pause.as_secs_f32()));
+            self.log(&format!("{why}; it starts again in {:.1} s", pause.as_secs_f32()));
             if self.must_stop(pause) {
                 return;
             }
@@ -474,7 +474,9 @@ mod tests {
             "{messages:?}"
         );
         assert!(
-            messages.iter().any(|line| line.starts_with("sh: the program has ended; restarting")),
+            messages
+                .iter()
+                .any(|line| line.starts_with("sh: the program has ended; it starts again")),
             "{messages:?}"
         );
         drop(plugin);
@@ -496,7 +498,7 @@ mod tests {
             !messages.is_empty()
         });
         let wanted = "sh: the transport's program wrote 'CMETHODS DONE', which breaks the protocol \
-                      for pluggable transports; restarting it";
+                      for pluggable transports; it starts again";
         assert!(messages[0].starts_with(wanted), "{messages:?}");
         let program = vec!["/no/such/program".to_owned()];
         let data = folder.path().to_owned();
@@ -531,9 +533,9 @@ mod tests {
         let mut messages = Vec::new();
         wait_until("it is told", || {
             messages.extend(transports.news().messages);
-            messages.iter().any(|line| line.contains("restarting"))
+            messages.iter().any(|line| line.contains("it starts again"))
         });
-        let ended = messages.iter().position(|line| line.contains("restarting")).unwrap();
+        let ended = messages.iter().position(|line| line.contains("it starts again")).unwrap();
         let complaints =
             messages.iter().take(ended).filter(|line| line.contains("complaint")).count();
         assert_eq!((complaints, &*messages[0]), (LINES, "sh: complaint 1"), "{messages:?}");
