@@ -165,7 +165,7 @@ def test_a_split_beside_the_pipeline_cannot_lose_marks(loads: Traces) -> None:
     plain = Split("weighted", "20p", 3).split(done)
     assert isinstance(plain, Defended)
     assert np.array_equal(plain.padding, done.padding)
-    with pytest.raises(TraceError, match="with a Pipeline"):
+    with pytest.raises(TraceError, match="use a Pipeline"):
         Split("weighted", "20p", 3, delays=(0.03, 0.0, 0.0)).split(done)
 
 

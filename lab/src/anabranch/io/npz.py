@@ -214,8 +214,8 @@ def _added(arrays: Arrays, name: str, kinds: str, loads: int) -> NDArray[Any]:
     array = arrays[name]
     if array.shape != (loads,) or array.dtype.kind not in kinds:
         problem = (
-            f"expected {loads} whole numbers or bools, but it has the shape {array.shape} and "
-            f"holds {array.dtype}"
+            f"needs a whole number or a bool for each of the {loads} loads, but it has the shape "
+            f"{array.shape} and holds {array.dtype}"
         )
         raise TraceError(problem, column=name)
     return array
