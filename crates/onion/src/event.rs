@@ -98,7 +98,7 @@ pub enum CarrierFault {
 /// A violation that concerns one circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CircuitFault {
-    /// A circuit ID that is in use, or that the neighbour may not choose.
+    /// A circuit ID that is in use, or from the half of the IDs that is reserved for this end.
     CircuitId,
     /// A refused handshake for a new circuit.
     Handshake(HandshakeError),
@@ -197,7 +197,8 @@ impl fmt::Display for CircuitFault {
             CircuitFault::Handshake(refused) => return write!(f, "{refused}"),
             CircuitFault::Conflux(fault) => return write!(f, "{fault}"),
             CircuitFault::CircuitId => {
-                "a circuit ID that is in use, or from the half of the IDs that is reserved for this end"
+                "a circuit ID that is in use, or from the half of the IDs that is reserved for this \
+                 end"
             }
             CircuitFault::RelayEarly => "a RELAY_EARLY cell where none is allowed",
             CircuitFault::Unrecognised => "a relay cell that is for no relay (hop) of its circuit",

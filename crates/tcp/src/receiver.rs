@@ -328,12 +328,11 @@ impl Receiver {
 
     pub(crate) fn read(&mut self, into: &mut [u8]) -> usize {
         let length = into.len().min(self.buffer.len());
-        let (front, back) = self.buffer.as_slices();
+        let (front, back) = self.peek();
         let split = front.len().min(length);
         into[..split].copy_from_slice(&front[..split]);
         into[split..length].copy_from_slice(&back[..length - split]);
-        self.buffer.drain(..length);
-        self.note_room();
+        self.consume(length);
         length
     }
 

@@ -212,7 +212,8 @@ impl Plan {
             if self.request.netns.is_some() { "of the namespace" } else { "of this machine" };
         let mut lines = vec![
             format!(
-                "traffic {whose} that is not split: each connection stays on one of the interfaces {}",
+                "traffic {whose} that is not split: each connection stays on one of the interfaces \
+                 {}",
                 self.devices().join(", ")
             ),
             format!(
