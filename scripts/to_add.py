@@ -264,8 +264,8 @@ NULL_LINK = Stub(
     "an OR link over a byte stream",
     {
         "crates/links/src/null.rs": """\
-//! A link without encryption: it loses nothing, and keeps all cells in one order. Changes on the way
-//! are found by a sum.
+//! A link without encryption: it loses nothing, and keeps all cells in one order. A sum finds
+//! changes on the way.
 
 use anabranch_multipath::Time;
 
