@@ -64,20 +64,34 @@ fn reordering_by_30_ms_loses_nothing() {
     }
 }
 
-/// Checks a large file. Start this test with
+/// Downloads 200 MiB over links with `loss`, without jitter and with it. Start these tests with
 /// `cargo test --release -p anabranch-more --test transfers -- --ignored --nocapture`.
-#[test]
-#[ignore = "takes long: 1.2 GB through five nodes"]
-fn two_hundred_mebibytes_arrive_whole() {
-    for (seed, loss) in (1..).zip([0.0, 0.01, 0.05]) {
-        for jitter in [Duration::ZERO, 30 * MS] {
-            let mut world = World::new(link(loss, jitter), &Config::default(), seed);
-            world.start(0, 200 << 20);
-            world.run(100 * LIMIT);
-            world.transfers[0].assert_whole();
-            println!("loss {loss}, jitter {jitter:?}: {:.0} s", world.now.secs_f64());
-        }
+fn large(loss: f64, seed: u64) {
+    for jitter in [Duration::ZERO, 30 * MS] {
+        let mut world = World::new(link(loss, jitter), &Config::default(), seed);
+        world.start(0, 200 << 20);
+        world.run(100 * LIMIT);
+        world.transfers[0].assert_whole();
+        println!("loss {loss}, jitter {jitter:?}: {:.0} s", world.now.secs_f64());
     }
+}
+
+#[test]
+#[ignore = "takes long: 400 MB through five nodes"]
+fn two_hundred_mebibytes_arrive_whole() {
+    large(0.0, 1);
+}
+
+#[test]
+#[ignore = "takes long: 400 MB through five nodes"]
+fn two_hundred_mebibytes_arrive_whole_at_one_percent_of_loss() {
+    large(0.01, 2);
+}
+
+#[test]
+#[ignore = "takes long: 400 MB through five nodes"]
+fn two_hundred_mebibytes_arrive_whole_at_five_percent_of_loss() {
+    large(0.05, 3);
 }
 
 #[test]

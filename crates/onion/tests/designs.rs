@@ -18,6 +18,8 @@ use anabranch_onion::{StreamKey, StreamOutput};
 use world::{Server, Setting, World};
 
 const MS: Duration = Duration::from_millis(1);
+/// The longest download, in virtual time. With CUBIC, 200 MiB take hours if packets are lost.
+const LONGEST: Duration = Duration::from_secs(24 * 3_600);
 
 /// The place where a design joins its circuits.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -80,12 +82,6 @@ struct Faults {
 impl Arm {
     fn is_lossy(&self) -> bool {
         self.wish == HopRequest::Lossy
-    }
-
-    /// Returns true if losses reduce the rate to a few kB/s. This happens to CUBIC over several
-    /// links with losses.
-    fn is_slowed(&self, faults: Faults) -> bool {
-        self.is_lossy() && self.control == LossyCongestion::CUBIC && faults.lost > 0
     }
 
     fn setting(&self, Faults { lost, jitter }: Faults) -> Setting {
@@ -153,7 +149,7 @@ fn download(world: &mut World, circuit: CircuitKey, bytes: usize) -> Duration {
     let begin = Begin { host: format!("source-{bytes}"), port: 80, flags: 0 };
     let began: Time = world.now;
     let stream = world.client.begin(world.now, circuit, &begin).unwrap();
-    while ended(world, stream).is_none() && world.now.since(began) < Duration::from_secs(4_000) {
+    while ended(world, stream).is_none() && world.now.since(began) < LONGEST {
         world.run_for(5 * MS);
     }
     let received = world.received.remove(&stream).unwrap_or_default();
@@ -162,18 +158,14 @@ fn download(world: &mut World, circuit: CircuitKey, bytes: usize) -> Duration {
     world.now.since(began)
 }
 
-/// Downloads files of `sizes` in each design, over links with each of `faults`.
-fn matrix(sizes: &[usize], faults: &[Faults]) {
-    for arm in ARMS {
+/// Downloads files of `sizes` in each of the designs `arms`, over links with each of `faults`.
+fn matrix(arms: impl IntoIterator<Item = Arm>, sizes: &[usize], faults: &[Faults]) {
+    for arm in arms {
         // Jitter affects only lossy cells, so other designs need no run with jitter.
         let seen = |faults: &&Faults| arm.is_lossy() || faults.jitter.is_zero();
         for &faults in faults.iter().filter(seen) {
             let (mut world, circuit) = arm.build(faults);
             for &bytes in sizes {
-                if arm.is_slowed(faults) && bytes > 100_000 {
-                    println!("{}, CUBIC, {faults:?}: {bytes} bytes take too long", arm.name);
-                    continue;
-                }
                 let elapsed = download(&mut world, circuit, bytes);
                 println!("{}, {:?}, {faults:?}, {bytes} bytes: {elapsed:?}", arm.name, arm.control);
             }
@@ -191,18 +183,50 @@ fn faults(lost: &[u32], jitter: &[Duration]) -> Vec<Faults> {
 
 #[test]
 fn small_files_arrive_whole_in_each_design_over_lines_that_lose_and_reorder() {
-    matrix(&[1, 498, 100_000], &faults(&[0, 10, 50], &[Duration::ZERO, 30 * MS]));
+    matrix(ARMS, &[1, 498, 100_000], &faults(&[0, 10, 50], &[Duration::ZERO, 30 * MS]));
 }
 
 #[test]
 fn a_mebibyte_arrives_whole_in_each_design_over_lines_that_lose_and_reorder() {
-    matrix(&[1 << 20], &faults(&[0, 50], &[Duration::ZERO, 30 * MS]));
+    matrix(ARMS, &[1 << 20], &faults(&[0, 50], &[Duration::ZERO, 30 * MS]));
 }
 
-/// Checks large files. Start this test with
+/// Downloads 200 MiB in each design whose congestion control is (or is not) CUBIC over lossy cells,
+/// with `lost` packets lost per thousand. Start these tests with
 /// `cargo test --release -p anabranch-onion --test designs -- --ignored --nocapture`.
+fn large(cubic: bool, lost: u32) {
+    let slow = |arm: &Arm| arm.is_lossy() && arm.control == LossyCongestion::CUBIC;
+    let arms = ARMS.into_iter().filter(|arm| slow(arm) == cubic);
+    matrix(arms, &[200 << 20], &faults(&[lost], &[Duration::ZERO, 30 * MS]));
+}
+
 #[test]
-#[ignore = "takes long: 5 GB through three relays"]
+#[ignore = "takes long: 2 GB through three relays"]
 fn two_hundred_mebibytes_arrive_whole_in_each_design() {
-    matrix(&[200 << 20], &faults(&[0, 10, 50], &[Duration::ZERO, 30 * MS]));
+    large(false, 0);
+    large(true, 0);
+}
+
+#[test]
+#[ignore = "takes long: 2 GB through three relays"]
+fn two_hundred_mebibytes_arrive_whole_over_lines_that_lose_one_percent() {
+    large(false, 10);
+}
+
+#[test]
+#[ignore = "takes long: 2 GB through three relays"]
+fn two_hundred_mebibytes_arrive_whole_over_lines_that_lose_five_percent() {
+    large(false, 50);
+}
+
+#[test]
+#[ignore = "takes long: hours of virtual time"]
+fn two_hundred_mebibytes_arrive_whole_with_cubic_over_lines_that_lose_one_percent() {
+    large(true, 10);
+}
+
+#[test]
+#[ignore = "takes long: hours of virtual time"]
+fn two_hundred_mebibytes_arrive_whole_with_cubic_over_lines_that_lose_five_percent() {
+    large(true, 50);
 }
