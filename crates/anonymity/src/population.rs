@@ -22,8 +22,8 @@ pub struct Population {
     /// Cumulative weights of the places (positions of relays). Entry `n` is the total weight of
     /// the places before `n`, so the first entry is 0.
     sums: Vec<u64>,
-    /// The number that identifies the first relay of each place. The last element is the count of
-    /// all relays.
+    /// For each place, the number of its first relay. The later relays of the place have the next
+    /// numbers. The last element is the number of all relays.
     first: Vec<u32>,
     lives: Vec<RelayLifetime>,
 }

@@ -353,7 +353,8 @@ impl Sink for PcapSink {
         ended.into_iter().collect()
     }
 
-    /// Writes each file that has a packet. An error in one file does not affect the others.
+    /// Makes each file with a packet readable: passes its data to the kernel, and gives it its
+    /// name. An error in one file does not affect the others.
     fn keep(&mut self) {
         for files in self.files.iter_mut().filter(|files| files.has_packets) {
             let _ = files.show();

@@ -104,7 +104,7 @@ impl From<ParquetError> for TraceError {
 pub struct Trace {
     file: SerializedFileReader<File>,
     facts: TraceFacts,
-    /// Index in the file of each column in [`COLUMNS`].
+    /// For each column in [`COLUMNS`], the index of this column in the file.
     columns: [usize; 7],
 }
 
@@ -473,8 +473,8 @@ struct Check {
     loads: HashMap<(i64, i32), Load>,
 }
 
-/// The rows so far of one page load: the label and the flag that all of them must share, and the
-/// time of the latest one.
+/// State of one page load, from its rows that were read so far: the time of the latest row, and
+/// the label and the flag `monitored` that all rows of the load must share.
 struct Load {
     time: f64,
     label: String,

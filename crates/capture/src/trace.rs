@@ -284,7 +284,7 @@ struct TraceSink {
     late: LateFacts,
     /// Whether the file has to be readable after each batch.
     survives: bool,
-    /// Position and bytes of the last footer that was written; `None` before the first.
+    /// Position and bytes of the last footer that was written; `None` before the first footer.
     good: Option<(u64, Vec<u8>)>,
 }
 

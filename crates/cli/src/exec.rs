@@ -1,4 +1,4 @@
-//! `anabranch exec`: a program inside a namespace of `--netns`.
+//! `anabranch exec`: runs a program inside the network namespace of `anabranch split --netns`.
 
 use std::env;
 use std::ffi::OsString;

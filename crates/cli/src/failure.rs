@@ -11,7 +11,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use crate::Cli;
 use crate::screen::journal::{Journal, Priority};
 
-/// One message for the user and the exit code for their script.
+/// A failure of the program: the message for the user, and the exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: u8,

@@ -21,8 +21,8 @@ use crate::{
 const EVICTION_PAUSE: Duration = Duration::from_millis(100);
 /// Minimum idle time of a session before it may be closed in favour of a new one.
 const EVICTABLE: Duration = Duration::from_secs(10);
-/// Maximum new sessions per second, after a burst of at most `Config::sessions`. The limit bounds
-/// the rate at which sockets are opened.
+/// Maximum number of new sessions per second, after a burst of at most `Config::sessions`. The
+/// limit bounds the rate at which sockets are opened.
 const OPENINGS: u64 = 1_000;
 /// Minimum pause between two reports of the same problem.
 const COMPLAINT_PAUSE: Duration = Duration::from_secs(1);

@@ -136,7 +136,8 @@ pub enum Output {
         /// The server that the client named, whose address is the source of the datagrams; `None`
         /// if the listener has a single server.
         server: Option<SocketAddr>,
-        /// The local address to send the datagrams from.
+        /// The local address to send the datagrams from; `None` if the listener has only one
+        /// address.
         local: Option<IpAddr>,
         /// The batch that was held to restore the order; `None` for the batch that the core has
         /// just handled.

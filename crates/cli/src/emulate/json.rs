@@ -20,8 +20,8 @@ use super::user_ns;
 use super::work::{Face, sentence};
 use crate::failure::Failure;
 
-/// Interface of an emulation for programs: prints JSON lines, and takes commands on standard
-/// input.
+/// JSON interface of an emulation, for other programs: prints events as JSON lines, and reads
+/// commands from standard input.
 pub(super) struct Json {
     /// Whether the hosts are in a user namespace that this program has made.
     pub(super) rootless: bool,

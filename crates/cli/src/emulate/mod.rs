@@ -95,8 +95,8 @@ impl EmulateArgs {
         work.run(network, jobs, face)
     }
 
-    /// Returns the programs to run, each with its path on this machine. The COMMAND of the command
-    /// line is the last.
+    /// Returns the programs to run, each with the path of its executable file on this machine. The
+    /// COMMAND of the command line is the last.
     fn jobs(&self, topology: &Topology, file: &str) -> Result<Vec<Job>, Failure> {
         let output = self.logs.clone().map_or(Output::Lines, Output::Folder);
         let job = |program: &Program| {

@@ -9,12 +9,12 @@ use super::work::{Face, sentence};
 use super::{print_line, user_ns};
 use crate::failure::Failure;
 
-/// Interface of an emulation for people: prints lines, and takes no commands.
+/// Text interface of an emulation, for its user: prints lines of text, and reads no commands.
 pub(super) struct Plain {
     /// Whether the hosts are in a user namespace that this program has made.
     pub(super) rootless: bool,
     /// Whether the COMMAND of the command line uses the terminal. If so, only the output of the
-    /// other programs is printed here, on standard error.
+    /// other programs is printed, on standard error.
     pub(super) quiet: bool,
 }
 

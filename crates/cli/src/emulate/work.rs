@@ -11,7 +11,7 @@ use signal_hook::iterator::Signals;
 
 use crate::failure::Failure;
 
-/// Output and input of an emulation, for people or for other programs.
+/// Output and input of an emulation: text for its user, or JSON for other programs.
 pub(super) trait Face {
     /// Returns whether commands are read from standard input.
     fn listens(&self) -> bool;
@@ -31,7 +31,7 @@ enum Input {
     Line(String),
     Notice(Notice),
     Interrupt,
-    /// The end of all programs, after the last notice about one of them.
+    /// All programs have ended, and no notice about a program follows.
     Stopped,
     End,
 }

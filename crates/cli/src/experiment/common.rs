@@ -19,7 +19,7 @@ use crate::failure::Failure;
 /// measurement (unit), or for each attempt at a measurement.
 pub(crate) const JOURNAL: &str = "units.jsonl";
 
-/// Options of every experiment: where results go.
+/// Options of every experiment: the seed, and the folder and formats of the results.
 #[derive(Args)]
 pub(super) struct Results {
     /// Keep the measurements and results in this folder, which is created if it is missing.

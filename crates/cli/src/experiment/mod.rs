@@ -1,5 +1,5 @@
-//! `anabranch experiment`: measurements on emulated networks that take hours, and continue where
-//! they were stopped.
+//! `anabranch experiment`: long measurements, most of them on emulated networks. A stopped
+//! experiment can be continued.
 
 mod allowed;
 mod anonymity;

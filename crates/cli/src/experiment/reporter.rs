@@ -14,8 +14,8 @@ use crate::failure::Failure;
 use crate::screen::has_terminal;
 use crate::screen::live::LiveView;
 
-/// A reporter of the progress of an experiment. It shows a live view or a progress bar to people,
-/// and prints JSON lines for programs.
+/// A reporter of the progress of an experiment. Its output is a live view, a progress bar or, with
+/// `--json`, JSON lines.
 pub(crate) struct Reporter<R> {
     face: Face,
     outcome: fn(&R) -> String,

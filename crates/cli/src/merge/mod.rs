@@ -1,5 +1,5 @@
-//! `anabranch merge`: runs a far end (the program in front of the server that receives split
-//! traffic) with settings from flags and a file.
+//! `anabranch merge`: runs a far end, the program that receives split traffic in front of an
+//! unmodified server. The settings come from flags and a file.
 
 mod options;
 mod reread;

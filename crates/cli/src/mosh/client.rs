@@ -68,7 +68,8 @@ struct RunningClient {
 }
 
 /// Starts `mosh-client`. It connects to the splitter's local address, which is in `about`, instead
-/// of the server's address. When `mosh-client` ends, `over` is closed.
+/// of the server's address. When `mosh-client` ends, the socket `over` is closed, which ends the
+/// splitter.
 fn begin(
     client: &Client,
     key: &Key,

@@ -162,7 +162,8 @@ enum AddressMethod {
     Remote,
 }
 
-/// mosh-client's MOSH_PREDICTION_DISPLAY.
+/// Value of the environment variable MOSH_PREDICTION_DISPLAY, which determines when `mosh-client`
+/// shows keystrokes before the server has confirmed them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Predict {
     /// Only on slow connections.
@@ -175,7 +176,7 @@ enum Predict {
     Experimental,
 }
 
-/// ssh's way to the server.
+/// Arguments of the hidden command that connects ssh to the server, as the ProxyCommand of ssh.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ProxyArgs {
     /// Connect to this server, which ssh has determined.

@@ -281,11 +281,11 @@ pub(super) enum StreamDesign {
     Mtor,
     /// Several circuits that join at a middle relay.
     Merged,
-    /// Several circuits that may break, joined by our own design.
+    /// Several circuits, joined by our own design. Streams continue when a circuit breaks.
     Anabranch,
     /// UDP-OR: TCP between client and exit, over a lossy circuit.
     UdpOr,
-    /// mUDP-OR: the same over several lossy circuits.
+    /// mUDP-OR: TCP between client and exit, over several lossy circuits.
     MudpOr,
     /// MORE, a path for each packet, which has no circuits.
     More,

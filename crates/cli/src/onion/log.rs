@@ -69,20 +69,21 @@ impl Log {
         Ok(Log { json, quiet, stamp, out, warnings, journal, run_status })
     }
 
-    /// Logs an event: the object `event` for programs, or the line `text` for people.
+    /// Logs an event: the object `event` in JSON output (`--json`), or the line `text` in text
+    /// output. Also publishes `event` for `anabranch status`.
     pub(super) fn print(&self, event: &Value, text: &str) {
         self.object(event);
         self.line(text);
     }
 
-    /// Returns whether lines for people are printed. Returns false if the log is for programs, or
-    /// has only warnings.
+    /// Returns whether lines of text are printed. Returns false if the output is JSON (`--json`),
+    /// or if only warnings are wanted (`--quiet`).
     pub(super) fn is_for_people(&self) -> bool {
         !self.json && !self.quiet
     }
 
-    /// Prints a line for people. Prints nothing if only warnings are wanted, or if the log is for
-    /// programs.
+    /// Prints the line `text`. Prints nothing if the output is JSON, or if only warnings are
+    /// wanted.
     pub(super) fn line(&self, text: &str) {
         if self.is_for_people() {
             self.out.print(&self.journal.line(Priority::Information, text), lost);
@@ -100,7 +101,8 @@ impl Log {
         self.stamp.clock.now()
     }
 
-    /// Logs an event for programs only.
+    /// Logs `event`, which is written only in machine-readable JSON output (`--json`). Also
+    /// publishes `event` for `anabranch status`.
     pub(super) fn object(&self, event: &Value) {
         if let Some(run_status) =
             &mut *self.run_status.lock().unwrap_or_else(PoisonError::into_inner)
@@ -113,7 +115,8 @@ impl Log {
         }
     }
 
-    /// Logs a warning, which is also printed with `--quiet`.
+    /// Logs a warning, also with `--quiet`: the object `event` in JSON output, or the line `text`
+    /// on standard error. Also publishes `event` for `anabranch status`.
     pub(super) fn warn(&self, event: &Value, text: &str) {
         self.object(event);
         if !self.json {

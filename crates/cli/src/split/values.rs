@@ -1,4 +1,4 @@
-//! Values in flags and files that other crates cannot parse from text.
+//! Types for values in flags and files, if no other crate can parse these values from text.
 
 use std::ffi::OsStr;
 use std::fmt::{self, Display};

@@ -126,7 +126,7 @@ pub struct Family {
     pub protocol: Protocol,
     /// Name of the protocol in machine-readable output and options.
     pub name: &'static str,
-    /// Name shown to people.
+    /// Name of the protocol in texts for the user.
     pub title: &'static str,
     /// Whether a user can choose the protocol with `--protocol`.
     pub selectable: bool,
@@ -228,12 +228,14 @@ impl Protocol {
     }
 }
 
-/// Returns the four bytes from offset `at` as a big-endian number.
+/// Returns the four bytes from offset `at` as a big-endian number; `None` if there are fewer
+/// bytes.
 fn be32(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().map(|word| u32::from_be_bytes(*word))
 }
 
-/// Returns the eight bytes from offset `at` as a big-endian number.
+/// Returns the eight bytes from offset `at` as a big-endian number; `None` if there are fewer
+/// bytes.
 fn be64(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().map(|word| u64::from_be_bytes(*word))
 }

@@ -19,7 +19,7 @@ pub enum Confidence {
 }
 
 impl Confidence {
-    /// Returns the name of the confidence, in output for people and machines.
+    /// Returns the name of the confidence, in text output and in JSON output.
     pub fn name(self) -> &'static str {
         match self {
             Confidence::Likely => "likely",

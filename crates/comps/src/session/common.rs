@@ -28,7 +28,7 @@ pub(crate) struct Common {
     /// The state of each path's congestion window, if the schedule uses windows.
     pub(crate) windows: Option<Vec<PathView>>,
     /// Queue of the sessions whose datagrams wait for room in a congestion window. The sessions
-    /// are served in turn.
+    /// take turns (round robin).
     pub(crate) held: VecDeque<SessionId>,
     /// Arrival time of the datagrams being handled, if they come from one of our queues. Their
     /// bytes must then be copied into the outputs. `None` if the driver has just passed the

@@ -99,8 +99,9 @@ struct Visit {
     began: Time,
     /// Time of the client's latest datagram of a kind that the server answers.
     last_request: Time,
-    /// Time at which late answers to the previous visit (the stay on another path) have arrived.
-    /// If there were none, the earliest time of an answer to this visit.
+    /// Time from which on arrivals count as answers to this visit. Before it, late answers to the
+    /// previous visit (the stay on another path) may arrive. If none are expected, it is the
+    /// earliest time at which an answer to this visit can arrive.
     settles: Time,
     /// Bytes of the downlink that arrived on the uplink's path.
     own: u64,

@@ -1,5 +1,5 @@
-//! The path of a session's handshakes: pinned QUIC connections (kept on one path), and WireGuard's
-//! cookies.
+//! The choice of the path for a session's handshakes. It depends on the QUIC connections that are
+//! pinned (kept on one path), and on the cookies of a WireGuard server.
 
 use std::time::Duration;
 

@@ -191,9 +191,9 @@ impl CamouflageArgs {
         })
     }
 
-    /// Returns the arms (methods of fetching) to measure. By default, these are all arms whose
-    /// programs and files this machine has. For other arms, the reasons are printed to standard
-    /// error, except with `--short`.
+    /// Returns the arms (methods of fetching) to measure: the arms in `--arms` or, without this
+    /// option, all arms whose programs and files are available. Without `--arms` and `--short`,
+    /// prints for each other arm why it is not measured.
     fn arms(&self, programs: Option<&Path>) -> Result<Vec<Arm>, Failure> {
         if !self.arms.is_empty() {
             let bare = self.arms.iter().find_map(|arm| Some((arm, self.lacks(*arm)?)));

@@ -24,7 +24,7 @@ pub(super) struct ReportData<'a> {
     pub(super) table: &'a [Row],
     /// Curves of Figure 7.
     pub(super) curves: &'a [Curve],
-    /// Boxes of Figure 6.
+    /// Boxes of Figure 6: one for each arm (method of fetching), stream rate and round-trip time.
     pub(super) boxes: &'a [StreamBox],
     /// Claims of the paper (Weinberg et al., CCS 2012), each with its verdict.
     pub(super) claims: &'a [JudgedClaim],
@@ -103,7 +103,7 @@ pub(super) fn machine(report_data: &ReportData<'_>) -> String {
     )
 }
 
-/// Formats a number of bytes.
+/// Formats a number of bytes, rounded to a whole number.
 fn whole(bytes: f64) -> String {
     grouped(bytes.round() as u64)
 }

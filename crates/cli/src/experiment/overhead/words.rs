@@ -38,7 +38,7 @@ pub(super) fn network(net: Net) -> String {
     net.rtts().map(|rtt| rtt.to_string()).join("/") + " ms"
 }
 
-/// Formats a switching interval.
+/// Formats a switching interval of `ms` milliseconds; 0 becomes `never`.
 pub(super) fn every(ms: u32) -> String {
     if ms == 0 { "never".to_owned() } else { format!("{ms} ms") }
 }

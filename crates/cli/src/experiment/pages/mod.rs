@@ -25,7 +25,7 @@ const PAGE: &str = "pages.html";
 const SHEET: &str = "DATASHEET.md";
 /// Default numbers of monitored pages, of unmonitored pages, and of loads of each monitored page.
 const USUAL: (usize, usize, u32) = (40, 300, 30);
-/// The same numbers with `--short`.
+/// Numbers with `--short`, in the order of [`USUAL`].
 const SHORT: (usize, usize, u32) = (5, 4, 2);
 /// Name of the folder with the traces of single loads.
 const TRACES: &str = "loads";

@@ -95,8 +95,9 @@ pub(crate) struct UnorderedArgs {
     /// of the segments that the exit (last relay) sends, with bbr, and with a constant delay.
     #[arg(long, conflicts_with_all = ["arms", "losses", "directions", "deviations", "congestions", "rounds"])]
     short: bool,
-    /// Simulate relays and lines in virtual time, in place of measuring programs. The links of
-    /// --arms can then be tls, utls, tls-kist, utls-kist and quic. This does not need root.
+    /// Simulate relays and lines in virtual time, instead of running and measuring real programs.
+    /// The links of --arms can then be tls, utls, tls-kist, utls-kist and quic. This does not need
+    /// root.
     #[arg(long, conflicts_with_all = ["short", "programs"])]
     simulated: bool,
 }

@@ -145,7 +145,7 @@ fn ticks(top: f64) -> Vec<(f64, String)> {
         .collect()
 }
 
-/// Returns the upper left corner of a panel.
+/// Returns the upper left corner of the panel in column `column` and row `row`, in SVG units.
 fn place(column: usize, row: usize) -> (f64, f64) {
     let (width, height) = (PANEL.0 + 2.0 * MARGIN, PANEL.1 + 2.0 * MARGIN);
     (column as f64 * width + MARGIN, row as f64 * height + MARGIN + LEGEND)

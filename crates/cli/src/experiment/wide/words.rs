@@ -10,7 +10,7 @@ use anabranch_experiment::wide::{Arm, Measured, arms};
 use anabranch_pages::figures::grouped;
 use serde_json::Value;
 
-/// The results of the experiment `wide`, with the claims of the paper that it repeats.
+/// Data for the HTML page, the SVG files, the Markdown file and the terminal output.
 pub(super) struct ReportData<'a> {
     /// First line of the journal `units.jsonl`: the settings and the origin of the results.
     pub(super) header: &'a Value,

@@ -27,8 +27,8 @@ pub(super) struct Row {
     pub(super) path: usize,
     pub(super) counters: PathSnapshot,
     /// Rates of the payload of programs' datagrams on this path, in bits per second: to the server
-    /// and from the server. The period is the last second, or the time since the previous
-    /// snapshot.
+    /// and from the server. The period is the last second, or the time since the previous snapshot
+    /// if that is longer ago.
     pub(super) rates: [f64; 2],
     /// Shares of this path in the client's bytes, from 0 to 1: to the server and from the server.
     pub(super) shares: [f64; 2],
@@ -39,8 +39,8 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Returns the bytes per second in both directions for each of the last seconds, the newest
-    /// last.
+    /// Returns the bytes per second in each of the last seconds, in both directions together. The
+    /// newest is the last.
     pub(super) fn past(&self) -> impl DoubleEndedIterator<Item = f64> + ExactSizeIterator {
         self.meters[2].past()
     }

@@ -1,4 +1,5 @@
-//! Output of a client: a live view on a terminal, lines elsewhere, JSON for programs.
+//! Output of a client: a live view on a terminal, lines of text elsewhere, or JSON objects with
+//! `--json`.
 
 mod draw;
 mod json;
@@ -52,7 +53,8 @@ impl Screen {
         Ok(Screen { kind, run_status })
     }
 
-    /// Prints a line for people that is not an event of the client.
+    /// Prints the line `text`, which reports no event of the client. Prints nothing if the output
+    /// is JSON.
     pub(super) fn print(&mut self, text: &str) {
         match &mut self.kind {
             Kind::Json(..) => {}
@@ -61,7 +63,8 @@ impl Screen {
         }
     }
 
-    /// Prints a warning for people that is not an event of the client.
+    /// Prints the warning `text`, which reports no event of the client. Prints nothing if the
+    /// output is JSON.
     pub(super) fn warn(&mut self, text: &str) {
         match &mut self.kind {
             Kind::Json(..) => {}

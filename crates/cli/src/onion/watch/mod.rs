@@ -1,5 +1,5 @@
-//! Output for the operator of a relay or an authority: lines for people, or JSON objects for
-//! programs. A relay on a terminal has a live view.
+//! Output for the operator of a relay or an authority: lines of text, or JSON objects with
+//! `--json`. A relay on a terminal has a live view.
 
 mod draw;
 mod model;
@@ -38,15 +38,15 @@ impl Screen {
         Screen { log, live: LiveView::new(), model: None }
     }
 
-    /// Creates a screen with a view of `model` if the output is for people and standard output is
-    /// a terminal. Otherwise creates a screen without a view.
+    /// Creates a screen with a view of `model` if the output is text, not only warnings are
+    /// wanted, and standard output is a terminal. Otherwise creates a screen without a view.
     pub(super) fn live(log: Arc<Log>, model: Model) -> Screen {
         let model = Some(model).filter(|_| log.is_for_people() && has_terminal());
         Screen { model, ..Screen::of(log) }
     }
 
     /// Prints the event with the name `event` and the message `text`. The event has this name both
-    /// in lines for people and in JSON objects.
+    /// in text output and in JSON output.
     pub(super) fn print(&mut self, event: &str, text: &str) {
         self.report(&event_object(event, text), &format!("{event}: {text}"));
     }

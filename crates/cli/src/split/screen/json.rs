@@ -1,4 +1,5 @@
-//! `--json`: one object per line, for programs. `docs/formats.md` specifies the fields.
+//! Output of a splitter with `--json`: one JSON object per line. `docs/formats.md` specifies the
+//! fields.
 
 use std::io;
 

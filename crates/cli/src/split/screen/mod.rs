@@ -1,4 +1,5 @@
-//! Output of a splitter: a live view on a terminal, lines elsewhere, or JSON objects for programs.
+//! Output of a splitter: a live view on a terminal, lines of text elsewhere, or JSON objects with
+//! `--json`.
 
 pub(crate) mod advice;
 mod book;

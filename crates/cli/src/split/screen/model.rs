@@ -23,7 +23,7 @@ pub(super) struct Model {
     pub(super) recent: Recent,
 }
 
-/// A path.
+/// A row of the table of paths: one path with its traffic.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Row {
     pub(super) name: String,
@@ -159,8 +159,8 @@ impl Row {
         }
     }
 
-    /// Returns the bytes per second in both directions for each of the last seconds, the newest
-    /// last.
+    /// Returns the bytes per second in each of the last seconds, in both directions together. The
+    /// newest is the last.
     pub(super) fn past(&self) -> impl DoubleEndedIterator<Item = f64> + ExactSizeIterator {
         self.meters[2].past()
     }

@@ -115,8 +115,8 @@ impl Tunnel {
     }
 }
 
-/// Changes of the WireGuard file, as text for a person or as JSON for a program. They contain no
-/// key of the file except the peer's public key.
+/// Changes of the WireGuard file, as text or, with `--json`, as JSON. They contain no key of the
+/// file except the peer's public key.
 struct Summary<'t> {
     source: &'t Path,
     /// Program that starts the tunnel.
