@@ -153,7 +153,7 @@ pub struct PathDraw {
     pub circuits: Vec<PathCounts>,
 }
 
-/// Counts of simulated sets of circuits, for one number of circuits per stream.
+/// Counts of simulated sets of circuits. All of these sets have the same number of circuits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathCounts {
     /// Element `n` counts sets of circuits with `n` hostile entries. It has three counts: all such

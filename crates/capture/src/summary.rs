@@ -69,7 +69,7 @@ pub struct PathSummary {
 pub struct Flow {
     /// Number of datagrams.
     pub packets: u64,
-    /// Total of the datagrams' sizes.
+    /// Total of the datagrams' sizes, in the trace's unit.
     pub bytes: u64,
     /// Share of the session's packets in this direction that the path carried, from 0 to 1.
     pub share: f64,

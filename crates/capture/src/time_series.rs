@@ -45,8 +45,8 @@ pub struct TimeSeries {
     pub step: f64,
     /// The traffic of each path, in ascending order of the paths' numbers.
     pub paths: Vec<PathSeries>,
-    /// Sum of the sizes in each step over all paths. If the trace has rows of path -1 (the unsplit
-    /// traffic), this is the sum of only those rows.
+    /// Sum of the sizes in each step over all paths, in the trace's unit. If the trace has rows of
+    /// path -1 (the unsplit traffic), this is the sum of only those rows.
     pub whole: PerDirection<Vec<u64>>,
     /// The first [`RUNS`] runs (consecutive packets on one path) of a session. Empty if this series
     /// combines several sessions.
@@ -65,7 +65,7 @@ pub struct PathSeries {
 /// The traffic of one path in one direction.
 #[derive(Clone, Debug, Default)]
 pub struct DirectionTraffic {
-    /// Sum of the sizes in each step.
+    /// Sum of the sizes in each step, in the trace's unit.
     pub sizes: Vec<u64>,
     /// Histogram of the lengths of runs ([`Run`]) in packets. The weight of a run is its number of
     /// packets.

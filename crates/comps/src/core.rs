@@ -35,7 +35,7 @@ const FOR_A_WINDOW: usize = 2 << 20;
 /// The splitter's core.
 ///
 /// An [`Output`] may refer to a part of the batch just handled. So the driver polls the core until
-/// it returns `None` before it reuses the batch's buffer.
+/// no output is left (`None`), and only then reuses the batch's buffer.
 #[derive(Debug)]
 pub struct Core {
     /// The settings, and the state that sessions write into.

@@ -24,7 +24,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(300);
 /// handshake packets, which a server sends even if it ignores data.
 const FEW: u32 = 3;
 
-/// A period in which the path was used and no answer arrived on it.
+/// A period in which the session used the path, and no answer arrived on the path.
 #[derive(Clone, Copy, Debug)]
 struct Silence {
     since: Time,

@@ -17,9 +17,9 @@ pub(super) trait Face {
     fn listens(&self) -> bool;
     /// Reports that the network is up, before its programs are started.
     fn ready(&mut self, network: &Network) -> Result<(), Failure>;
-    /// Executes a line from standard input.
+    /// Executes the command in `line`, which was read from standard input.
     fn execute(&mut self, network: &Network, line: &str) -> Result<(), Failure>;
-    /// Shows an event of a program.
+    /// Reports the start, the end or an output line of `program`, as given by `notice`.
     fn show(&mut self, program: &Program, notice: &Notice) -> Result<(), Failure>;
     /// Reports how each of the programs has ended. The links' counters can still be read from
     /// `network`.

@@ -11,8 +11,8 @@ use crate::text::wrapped;
 /// Width of a document's prose in columns.
 const COLUMNS: usize = 100;
 
-/// Replaces the text between the two marks (comment lines) with the name `name` in `file` by
-/// `text`.
+/// Writes `text` into `file`, between the two marks (comment lines) that have the name `name`.
+/// Removes the old text between these marks.
 ///
 /// # Errors
 /// The file is missing, or lacks the mark of the beginning or, below it, the mark of the end. The

@@ -1,5 +1,5 @@
-//! The execution of `mosh-client` with the splitter between it and the server, from its start to
-//! its exit status.
+//! Runs `mosh-client` from its start to its exit status. The splitter runs at the same time, and
+//! forwards datagrams between `mosh-client` and the server.
 
 use std::io;
 use std::os::unix::net::UnixStream;

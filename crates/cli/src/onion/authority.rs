@@ -172,7 +172,7 @@ pub(crate) struct AuthorityArgs {
 }
 
 impl AuthorityArgs {
-    /// Runs until a signal ends it.
+    /// Runs the authority until a signal ends it.
     pub(crate) fn run(self) -> Result<(), Failure> {
         let flags = self.clone();
         let args = self.merged()?;

@@ -347,7 +347,7 @@ impl StreamDesign {
     }
 }
 
-/// Amount of padding.
+/// Amount of padding on idle links (connections to guards).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Padding {

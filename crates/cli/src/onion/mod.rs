@@ -1,5 +1,5 @@
 //! `anabranch client`, `anabranch relay`, `anabranch authority` and `anabranch up`: the onion
-//! network. `anabranch pt`: a pluggable transport for it and for other programs.
+//! network. `anabranch pt`: a pluggable transport for this network and for other programs.
 
 mod authority;
 mod bridges;
@@ -40,7 +40,7 @@ pub(crate) use up::UpArgs;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum CircuitPolicy {
-    /// The circuits in turn, one cell each.
+    /// The circuits one after another, one cell each.
     RoundRobin,
     /// A random circuit that has cells to send.
     Random,

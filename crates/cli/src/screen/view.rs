@@ -76,7 +76,7 @@ impl<M: Picture> View<M> {
         self.shared.changed.notify_all();
     }
 
-    /// Prints a line above the view, where it remains.
+    /// Prints `text` above the view, where the text remains.
     pub(crate) fn keep(&self, text: String) {
         self.shared.lock().keep(text);
         self.shared.changed.notify_all();

@@ -290,7 +290,7 @@ fn far_end(options: &Options, paths: usize) -> Result<Option<FarEnd>, Failure> {
 }
 
 /// Refuses decoys with a schedule that uses congestion windows. Decoys hide which paths are idle,
-/// but such a schedule reveals it anyway, and decoys would consume the windows.
+/// but such a schedule reveals the idle paths anyway, and decoys would consume the windows.
 ///
 /// # Errors
 /// A one-line message, if both are given.

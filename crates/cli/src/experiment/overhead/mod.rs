@@ -49,7 +49,7 @@ pub(crate) struct OverheadArgs {
     )]
     peers: Vec<System>,
     /// Measure downloads whose path changes after each of these intervals, in milliseconds.
-    /// `never` keeps one path; the downloads with intervals are compared with it [default: all
+    /// `never` keeps one path; all other downloads are compared with these downloads [default: all
     /// intervals of the paper CoMPS, and never].
     #[arg(long, value_name = "MS,...", value_delimiter = ',', value_parser = interval)]
     every: Vec<u32>,

@@ -22,7 +22,7 @@ pub(super) struct ReportData<'a> {
     pub(super) header: &'a Value,
     /// Results of all measurements.
     pub(super) records: &'a [Measured],
-    /// Curves of the downloads.
+    /// Curves of the share of finished downloads over time, one for each arm and emulated line.
     pub(super) curves: &'a [Curve],
     /// Comparisons of the arms (kinds of links) with ordered links.
     pub(super) pairings: &'a [Pairing],

@@ -56,7 +56,7 @@ fn lost(lines: u64) -> String {
     format!("{lines} lines dropped: output was blocked")
 }
 
-/// Describes new settings.
+/// Describes the settings that are in force after they were read again.
 pub(super) fn reloaded(of: &ActiveSettings) -> String {
     format!("settings read again: {}", about(of).join("; "))
 }

@@ -10,7 +10,7 @@ use super::super::sets;
 use super::super::watch::{clock, reloaded};
 use crate::screen::lines::Lines;
 
-/// Prints an event.
+/// Prints an event as a line of JSON, with the name and the time from `stamp`.
 pub(super) fn report(out: &Lines, stamp: &Stamp, event: &ClientEvent) {
     let lost = |lines| stamp.on(json!({"event": "lost", "lines": lines}));
     out.print(&stamp.on(value(event)), lost);

@@ -59,7 +59,7 @@ impl PlainScreen {
         self.warnings.print(&folded(&text, io::stderr()), lost);
     }
 
-    /// Prints the line of an event, if it has one.
+    /// Prints the line for `event`, if there is a line for events of this kind.
     pub(super) fn report(&mut self, event: &ClientEvent) {
         if let Some(text) = warning(event) {
             if matches!(event, ClientEvent::Refused(_)) && !self.is_new(&text, Instant::now()) {

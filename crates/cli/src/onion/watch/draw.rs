@@ -131,7 +131,8 @@ fn whole(model: &Model, ink: Palette) -> Line<'static> {
     ])
 }
 
-/// Returns the lines with other totals.
+/// Returns the lines below the table. They have the totals of sets of circuits, padding, links and
+/// faults.
 fn foot(model: &Model, width: u16, ink: Palette) -> Text<'static> {
     let stats = &model.numbers.stats;
     let [received, sent] = stats.padding;
