@@ -143,8 +143,8 @@ enum Length {
     Time(Duration),
 }
 
-/// Parses `length`, such as `50p` or `100ms`. It is `text` without a tilde at the front; `random`
-/// is true if there was one.
+/// Parses `length`, such as `50p` or `100ms`. `length` is `text` without its leading tilde;
+/// `random` is true if there was a tilde.
 fn one(text: &str, length: &str, random: bool) -> Result<Every, EveryError> {
     Ok(match parse_length(text, length)? {
         Length::Packets(mean) => Every::Packets { mean, random },

@@ -158,7 +158,7 @@ impl Splitter {
         now.since(std::mem::replace(&mut self.last_arrival, now))
     }
 
-    /// Returns the minimum length of a pause after which the schedule starts again.
+    /// Returns the minimum length of a pause that separates two loads (bursts of traffic).
     pub fn silence(&self) -> Silence {
         self.silence
     }

@@ -13,8 +13,9 @@
 //! loss and jitter when a unit enters. They therefore depend only on the seed and on the number of
 //! earlier units, not on the queue.
 //!
-//! A [`Link`] is one direction. Its units may be of any type (a packet, the index of a buffer),
-//! because the link uses only their length in bytes. The caller passes the present time.
+//! A [`Link`] is one direction of a network link. Its units may be of any type (a packet, the
+//! index of a buffer), because the link uses only their length in bytes. The caller passes the
+//! present time.
 //!
 //! The emulator (`anabranch emulate`) and the in-memory networks of the cores' tests use this
 //! crate.

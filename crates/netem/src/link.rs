@@ -137,7 +137,7 @@ impl<T> Link<T> {
     }
 
     /// Removes and returns the unit (such as a packet) that arrives first, if it has arrived by
-    /// `now`.
+    /// `now`, else `None`.
     pub fn pop(&mut self, now: Time) -> Option<T> {
         self.advance(now);
         let first = self.flight.first_entry().filter(|entry| entry.key().0 <= now)?;

@@ -191,7 +191,8 @@ pub struct Channel {
     stage: Stage,
     negotiation: Negotiation,
     certified: Option<VerifiedCerts>,
-    /// Body of a received AUTHENTICATE cell. It is checked once the exported secret is known.
+    /// Body of an AUTHENTICATE cell whose check waits for the exported secret; `None` if no such
+    /// cell waits.
     authenticate: Option<Vec<u8>>,
     sent: Transcript,
     received: Transcript,
@@ -350,7 +351,8 @@ impl Channel {
     /// Offers QUIC links to the neighbour, if the neighbour opened this link and both ends support
     /// QUIC links. The offer contains our port for QUIC links, and a token made from the random
     /// bytes `chance`. The neighbour's QUIC links identify this link by the token. Returns the
-    /// token if circuits of these QUIC links may move to this link.
+    /// token. Returns `None` if no offer was sent, or if circuits of these QUIC links may not move
+    /// to this link.
     pub(crate) fn offer(&mut self, chance: TlsLinkToken) -> Option<TlsLinkToken> {
         let port = self.offers()?;
         let mut token = chance;
@@ -360,7 +362,8 @@ impl Channel {
         token
     }
 
-    /// Returns the port at which we accept QUIC links, if we must offer it to the neighbour.
+    /// Returns the port at which we accept QUIC links, if we must offer it to the neighbour, else
+    /// `None`.
     pub(crate) fn offers(&self) -> Option<u16> {
         let port = Some(self.start.quic_preferences.port).filter(|port| *port > 0);
         port.filter(|_| self.negotiation.agreed().parallel_quic && !self.is_initiator())

@@ -149,7 +149,7 @@ pub(crate) struct Link {
     /// On a QUIC link: true once both ends know which TLS link it runs alongside, if any.
     pub(crate) is_joined: bool,
     /// On a QUIC link alongside a TLS link: state for moving the circuits to the TLS link if the
-    /// QUIC link breaks.
+    /// QUIC link breaks. `None` if the circuits of this link cannot move.
     detour: Option<Box<Detour>>,
     /// QUIC links alongside this link, by number.
     paired_quic: BTreeMap<u32, LinkId>,
@@ -224,8 +224,8 @@ pub(crate) struct Channels {
     ready: VecDeque<LinkId>,
     /// Links whose neighbours do not read our answers.
     stalled: Vec<LinkId>,
-    /// Number of cells that arrived on links that are closed now, before an earlier cell of their
-    /// circuit. Each open link counts these cells itself.
+    /// Number of cells that arrived out of order (before an earlier cell of their circuit) on
+    /// links that are closed now. Each open link counts such cells itself.
     early: u64,
     /// Number of circuits that have moved from a QUIC link to the TLS link alongside it, since the
     /// start.
@@ -321,7 +321,7 @@ impl Channels {
         }
     }
 
-    /// Returns the link `id`.
+    /// Returns the link `id`; `None` if there is no such link.
     pub(crate) fn link(&mut self, id: LinkId) -> Option<&mut Link> {
         self.links.get_mut(&id)
     }
@@ -689,7 +689,8 @@ impl Channels {
         }
     }
 
-    /// Appends the bytes of the link's outbox to `out`, or else the link's next cell.
+    /// Appends the bytes of the link's outbox to `out`. If there are none, appends the link's next
+    /// cell instead.
     pub(crate) fn pop(&mut self, now: Time, id: LinkId, out: &mut Vec<u8>) -> PopOutcome {
         let Some(link) = self.links.get_mut(&id).filter(|link| !link.has_moved()) else {
             return PopOutcome::Nothing;

@@ -255,7 +255,8 @@ pub struct CircuitManager {
     selection: Selection,
     /// Time after a circuit's first stream during which the circuit takes new streams.
     dirtiness: Duration,
-    /// Age at which a leg is replaced if its circuit set still has streams.
+    /// Age at which a leg is replaced if its circuit set still has streams; `None` if legs are
+    /// never replaced because of their age.
     leg_age: Option<Duration>,
     /// True if circuits for streams are lossy (their cells travel in datagrams and may be lost).
     lossy: bool,
@@ -595,13 +596,13 @@ impl CircuitManager {
         }
     }
 
-    /// Returns the next order.
+    /// Removes and returns the next order; `None` if there is none.
     pub fn poll(&mut self) -> Option<Order> {
         self.orders.pop_front()
     }
 
     /// Returns the time at which [`CircuitManager::work`] must be called if nothing changes
-    /// earlier.
+    /// earlier; `None` if no call is needed before a change.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Time> {
         let building = self.circuits.values().filter(|circuit| !circuit.built);

@@ -84,7 +84,8 @@ impl Clocks {
     }
 
     /// Records the time that a relay sent. `unix` is our time in seconds since 1970. Returns the
-    /// verdict to report, if any. The same verdict is returned at most once an hour.
+    /// verdict to report; `None` if there is none. The same verdict is returned at most once an
+    /// hour.
     pub fn note(&mut self, now: Time, unix: u64, observed: PeerTime) -> Option<Verdict> {
         let PeerTime { relay, skew, dialled } = observed;
         let ours = i64::try_from(unix).ok()?;

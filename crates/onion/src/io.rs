@@ -128,7 +128,7 @@ pub enum LinkOutput {
     Export {
         /// The link.
         link: LinkId,
-        /// The context.
+        /// The context of the export (RFC 5705), on which the secret depends.
         context: [u8; 32],
     },
     /// From now on, send and accept only TLS records with `content` bytes on the link. Each record

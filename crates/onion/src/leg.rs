@@ -15,7 +15,7 @@ use crate::handshake::extension::AgreedFeatures;
 use crate::wire::message::Sendme;
 
 /// Initial window, in cells, of a leg whose set joins at a middle relay. Such a leg carries the
-/// cells of another circuit. It equals the window of a circuit without congestion control.
+/// cells of another circuit. The value equals the window of a circuit without congestion control.
 const WIDE: u64 = 1_000;
 
 /// Flow control between the two ends of one circuit: window and acknowledgements.

@@ -3,7 +3,7 @@
 use super::{BuildResult, Family, weighted};
 use crate::seed::Stream;
 
-/// The schedulers `batched`: syntax, help texts and default run length.
+/// The scheduler family `batched[:ALPHA]`: syntax, help texts and default run length.
 pub(super) const FAMILY: Family = Family {
     name: "batched",
     syntax: "batched[:ALPHA]",

@@ -34,8 +34,8 @@ const FIRST: Duration = Duration::from_secs(1);
 /// Rate of all paths together for which the probabilities are computed, in units of the fastest
 /// path's capacity. The value is above 1 to leave a reserve: at times, random choices overload a
 /// path, and the packets on other paths then have to wait for its packets. With 1.2 and runs of
-/// `~4p`, lines of 50, 30 and 10 Mbit/s together reached only .92 of the first line's speed
-/// (`tunnel/tests/goodput.rs`).
+/// `~4p`, paths of 50, 30 and 10 Mbit/s together reached only 0.92 of the rate of the 50 Mbit/s
+/// path alone (`tunnel/tests/goodput.rs`).
 const SPEED: f64 = 1.4;
 
 /// A random scheduler whose probabilities do not depend on the present traffic.

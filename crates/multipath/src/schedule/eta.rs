@@ -67,7 +67,7 @@ struct Eta {
 /// Model of the queue at a leg's narrowest link, as if only this leg used the link.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bottleneck {
-    /// Cells in flight at the last update.
+    /// Number of cells in flight at the last update of this model.
     inflight: u64,
     /// Time at which the last of the cells in flight will have passed the narrowest link.
     free: Time,

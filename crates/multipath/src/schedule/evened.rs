@@ -8,7 +8,7 @@ use super::{BuildResult, Family, Scheduler};
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
 
-/// The schedulers `evened`: syntax and help texts.
+/// The scheduler family `evened[:ALPHA]`: syntax and help texts.
 pub(super) const FAMILY: Family = Family {
     name: "evened",
     syntax: "evened[:ALPHA]",

@@ -45,8 +45,9 @@ impl LowestRtt {
         LowestRtt::default()
     }
 
-    /// Returns the index of the usable path with the lowest rank; the first one if several are
-    /// equal. A plain loop takes a third of the time of `min_by_key`.
+    /// Returns the index of the usable path with the lowest rank (the first one if several are
+    /// equal); `None` if no path is usable. A plain loop takes a third of the time of
+    /// `min_by_key`.
     fn best(&self, paths: &[PathView]) -> Option<usize> {
         let mut best = None;
         let mut lowest = u64::MAX;

@@ -7,7 +7,7 @@ use crate::path::{quickest, ready, usable};
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
 
-/// The schedulers `mix`: syntax, help texts and default run length.
+/// The scheduler family `mix:ALPHA`: syntax, help texts and default run length.
 pub(super) const FAMILY: Family = Family {
     name: "mix",
     syntax: "mix:ALPHA",
@@ -49,6 +49,7 @@ impl Mix {
 
     /// Adds credit to the ready legs. Returns the leg with the most credit (the first one if
     /// several are equal), and subtracts the sum of the added credit from the leg's credit.
+    /// Returns `None` if no leg is ready.
     fn take_turn(&mut self, paths: &[PathView], quickest: f64) -> Option<usize> {
         let mut total = 0.0;
         let mut best: Option<usize> = None;

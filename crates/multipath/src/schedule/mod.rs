@@ -51,8 +51,8 @@ pub trait Scheduler: fmt::Debug + Send {
     fn choose(&mut self, now: Time, paths: &[PathView]) -> Option<PathId>;
 
     /// Returns the path of the next run, like [`Scheduler::choose`], for schedulers whose choice
-    /// depends on `_units`. This is the number of all units (such as packets) that wait to be
-    /// sent.
+    /// depends on `_units`: the number of all units (such as packets) that wait to be sent.
+    /// Returns `None` if no path is usable.
     fn deal(&mut self, now: Time, paths: &[PathView], _units: u64) -> Option<PathId> {
         self.choose(now, paths)
     }

@@ -8,7 +8,8 @@ use super::{BuildResult, Family, Scheduler, SpecError};
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
 
-/// The schedulers `weighted`: syntax and help texts.
+/// The scheduler family `weighted[:ALPHA]`, with probabilities drawn for each session: syntax and
+/// help texts.
 pub(super) const DIRICHLET: Family = Family {
     name: "weighted",
     syntax: "weighted[:ALPHA]",
@@ -22,7 +23,8 @@ pub(super) const DIRICHLET: Family = Family {
     build: build_dirichlet,
 };
 
-/// The schedulers `weights`: syntax and help texts.
+/// The scheduler family `weights:W,W,…`, with probabilities set by the user: syntax and help
+/// texts.
 pub(super) const FIXED: Family = Family {
     name: "weights",
     syntax: "weights:W,W,…",

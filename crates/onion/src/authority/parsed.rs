@@ -10,7 +10,8 @@ pub(super) struct ParsedDescriptor {
     pub(super) nickname: String,
     /// The unencrypted directory port; 0 if there is none.
     pub(super) dir_port: u16,
-    /// The value of `platform` before ` on …`, such as `Tor 0.4.9.1`.
+    /// The value of `platform` before ` on …`, such as `Tor 0.4.9.1`; `None` if the descriptor has
+    /// no `platform` line.
     pub(super) version: Option<String>,
     pub(super) protocols: Option<String>,
     /// Bandwidth in kilobytes (1,000 bytes) per second: the minimum of the configured rate, the

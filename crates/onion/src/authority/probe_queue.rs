@@ -64,8 +64,8 @@ impl ProbeQueue {
         self.places.get(id).copied()
     }
 
-    /// Returns the running relay whose probe has been due for longest, if any is due. The relay
-    /// stays in its queue until [`ProbeQueue::put`] moves it.
+    /// Returns the running relay whose probe has been due for longest; `None` if no running
+    /// relay's probe is due. The relay stays in its queue until [`ProbeQueue::put`] moves it.
     pub(super) fn next_up(&self, now: u64) -> Option<[u8; 20]> {
         self.first(ProbeState::Up, now)
     }
@@ -82,9 +82,9 @@ impl ProbeQueue {
     }
 
     /// Returns the known relay to remove in favour of a new relay with the turn (place in the
-    /// order of probes) `due`, if any. The first choice is the probed relay that never answered
-    /// and is due first. The second choice is the unprobed relay with the last turn, if this turn
-    /// is after `due`.
+    /// order of probes) `due`. The first choice is the probed relay that never answered and is due
+    /// first. The second choice is the unprobed relay with the last turn, if this turn is after
+    /// `due`. Returns `None` if there is no such relay.
     pub(super) fn least(&self, due: u64) -> Option<[u8; 20]> {
         let [silent, new] =
             [ProbeState::Silent, ProbeState::New].map(|one| &self.queues[one as usize]);

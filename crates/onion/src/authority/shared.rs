@@ -11,7 +11,7 @@ use crate::wire::text::hex;
 
 /// Number of consensuses in one round of the shared random protocol. Each round has a new value.
 const ROUNDS: u64 = 24;
-/// The protocol's version.
+/// Version of the shared random protocol (srv-spec).
 const VERSION: u32 = 1;
 /// Number of authorities that revealed a random value for each shared value. It is 1, because this
 /// authority is the only one.

@@ -124,7 +124,7 @@ impl SybilLimits {
     /// Returns the limits that the relay `id` would exceed at `addresses`. `most` is the maximum
     /// number of listed relays per address; if it is 0, only the total of relays that have never
     /// answered a probe is limited. `stranger` is the origin of the relay's descriptor if the
-    /// relay has never answered one.
+    /// relay has never answered a probe, else `None`.
     pub(super) fn full(
         &self,
         id: &[u8; 20],

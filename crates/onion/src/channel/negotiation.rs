@@ -13,8 +13,8 @@ const VERSIONS: [u16; 3] = [3, 4, 5];
 /// The link protocols in [`VERSIONS`], and this project's own link protocol (103). They are
 /// offered on links that can use this project's extensions.
 const WITH_OURS: [u16; 4] = [3, 4, 5, WITH_CAPABILITIES];
-/// The only link protocol offered on links with a QUIC stream per circuit. Older versions are never
-/// used on such links.
+/// The link protocols offered on links that have a QUIC stream per circuit and use no extensions:
+/// version 5 alone. Older versions are never used over QUIC streams.
 const OVER_QUIC: [u16; 1] = [WITH_PADDING];
 /// The link protocols offered on links that have a QUIC stream per circuit and can use this
 /// project's extensions.

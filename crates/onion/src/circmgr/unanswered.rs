@@ -1,5 +1,6 @@
 //! Streams that the exit has not answered (path-spec 2.3). After a timeout, such a stream tries
-//! another circuit. The circuit without an answer takes no new streams, but keeps its open ones.
+//! another circuit. The circuit without an answer takes no new streams, but keeps its open
+//! streams.
 //!
 //! A relay of that circuit may be down. Each of its relays through which no answer arrived in the
 //! meantime is a suspect for a minute. During this time, other circuits through a suspect take no

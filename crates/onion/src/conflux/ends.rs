@@ -325,8 +325,8 @@ impl ConfluxEnd {
         }
     }
 
-    /// Returns the next stored message, if all earlier messages have arrived and the set of
-    /// circuits has not ended.
+    /// Removes and returns the next stored message. Returns `None` if no stored message is next in
+    /// order, or if the set of circuits has ended.
     pub fn pop(&mut self) -> Option<HeldMessage> {
         self.queue.pop()
     }

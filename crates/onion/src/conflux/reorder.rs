@@ -22,7 +22,7 @@ pub struct HeldMessage {
     pub leg: PathId,
     /// The message's command.
     pub command: RelayCommand,
-    /// The message's stream.
+    /// ID of the message's stream; 0 if the message belongs to no stream.
     pub stream: u16,
     /// The message's data.
     pub data: Vec<u8>,
@@ -127,7 +127,7 @@ impl ReorderQueue {
         }
     }
 
-    /// Removes and returns the next message in order, if it is in the queue.
+    /// Removes and returns the next message in order; `None` if it is not in the queue.
     pub fn pop(&mut self) -> Option<HeldMessage> {
         let (_, held) = self.waiting.pop()?;
         self.bytes -= held.cost();

@@ -56,7 +56,7 @@ pub struct SentMessage {
     pub number: u64,
     /// The message's command.
     pub command: RelayCommand,
-    /// The message's stream.
+    /// ID of the message's stream; 0 if the message belongs to no stream.
     pub stream: u16,
     /// The message's data, without its number.
     pub data: Vec<u8>,
@@ -451,8 +451,9 @@ impl Retransmitter {
     }
 
     /// Returns the time at which a client sends PROBE on its legs (circuits): after `QUIET`
-    /// without a message while streams are open. After a PROBE, the client sends no other until a
-    /// message arrives.
+    /// without a message. Returns `None` at an exit, while no stream is open, while no leg
+    /// answers, and before the first message. After a PROBE, returns `None` until a message
+    /// arrives.
     fn quiet_at(&self, streams: bool) -> Option<Time> {
         let asks = self.is_client && streams && !self.probing && self.has_living();
         self.last_received
@@ -471,7 +472,8 @@ impl Retransmitter {
     }
 
     /// Returns the time of the next action, provided that no message is sent or received before
-    /// it. [`Time::ZERO`] means now. `streams` is true if the circuit set has streams.
+    /// it. [`Time::ZERO`] means now, and `None` that no action is due at any time. `streams` is
+    /// true if the circuit set has streams.
     #[must_use]
     pub fn next_timeout(&self, streams: bool) -> Option<Time> {
         let living = self.has_living();

@@ -37,7 +37,8 @@ pub struct Hctr2<C> {
     stream: Aes128Enc,
     /// POLYVAL with the hash key.
     hash: Polyval,
-    /// The paper's `L`.
+    /// Mask that is XORed into the start of each key stream: the number 1 encrypted as a block
+    /// (`L` in the paper).
     mask: u128,
 }
 

@@ -64,7 +64,7 @@ impl Layer {
     }
 
     /// Removes a layer from a cell. Returns the cell's tag if this was the cell's last layer and
-    /// the cell has the next sequence number.
+    /// the cell has the next sequence number, else `None`.
     fn open(&mut self, body: &mut Body) -> Option<Tag> {
         let layers = u16::from_be_bytes([body[1], body[2]]).wrapping_sub(1);
         body[RECOGNISED].copy_from_slice(&layers.to_be_bytes());

@@ -97,9 +97,9 @@ impl Direction {
         Tag::from(digest)
     }
 
-    /// Returns the tag if the cell is the next one for this hop. Computes the digest only if the
-    /// field "recognised" is zero: in cells for other hops, the field nearly always has another
-    /// value.
+    /// Returns the tag if the cell is the next one for this hop, else `None`. Computes the digest
+    /// only if the field "recognised" is zero: in cells for other hops, the field nearly always
+    /// has another value.
     fn recognise(&mut self, body: &mut Body) -> Option<Tag> {
         if body[RECOGNISED] != [0, 0] {
             return None;

@@ -89,7 +89,8 @@ impl BridgeRequests {
         self.0.iter().any(|entry| entry.known)
     }
 
-    /// Returns the index of the next bridge to request a descriptor from, if one is due.
+    /// Returns the index of the next bridge to request a descriptor from, and marks the request as
+    /// in progress. Returns `None` if no request is due.
     pub(super) fn poll(&mut self, now: Time) -> Option<usize> {
         let place = self.0.iter().position(|entry| !entry.requested && entry.due <= now)?;
         self.0[place].requested = true;

@@ -34,7 +34,7 @@ pub struct Cache {
     /// an authority.
     own_cert: Option<([u8; 20], [u8; 20])>,
     microdescs: BTreeMap<[u8; 32], Arc<str>>,
-    /// Our own RSA identity.
+    /// Our own RSA identity; `None` before [`Cache::we_are`] sets it.
     own: Option<[u8; 20]>,
     servers: Shelf,
     extras: Shelf,
@@ -80,7 +80,7 @@ impl Cache {
         self.microdescs.insert(microdesc.digest, text.into());
     }
 
-    /// Stores a microdescriptor's text under its SHA-256.
+    /// Stores the text of a microdescriptor under `digest`, its SHA-256.
     pub fn microdesc_text(&mut self, digest: [u8; 32], text: &str) {
         self.microdescs.insert(digest, text.into());
     }

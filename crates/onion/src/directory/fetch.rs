@@ -190,7 +190,8 @@ type Prove = fn(Unproven, &[[u8; 20]], &[AuthorityCert], u64) -> Result<Consensu
 pub struct Directory {
     authorities: Vec<AuthorityIdentity>,
     certs: Vec<AuthorityCert>,
-    /// A consensus whose signatures cannot be verified until certificates arrive.
+    /// A consensus whose signatures cannot be verified until certificates arrive; `None` if no
+    /// consensus waits.
     waiting: Option<String>,
     network: Option<Network>,
     share_subnets: bool,

@@ -1,4 +1,4 @@
-//! A guard of the sample.
+//! A guard of a client's sample: a relay that was drawn at random as a possible guard.
 
 use std::cmp::Reverse;
 

@@ -18,7 +18,7 @@ const T_MAC: &[u8] = b"ntor-curve25519-sha256-1:mac";
 const T_KEY: &[u8] = b"ntor-curve25519-sha256-1:key_extract";
 /// Key of the hash that yields `verify` (tor-spec, "The ntor handshake").
 const T_VERIFY: &[u8] = b"ntor-curve25519-sha256-1:verify";
-/// Text of the key expansion (tor-spec, "KDF-RFC5869").
+/// Label of the key expansion: its input `info` in RFC 5869 (tor-spec, "KDF-RFC5869").
 const M_EXPAND: &[u8] = b"ntor-curve25519-sha256-1:key_expand";
 
 /// A client's side of the handshake while it waits for the answer.

@@ -6,11 +6,11 @@ use crate::wire::netdoc::{Consensus, RelayStatus};
 
 /// The position weight that stands for a factor of 1 (default of `bwweightscale`).
 const WHOLE: u64 = 10_000;
-/// The letters of positions in the names of the consensus's `bandwidth-weights`, such as `Wgd`:
-/// `g` is the position of a guard.
+/// The letters of positions in the names of the consensus's `bandwidth-weights`, such as the `g`
+/// in `Wgd`: guard, middle, exit, and directory request (`b`).
 const POSITIONS: [char; 4] = ['g', 'm', 'e', 'b'];
-/// The letters of relay types in the names of the consensus's `bandwidth-weights`, such as `Wgd`:
-/// `d` is a relay that is both guard and exit.
+/// The letters of relay types in the names of the consensus's `bandwidth-weights`, such as the `d`
+/// in `Wgd`: guard only, neither guard nor exit (`m`), exit only, and both guard and exit (`d`).
 const KINDS: [char; 4] = ['g', 'm', 'e', 'd'];
 
 /// A consensus, and frequently needed values that are derived from it.
