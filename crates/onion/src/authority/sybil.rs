@@ -10,10 +10,11 @@ use super::flags::Merits;
 
 /// Maximum number of relays that have never answered a probe, in total.
 const MOST: usize = 2_000;
-/// Maximum number of relays from one uploader that have never answered a probe.
+/// Maximum number of relays that have never answered a probe and whose descriptors came from one
+/// uploader.
 const MOST_OF_ONE: usize = 32;
-/// Maximum number of relays that have never answered a probe and were uploaded over circuits. The
-/// addresses of such uploaders are unknown.
+/// Maximum number of relays that have never answered a probe and whose descriptors were uploaded
+/// over circuits. The addresses of such uploaders are unknown.
 const MOST_BY_CIRCUITS: usize = 256;
 /// Number of relays kept for one address, as a multiple of the number that a consensus may list.
 /// The surplus can replace relays that are down.

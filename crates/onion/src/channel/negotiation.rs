@@ -71,8 +71,8 @@ impl Capabilities {
     }
 
     /// Returns the extensions to negotiate with VERSIONS and CAPABILITIES. A link with a QUIC
-    /// stream per circuit can have only one extension: cells in datagrams (`lossy`). Another link
-    /// can have only the others.
+    /// stream per circuit can have only one extension: cells in datagrams (`lossy`). A link over a
+    /// byte stream can have only the other extensions.
     fn wanted(self) -> Extensions {
         let is_stream = !self.stream_per_circuit;
         Extensions {
