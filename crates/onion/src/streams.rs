@@ -99,7 +99,8 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// Returns a state without streams.
+    /// Returns a state without streams. `congestion_control` is true if the circuits of the set
+    /// have congestion control.
     pub(crate) fn new(side: Side, congestion_control: bool, params: &Arc<Params>) -> Streams {
         let flow = match congestion_control {
             true => StreamFlow::Rates,
@@ -355,7 +356,8 @@ impl Streams {
     }
 
     /// Writes the next message into the body of a cell for this leg (parallel circuit). Writes
-    /// DATA only if the leg has room for data.
+    /// DATA only if the leg has room for data. Returns the kind of the message; `None` if there is
+    /// nothing to send.
     pub(crate) fn fill(
         &mut self,
         now: Time,
@@ -389,9 +391,10 @@ impl Streams {
         Some(FilledMessage::Data)
     }
 
-    /// Returns the ID of the next stream that may send. If the stream must send END instead of
-    /// data, also returns the reason. END messages come first, because each stream has only one,
-    /// and both ends keep state for the stream until END is sent.
+    /// Returns the ID of the next stream that may send; `None` if no stream may. Streams with only
+    /// data to send count only if `data` is true. If the stream must send END instead of data,
+    /// also returns the reason. END messages come first, because each stream has only one, and
+    /// both ends keep state for the stream until END is sent.
     fn next_in_turn(&mut self, now: Time, data: bool) -> Option<(u16, Option<EndReason>)> {
         self.turns.wake(now);
         if let Some(id) = self.turns.next_ending() {

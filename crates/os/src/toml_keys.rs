@@ -157,8 +157,8 @@ impl Walk<'_> {
     }
 }
 
-/// Returns the description of a mistake in a value. It names the key, even if `message` does not.
-/// If a list is expected, it also shows the syntax of a list.
+/// Returns the description of a mistake in a value. The description names the key, even if
+/// `message` does not. If a list is expected, the description also shows the syntax of a list.
 fn with_key(text: &str, error: &toml::de::Error, message: String) -> String {
     let plain = in_plain_words(&message);
     let Some(at) = error.span() else { return plain };

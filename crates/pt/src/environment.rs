@@ -100,7 +100,8 @@ impl std::fmt::Display for EnvironmentError {
 impl std::error::Error for EnvironmentError {}
 
 impl Environment {
-    /// Reads the settings from environment variables. `get` returns the value of a variable.
+    /// Reads the settings from environment variables. `get` returns the value of a variable;
+    /// `None` if the variable is not set.
     ///
     /// # Errors
     /// [`EnvironmentError`] if a variable is missing or invalid.

@@ -34,11 +34,12 @@ type Paths<'py> = ((f64, f64, f64, f64), Flat<'py>, Flat<'py>, Flat<'py>, Vec<(u
 /// Result of the Python function `year`, which simulates how many clients hostile relays
 /// compromise in the course of a year. "Rows" are 1, 2 and 3 circuits per stream, and clients that
 /// are a mixture of these three ([`year::rows`]). "Kinds" are the fields of [`CompromisedShares`].
-/// `any` means at least one hostile entry, and `all` at least as many at the same time as circuits
-/// per stream. `now` refers to one day of the year, and `ever` to any time until that day. `low`
-/// and `high` are the 5 % and 95 % quantiles over the random adversaries. The elements are:
+/// `any` means at least one hostile entry. `all` means at least `m` hostile entries at the same
+/// time, where `m` is the number of circuits per stream. `now` refers to one day of the year, and
+/// `ever` to any time until that day. `low` and `high` are the 5 % and 95 % quantiles over the
+/// random adversaries. The elements are:
 ///
-/// * guards in use: rows
+/// * guards in use: rows (`None` for the mixture)
 /// * number of different guards: rows
 /// * shares of compromised clients: rows × days × kinds × (mean, low, high)
 /// * shares of compromised clients for each random adversary: adversaries × days × (1, 2 and 3

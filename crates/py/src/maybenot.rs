@@ -47,8 +47,8 @@ pub(crate) fn maybenot_check(machines: Vec<String>) -> PyResult<()> {
 /// `times` are float64 seconds, sorted; `up` is true for packets that the client sends. A machine
 /// is given in serialised form (`02eNp...`), or by its name in maybenot-machines with its numbers
 /// (`front 1700 1000000 14000000 50`). A named machine may draw further numbers, from `seed`.
-/// `delay` is the one-way delay from client to server in seconds. `pps` is the maximum number of
-/// packets per second; packets beyond it are delayed further.
+/// `delay` is the one-way delay of either direction, in seconds. `pps` is the maximum number of
+/// packets per second; packets beyond it are delayed further. `None` means no maximum.
 ///
 /// In the result, `origin` is the index in `times` of a real packet, and -1 for padding. The real
 /// packets of a direction keep their order. A packet that was not delayed keeps its exact time.
@@ -167,8 +167,10 @@ impl<'a> Trace<'a> {
     }
 
     /// Converts `since`, the time since the trace's first packet, to a time of the trace in
-    /// seconds. A packet that was not delayed gets its exact time from the trace, because a time
-    /// in whole nanoseconds may be rounded. `origin` is the packet's index in the trace.
+    /// seconds. `origin` is the packet's index in the trace, or `None` for a padding packet. A
+    /// packet of the trace counts as not delayed if `since` equals the trace's own time since the
+    /// first packet, rounded to nanoseconds. For such a packet, returns the exact time from the
+    /// trace.
     fn seconds(&self, origin: Option<usize>, since: Duration) -> f64 {
         match origin {
             Some(place) if since == self.since_first(place) => self.times[place],

@@ -30,11 +30,12 @@ type Sent<'py> = (Bound<'py, PyArray1<f64>>, Bound<'py, PyArray1<i32>>, Bound<'p
 impl TraceSplit {
     /// Creates the settings of a split. `mode` states how the server chooses paths. With
     /// "together", one schedule serves both directions. With "independent", each direction has its
-    /// own schedule. With "follow:20ms", the server uses the path of each client packet from 20 ms
-    /// after the packet was sent, plus the path's delay. "follow" means "follow:20ms".
+    /// own schedule. With "follow:20ms", the server uses the path of the newest client packet that
+    /// has reached it. A packet reaches the server 20 ms plus the path's uplink delay after it was
+    /// sent. "follow" means "follow:20ms".
     ///
-    /// `delays` has (up, down) in seconds for each path, or is None. `draw` states when the
-    /// schedule draws its probabilities: for each page load ("load"), for every 20 page loads
+    /// `delays` has (up, down) in seconds for each path; None means no delays. `draw` states when
+    /// the schedule draws its probabilities: for each page load ("load"), for every 20 page loads
     /// ("session:20"), or after each silence of at least 1 s ("silence:1s").
     #[new]
     #[pyo3(signature = (schedule, every, paths, mode="together", seed=0, delays=None, draw="load"))]

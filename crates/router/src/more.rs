@@ -34,9 +34,10 @@ const LISTENER: u64 = 2;
 const RECEIVED: usize = 8;
 /// Maximum number of datagrams that one system call sends.
 const SENT: usize = 16;
-/// Time after which no further datagrams are made before they are sent and the sockets are read
-/// again. A relay needs less time, because its datagrams are ready to send. A client needs more
-/// time for a single datagram, so it makes and sends one datagram at a time.
+/// Time limit for making datagrams. Once it has passed, the node sends the datagrams that it has
+/// made, and reads the sockets again. A relay needs less time, because its datagrams are ready to
+/// send. A client needs more time for a single datagram, so it makes and sends one datagram at a
+/// time.
 const MAKING: Duration = Duration::from_micros(200);
 
 /// Settings of a MORE node.

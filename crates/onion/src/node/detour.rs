@@ -31,8 +31,9 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles the opening of the QUIC link `id`. If we opened it, pairs it with a TLS link to the
-    /// same relay, and sends the neighbour the token of that TLS link.
+    /// Handles the opening of the QUIC link `id` to the neighbour with `identity`. If we opened
+    /// the link, pairs it with a TLS link to the same relay, and sends the neighbour the token of
+    /// that TLS link. Does nothing if the neighbour opened the link, or if `identity` is `None`.
     pub(super) fn quic_opened(&mut self, id: LinkId, identity: Option<Identity>) {
         let initiated = self.channels.link(id).is_some_and(|link| link.channel.is_initiator());
         if let Some(identity) = identity.filter(|_| initiated) {

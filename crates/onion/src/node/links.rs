@@ -14,7 +14,9 @@ use crate::wire::extend::Target;
 use crate::wire::link::Padding;
 
 impl<R: NodeRole> Node<R> {
-    /// Adds a new link.
+    /// Adds the new link `id`. `target` is the relay that we intended to reach; `None` if the
+    /// neighbour opened the link. Closes the link instead if it may lose bytes, or if the node
+    /// refuses it. A relay refuses links from an address with too many incomplete handshakes.
     pub(super) fn open(&mut self, now: Time, id: LinkId, target: Option<Target>, start: Start) {
         // Refuse connections that may lose bytes. Both ends would have to number cells to restore
         // their order.

@@ -129,8 +129,8 @@ pub(crate) struct LossyStreams {
 struct Legs {
     /// The slots whose legs (parallel circuits) are linked: bit `n` stands for slot `n`.
     open: u8,
-    /// Round-trip time of each leg (parallel circuit), from the last measurement by any TCP
-    /// connection.
+    /// Round-trip time of the leg (parallel circuit) in each slot, from the last measurement by
+    /// any TCP connection. `None` if it is unknown.
     rtts: [Option<Duration>; MOST_LEGS],
 }
 
@@ -511,7 +511,7 @@ impl LossyStreams {
         !self.events.is_empty()
     }
 
-    /// Returns the next event.
+    /// Removes and returns the next event; `None` if there is none.
     pub(crate) fn event(&mut self) -> Option<LossyEvent> {
         self.events.pop_front()
     }

@@ -36,8 +36,8 @@ pub(crate) struct LossyLegs {
     legs: [Option<LossyLeg>; MOST_LEGS],
     splitter: Splitter,
     has_windows: bool,
-    /// The slot that the scheduler chose last, and the number of cells still to send on it. Used
-    /// only if the legs (parallel circuits) have windows.
+    /// The slot that the scheduler chose last, and the number of cells still to send on it; `None`
+    /// if there are none. Used only if the legs (parallel circuits) have windows.
     run: Option<(usize, u64)>,
 }
 
@@ -67,7 +67,8 @@ impl LossyLegs {
     }
 
     /// Returns the round-trip time of the leg (parallel circuit) in each slot, measured when the
-    /// leg was linked.
+    /// leg was linked. It is `None` for an empty slot, for a leg that is not linked yet, and
+    /// always at the exit.
     pub(crate) fn rtts(&self) -> [Option<Duration>; MOST_LEGS] {
         self.legs.map(|leg| leg?.rtt)
     }
@@ -78,8 +79,8 @@ impl LossyLegs {
         self.legs.iter().position(is_it)
     }
 
-    /// Returns the circuit of the leg in `slot` if this leg is linked. Otherwise returns the
-    /// circuit of another linked leg, if there is one.
+    /// Returns the circuit of the leg in `slot` if this leg is linked, otherwise the circuit of
+    /// another linked leg. Returns `None` if no leg is linked.
     pub(crate) fn circuit_at(&self, slot: usize) -> Option<u32> {
         let linked = |leg: &Option<LossyLeg>| leg.filter(|leg| leg.requested.is_none());
         let wanted = self.legs.get(slot).and_then(linked);

@@ -27,7 +27,7 @@ use crate::wire::message::{Format, Message, RelayCommand};
 const FIRST: u64 = 124;
 /// Minimum period over which arrived cells are counted. The round-trip times measured during
 /// linking would be too short a period, because they do not include the queues of a busy circuit.
-const UNMEASURED: Duration = Duration::from_millis(200);
+const LEAST_PERIOD: Duration = Duration::from_millis(200);
 
 /// The legs of a circuit set, and the scheduler that distributes messages among them.
 pub(crate) struct SetLegs {
@@ -388,8 +388,9 @@ impl SetLegs {
         Some(next.command == RelayCommand::DATA)
     }
 
-    /// Stores a copy of a message that was sent on `leg` (a parallel circuit), without the prefix
-    /// that `mark` placed before the data. Does nothing if the design does not retransmit.
+    /// Stores a copy of `message`, which was sent on `leg` (a parallel circuit), without the
+    /// prefix that `mark` placed before the data. Does nothing if `message` is `None`, or if the
+    /// design does not retransmit.
     pub(crate) fn keep(
         &mut self,
         now: Time,
@@ -482,7 +483,7 @@ impl SetLegs {
     }
 
     /// Returns the leg (parallel circuit) for messages other than data, even if the leg's queue is
-    /// full.
+    /// full. Returns `None` if no leg is linked, or if the other end answers on none of them.
     pub(crate) fn preferred(&self) -> Option<PathId> {
         let rests = self.resting && self.design.is_resilient();
         let lively = self.lively.filter(|leg| rests && self.end.may_send(*leg));
@@ -565,7 +566,7 @@ impl SetLegs {
     /// Counts a received DATA cell, and estimates the peer's window from this count. Returns the
     /// maximum number of bytes that may wait for earlier messages.
     pub(crate) fn count_received(&mut self, now: Time) -> usize {
-        if now.since(self.arrivals.since) > self.end.longest_rtt().max(UNMEASURED) {
+        if now.since(self.arrivals.since) > self.end.longest_rtt().max(LEAST_PERIOD) {
             self.arrivals = Arrivals { since: now, cells: 0 };
         }
         self.arrivals.cells += 1;

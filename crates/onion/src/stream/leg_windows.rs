@@ -18,8 +18,9 @@ pub(super) struct LegWindows {
 /// The windows of a stream on one leg (parallel circuit).
 struct OnLeg {
     windows: Windows,
-    /// Number of cells that arrived before an earlier cell. They were counted on arrival, and are
-    /// not counted again when their turn comes.
+    /// Number of cells that arrived on the leg while earlier cells were missing, and still wait
+    /// for them. Such cells were counted on arrival, and are not counted again when their turn
+    /// comes.
     early: u64,
 }
 

@@ -122,7 +122,7 @@ impl Turns {
     }
 
     /// Skips the stream `id`, which may not send on `leg` (a parallel circuit) now. The stream is
-    /// skipped until its state changes, or until the time `wake`.
+    /// skipped until its state changes or, if `wake` is not `None`, until that time.
     pub(super) fn park(&mut self, leg: PathId, id: u16, wake: Option<Time>) {
         self.on(leg).queued.entry(id).and_modify(|queued| queued.ready = false);
         if let (Some(wake), Some(noted)) = (wake, self.noted.get_mut(&id)) {

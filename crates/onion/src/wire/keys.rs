@@ -43,7 +43,7 @@ const DAY: u64 = 24 * HOUR;
 /// Alphabet of the host names in TLS certificates (C tor's value).
 const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 /// Minimum and maximum number of random letters in a TLS certificate's host name (C tor's values).
-const NAME: [u64; 2] = [8, 20];
+const NAME_LETTERS: [u64; 2] = [8, 20];
 /// Lifetime in seconds of an onion key's cross certificate (dir-spec: at least a week).
 const ONION_SECONDS: u64 = 28 * 24 * HOUR;
 
@@ -446,8 +446,8 @@ fn new_signing<R: CryptoRng>(
     Ok((key, cert, until))
 }
 
-/// Makes a certificate in the format of cert-spec. It contains the signer's identity `by`, if
-/// given.
+/// Makes a certificate in the format of cert-spec, signed with the key `signer`. If `by` is given,
+/// the certificate also contains this identity of the signer.
 pub(super) fn certificate(
     kind: CertType,
     certified: CertifiedKey,
@@ -463,8 +463,11 @@ pub(super) fn certificate(
     Ok(builder.encode_and_sign(signer).map_err(making)?.into())
 }
 
-/// Returns the expiry of the certificate `cert`, in seconds since 1970. The certificate must be
-/// signed by the key `master`, and must certify the key `signing`.
+/// Parses the certificate `cert`, and returns its expiry in seconds since 1970.
+///
+/// # Errors
+/// Returns [`KeyError::Bad`] if `cert` is malformed or expired before 1970, if the key `master`
+/// did not sign it, or if it does not certify the key `signing`.
 fn certified_until(
     cert: &[u8],
     master: &ExpandedKeypair,
@@ -554,7 +557,7 @@ pub(super) fn untag<'a>(
 
 /// Returns a random host name like `www.q3xk7ahv.com`.
 fn hostname<R: CryptoRng>(rng: &mut R, domain: &str) -> String {
-    let length = NAME[0] + below(NAME[1] - NAME[0] + 1, rng);
+    let length = NAME_LETTERS[0] + below(NAME_LETTERS[1] - NAME_LETTERS[0] + 1, rng);
     let letter = |_| char::from(LETTERS[below(LETTERS.len() as u64, rng) as usize]);
     let letters: String = (0..length).map(letter).collect();
     format!("www.{letters}.{domain}")

@@ -286,7 +286,7 @@ fn distinct(body: &[u8]) -> Result<Certs, BadCerts> {
     Certs::decode_from_reader(&mut Reader::from_slice(body)).map_err(|_| BadCerts::Malformed)
 }
 
-/// The signer of an Ed25519 certificate, and the key that it certifies.
+/// An Ed25519 certificate's signer, and the certified key.
 type Signed = ([u8; 32], [u8; 32]);
 
 /// Verifies the Ed25519 certificate of type `kind`, if present. Returns the certificate's signer
@@ -448,7 +448,8 @@ pub fn put_netinfo(info: &Info) -> Vec<u8> {
 /// (padding-spec, "Padding negotiation").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Padding {
-    /// No PADDING_NEGOTIATE cell was received.
+    /// No PADDING_NEGOTIATE cell was received. In [`put_padding`], this value requests the limits
+    /// in the consensus.
     #[default]
     Nothing,
     /// Do not send padding.

@@ -190,7 +190,7 @@ impl Begin {
 }
 
 /// Returns the data of CONNECTED: the address that the exit has connected to, and the TTL of its
-/// name in seconds; empty for directory streams.
+/// name in seconds. The data is empty if `reached` is `None`, as for directory streams.
 pub fn put_connected(reached: Option<(IpAddr, u32)>) -> Vec<u8> {
     let message = match reached {
         Some((address, ttl)) => msg::Connected::new_with_addr(address, ttl),
@@ -216,7 +216,8 @@ pub fn put_refusal(address: IpAddr, ttl: u32) -> Vec<u8> {
     encode(msg::End::new_exitpolicy(address, ttl)).expect("an address fits into a relay message")
 }
 
-/// Parses the data of END: the reason, and the refused address if the reason is `EXITPOLICY`.
+/// Parses the data of END. Returns the reason, and the refused address; `None` if the data
+/// contains no address, or if the reason is not `EXITPOLICY`. Empty data has the reason `MISC`.
 /// Ignores further bytes, because future reasons may have more data (tor-spec, "Closing streams").
 pub fn read_end(data: &[u8]) -> (EndReason, Option<IpAddr>) {
     let [reason, more @ ..] = data else { return (EndReason::MISC, None) };

@@ -173,8 +173,8 @@ pub(super) fn receive(
     Ok(())
 }
 
-/// Sends `messages` with one `sendmmsg`, which may stop before the last one. Returns the number of
-/// messages that the kernel accepted, which is at least one.
+/// Sends `messages` with one `sendmmsg`, which may stop before the last message. Returns the
+/// number of messages that the kernel accepted, which is at least one.
 ///
 /// A returned error concerns the first message in `messages`. `v6` is true if the socket is an
 /// IPv6 socket.

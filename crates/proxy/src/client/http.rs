@@ -25,8 +25,9 @@ pub struct HttpDialogue {
 }
 
 impl HttpDialogue {
-    /// Begins a dialogue and appends the request to `out`. The request contains the login at once,
-    /// because some proxies close the connection when they refuse a request without a login.
+    /// Begins a dialogue and appends the request to `out`. The request already contains `login`,
+    /// unless it is `None`, because some proxies close the connection when they refuse a request
+    /// without a login.
     ///
     /// # Errors
     /// The login does not fit into a request.

@@ -60,7 +60,8 @@ enum Stage {
 }
 
 impl SocksDialogue {
-    /// Begins a dialogue, and appends its first message to `out`.
+    /// Begins a dialogue, and appends its first message to `out`. If `login` is `None`, the
+    /// message offers only the method without authentication.
     #[must_use]
     pub fn new(
         request: SocksRequest,

@@ -87,7 +87,8 @@ impl AuthorityFiles {
         Ok(troubles)
     }
 
-    /// Writes a relay's descriptor and extra-info document to the file of the relay `id`.
+    /// Writes the descriptor `server` to the file of the relay `id`, followed by the extra-info
+    /// document `extra`, if there is one.
     ///
     /// # Errors
     /// The file cannot be written. The old file is unchanged then.
