@@ -65,18 +65,18 @@ impl Population {
 
     /// Creates a population with a place for each entry of `weights`, for `days` days. A relay
     /// leaves after a random time with an exponential distribution and a mean of `mean` days, and
-    /// another relay takes its place. If `periods[i]` is true, the relay of place `i` never
+    /// another relay takes its place. If `stays[i]` is true, the relay of place `i` never
     /// leaves.
     #[must_use]
-    pub fn churning(
+    pub fn with_churn(
         weights: &[u64],
         (mean, days): (f64, u64),
-        periods: &[bool],
+        stays: &[bool],
         rng: &mut Stream,
     ) -> Population {
         Population::of(weights, |place| {
             let (mut ends, mut now) = (Vec::new(), 0);
-            let leaves = !periods.get(place).copied().unwrap_or(false);
+            let leaves = !stays.get(place).copied().unwrap_or(false);
             while leaves && now <= days * DAY {
                 // The value is above 0 and at most 1, so that no time is infinite.
                 let even = ((rng.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64;
@@ -196,7 +196,7 @@ mod tests {
         let mut rng = stream(2, 0, "town");
         let mut periods = vec![false; 1000];
         periods[..100].fill(true);
-        let population = Population::churning(&[1; 1000], (300.0, 365), &periods, &mut rng);
+        let population = Population::with_churn(&[1; 1000], (300.0, 365), &periods, &mut rng);
         let at = |day: u64| Moment { population: &population, now: day * DAY };
         for place in 0..1000 {
             let holders = [0, 100, 365].map(|day| population.holder(place, day * DAY));

@@ -352,7 +352,7 @@ fn world_population(
         Some(mean) => {
             let days = BEGIN / DAY + settings.last_day();
             let mut rng = stream(settings.seed, draw as u64, "churn");
-            Population::churning(weights, (mean, days), periods, &mut rng)
+            Population::with_churn(weights, (mean, days), periods, &mut rng)
         }
     }
 }

@@ -39,7 +39,7 @@ fn shares(mut core: Core) -> [u64; PATHS] {
                 Output::Resolve { session, .. } => {
                     core.handle(now, Input::Resolved { session, found: true, barred: &[] });
                 }
-                Output::Return { .. } | Output::Close { .. } | Output::Event(_) => {}
+                Output::SendToClient { .. } | Output::Close { .. } | Output::Event(_) => {}
             }
         }
     }

@@ -130,7 +130,7 @@ pub enum Output {
     },
     /// Send datagrams to the client: the batch that the core has just handled, or a batch that was
     /// held to restore the order.
-    Return {
+    SendToClient {
         /// The client.
         client: SocketAddr,
         /// The server that the client named, whose address is the source of the datagrams; `None`

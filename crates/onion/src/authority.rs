@@ -300,7 +300,7 @@ impl Authority {
     /// they were.
     pub fn publish(&mut self, unix_now: u64) -> Result<&Documents, SignatureError> {
         self.keys.holds(unix_now)?;
-        self.routerlist.is_here(unix_now, &self.about.relay);
+        self.routerlist.mark_running(unix_now, &self.about.relay);
         self.routerlist.settle(unix_now);
         let times = self.times(unix_now);
         let relays = listed(&self.routerlist, unix_now, &self.settings, &self.about);

@@ -19,7 +19,7 @@ use crate::wire::cell::{
     Body, CELL, Command, HEADER, NUMBERED_CELL, Width, put_across, put_fixed, put_numbered,
     set_number,
 };
-use crate::wire::extend::{ANYBODY, Target};
+use crate::wire::extend::{Target, UNKNOWN_RSA};
 use crate::wire::link::{Identity, TlsLinkToken};
 use crate::wire::message::DestroyReason;
 use detour::{Delivery, Detour};
@@ -99,7 +99,7 @@ pub struct Owner {
 
 /// Maximum number of cells in a channel's outbox, in addition to one for each circuit. If the
 /// outbox is longer, the neighbour does not read our answers, and is disconnected.
-const MOST_SAID: usize = 256;
+const MOST_OUTBOX_CELLS: usize = 256;
 /// Maximum outbox length in bytes at which a cell for another shard (a parallel core of this
 /// relay) goes directly into the outbox. With a longer outbox, cells are queued by circuit. Queues
 /// are rarely needed here, because the other shard schedules circuits itself.
@@ -111,7 +111,7 @@ const MOST_LOSSY: usize = 256;
 /// Number of recently closed circuit IDs that a link with lossy cells (sent in datagrams) does not
 /// use again. Otherwise a late cell of a closed circuit would close a new circuit with the same
 /// ID.
-const MOST_LEFT: usize = 1_024;
+const MOST_CLOSED_IDS: usize = 1_024;
 /// Maximum number of random IDs to try when choosing a free circuit ID (C tor's figure).
 const TRIES: usize = 64;
 /// Capacity in bytes that the inbox of an idle link keeps.
@@ -505,7 +505,7 @@ impl Channels {
                 order.left(link_circuit.id);
             }
             if link.channel.takes_lossy() {
-                let excess = (link.lossy.left.len() + 1).saturating_sub(MOST_LEFT);
+                let excess = (link.lossy.left.len() + 1).saturating_sub(MOST_CLOSED_IDS);
                 link.lossy.left.drain(..excess);
                 link.lossy.left.push_back(link_circuit.id);
             }
@@ -530,9 +530,9 @@ impl Channels {
         self.send_control_cell(link_circuit, Command::DESTROY, &[reason.0]);
     }
 
-    /// Sends a cell, such as DESTROY, ahead of queued cells. The limit `MOST_SAID` does not apply
-    /// to links to other parallel cores (shards) of this relay, because shards always read our
-    /// output.
+    /// Sends a cell, such as DESTROY, ahead of queued cells. The limit `MOST_OUTBOX_CELLS` does
+    /// not apply to links to other parallel cores (shards) of this relay, because shards always
+    /// read our output.
     pub(crate) fn send_control_cell(
         &mut self,
         link_circuit: LinkCircuit,
@@ -549,7 +549,7 @@ impl Channels {
     /// send.
     fn check_outbox(&mut self, id: LinkId) {
         if let Some(link) = self.links.get_mut(&id) {
-            let most = (MOST_SAID + link.busiest) * CELL + link.listing;
+            let most = (MOST_OUTBOX_CELLS + link.busiest) * CELL + link.listing;
             let is_deaf = link.channel.outbox.len() > most && !link.channel.is_sibling();
             if is_deaf && !self.stalled.contains(&id) {
                 self.stalled.push(id);
@@ -579,8 +579,8 @@ impl Channels {
     }
 
     /// Queues a cell on its circuit. On a link to another parallel core (shard) of this relay,
-    /// sends the cell at once if the outbox is short. Returns the queue's length (1 for a cell sent
-    /// at once), or 0 if there is no such circuit.
+    /// sends the cell at once if the outbox is short. Returns the queue's length (1 for a cell
+    /// sent at once), or 0 if there is no such circuit.
     pub(crate) fn push(
         &mut self,
         now: Time,
@@ -853,7 +853,7 @@ impl Link {
 
 /// Returns true if `target` names this identity.
 pub(crate) fn is(identity: &Identity, target: &Target) -> bool {
-    let is_named = target.rsa == ANYBODY || identity.rsa == target.rsa;
+    let is_named = target.rsa == UNKNOWN_RSA || identity.rsa == target.rsa;
     is_named && target.ed25519.is_none_or(|key| key == identity.ed25519)
 }
 

@@ -23,7 +23,7 @@ use crate::stream::StreamKey;
 use crate::table::{Dialling, SetId, Slab, StreamTable};
 use crate::wire::cell::{BODY, Body, Cell, Command};
 use crate::wire::conflux::SetNonce;
-use crate::wire::extend::ANYBODY;
+use crate::wire::extend::UNKNOWN_RSA;
 use crate::wire::message::{self, Message, RelayCommand};
 
 mod dedicated;
@@ -308,7 +308,7 @@ impl<R: NodeRole> Node<R> {
     fn neighbour(&mut self, link: LinkId) -> Neighbour {
         let Some(link) = self.channels.link(link) else { return Neighbour::default() };
         let wanted = link.wanted.as_ref();
-        let named = wanted.map(|target| target.rsa).filter(|rsa| *rsa != ANYBODY);
+        let named = wanted.map(|target| target.rsa).filter(|rsa| *rsa != UNKNOWN_RSA);
         Neighbour {
             rsa: link.channel.identity().map(|identity| identity.rsa).or(named),
             address: wanted.and_then(|target| target.addresses.first().copied()),

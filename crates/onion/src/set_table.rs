@@ -21,7 +21,7 @@ pub struct SetLocation {
 
 /// A leg (one circuit of a set) that one parallel core (shard) of a relay transfers to another.
 /// Only the relay's cores know the actual type of the `Any` value.
-pub type Orphan = Box<dyn Any + Send>;
+pub type OpaqueLeg = Box<dyn Any + Send>;
 
 /// The sets of all shards (parallel cores) of a relay, and the legs (parallel circuits) that one
 /// shard transfers to another. All shards share one table, which the caller passes to each core.
@@ -38,11 +38,11 @@ pub trait SetTable: Send {
 
     /// Stores a leg (one circuit of a set) for another parallel core (shard) of this relay.
     /// Returns a number with which the other shard can fetch the leg.
-    fn hand_over(&mut self, orphan: Orphan) -> u64;
+    fn hand_over(&mut self, leg: OpaqueLeg) -> u64;
 
     /// Removes and returns the leg (parallel circuit) that [`SetTable::hand_over`] stored under
     /// `number`; `None` if there is none.
-    fn take_over(&mut self, number: u64) -> Option<Orphan>;
+    fn take_over(&mut self, number: u64) -> Option<OpaqueLeg>;
 }
 
 /// The table of a relay's circuit sets. The key of a set is the digest of its nonce. The nonce is
@@ -50,7 +50,7 @@ pub trait SetTable: Send {
 #[derive(Default)]
 pub struct Sets {
     places: BTreeMap<[u8; 32], SetLocation>,
-    orphans: BTreeMap<u64, Orphan>,
+    handed: BTreeMap<u64, OpaqueLeg>,
     last: u64,
 }
 
@@ -77,14 +77,14 @@ impl SetTable for Sets {
         }
     }
 
-    fn hand_over(&mut self, orphan: Orphan) -> u64 {
+    fn hand_over(&mut self, leg: OpaqueLeg) -> u64 {
         self.last += 1;
-        self.orphans.insert(self.last, orphan);
+        self.handed.insert(self.last, leg);
         self.last
     }
 
-    fn take_over(&mut self, number: u64) -> Option<Orphan> {
-        self.orphans.remove(&number)
+    fn take_over(&mut self, number: u64) -> Option<OpaqueLeg> {
+        self.handed.remove(&number)
     }
 }
 

@@ -316,7 +316,7 @@ impl<S: Server> World<S> {
                 Output::Send { session, tuple, path, payload } => {
                     self.leave(session, tuple, path, payload, batch)
                 }
-                Output::Return { client, server, held, .. } => {
+                Output::SendToClient { client, server, held, .. } => {
                     self.seems.push((client, server));
                     let bytes = held.map_or(batch.bytes.to_vec(), |held| held.bytes.into_vec());
                     self.returned.entry(client).or_default().push((self.now, bytes));

@@ -22,7 +22,7 @@ use anabranch_onion::handshake::extension::HopRequest;
 use anabranch_onion::padding::{Amount, PaddingParams};
 use anabranch_onion::points::{Point, PointLocation, PointTable, Points};
 use anabranch_onion::relay::{self, Relay, ServiceParams};
-use anabranch_onion::set_table::{Orphan, SetLocation, SetTable, Sets};
+use anabranch_onion::set_table::{OpaqueLeg, SetLocation, SetTable, Sets};
 use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::wire::conflux::SetNonce;
 use anabranch_onion::wire::crypto::{CurveKeys, Sha256};
@@ -173,11 +173,11 @@ impl SetTable for SharedSets {
         self.0.lock().unwrap().leave(nonce, place);
     }
 
-    fn hand_over(&mut self, orphan: Orphan) -> u64 {
-        self.0.lock().unwrap().hand_over(orphan)
+    fn hand_over(&mut self, leg: OpaqueLeg) -> u64 {
+        self.0.lock().unwrap().hand_over(leg)
     }
 
-    fn take_over(&mut self, number: u64) -> Option<Orphan> {
+    fn take_over(&mut self, number: u64) -> Option<OpaqueLeg> {
         self.0.lock().unwrap().take_over(number)
     }
 }

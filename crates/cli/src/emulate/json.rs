@@ -17,7 +17,7 @@ use anabranch_os::toml_keys;
 use serde_json::{Map, Value, json};
 
 use super::user_ns;
-use super::work::{Face, sentence};
+use super::work::{Interface, sentence};
 use crate::failure::Failure;
 
 /// JSON interface of an emulation, for other programs: prints events as JSON lines, and reads
@@ -27,7 +27,7 @@ pub(super) struct Json {
     pub(super) rootless: bool,
 }
 
-impl Face for Json {
+impl Interface for Json {
     fn listens(&self) -> bool {
         true
     }

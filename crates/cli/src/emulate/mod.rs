@@ -17,7 +17,7 @@ use clap::{Args, Subcommand};
 
 use crate::failure::Failure;
 use crate::sudo;
-use work::{Face, Work};
+use work::{Interface, Work};
 
 /// Emulate a network on this machine: hosts, links with rate, delay, loss and queue, and programs
 /// on the hosts.
@@ -87,12 +87,12 @@ impl EmulateArgs {
         // without removing the network.
         let work = Work::prepare(!self.command.is_empty()).map_err(Failure::trouble)?;
         let network = Network::start(&topology).map_err(refused)?;
-        let face: &mut dyn Face = if self.json {
+        let interface: &mut dyn Interface = if self.json {
             &mut json::Json { rootless }
         } else {
             &mut plain::Plain { rootless, quiet: !self.command.is_empty() }
         };
-        work.run(network, jobs, face)
+        work.run(network, jobs, interface)
     }
 
     /// Returns the programs to run, each with the path of its executable file on this machine. The

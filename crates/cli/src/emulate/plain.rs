@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use anabranch_emulator::{Network, Notice, Program, ProgramEnd};
 
-use super::work::{Face, sentence};
+use super::work::{Interface, sentence};
 use super::{print_line, user_ns};
 use crate::failure::Failure;
 
@@ -18,7 +18,7 @@ pub(super) struct Plain {
     pub(super) quiet: bool,
 }
 
-impl Face for Plain {
+impl Interface for Plain {
     fn listens(&self) -> bool {
         false
     }

@@ -12,7 +12,7 @@ use signal_hook::iterator::Signals;
 use crate::failure::Failure;
 
 /// Output and input of an emulation: text for its user, or JSON for other programs.
-pub(super) trait Face {
+pub(super) trait Interface {
     /// Returns whether commands are read from standard input.
     fn listens(&self) -> bool;
     /// Reports that the network is up, before its programs are started.
@@ -62,36 +62,36 @@ impl Work {
         self,
         network: Network,
         jobs: Vec<Job>,
-        face: &mut dyn Face,
+        interface: &mut dyn Interface,
     ) -> Result<(), Failure> {
-        face.ready(&network)?;
-        if face.listens() {
+        interface.ready(&network)?;
+        if interface.listens() {
             let sender = self.sender.clone();
             thread::spawn(move || read_lines(&sender));
         }
         if jobs.is_empty() {
-            self.follow(&network, &[], face)?;
-            return face.end(&network, &[]);
+            self.follow(&network, &[], interface)?;
+            return interface.end(&network, &[]);
         }
         let sender = self.sender.clone();
         // Sending fails only if this program is ending anyway.
         let notify = move |notice| drop(sender.send(Input::Notice(notice)));
         let programs = Programs::start(&network, jobs.clone(), notify).map_err(Failure::misuse)?;
-        let followed = self.follow(&network, &jobs, face);
-        let ends = self.stop(programs, &jobs, followed.is_ok().then_some(&mut *face));
+        let followed = self.follow(&network, &jobs, interface);
+        let ends = self.stop(programs, &jobs, followed.is_ok().then_some(&mut *interface));
         followed?;
         let ends: Vec<_> = jobs.iter().map(|job| &job.program).zip(ends?).collect();
-        face.end(&network, &ends)?;
+        interface.end(&network, &ends)?;
         verdict(&jobs, &ends)
     }
 
-    /// Stops the programs, and returns how each of them has ended. If there is a `face`, it shows
-    /// the notices that arrive in the meantime.
+    /// Stops the programs, and returns how each of them has ended. If `interface` is given, it
+    /// shows the notices that arrive in the meantime.
     fn stop(
         &self,
         programs: Programs,
         jobs: &[Job],
-        mut face: Option<&mut dyn Face>,
+        mut interface: Option<&mut dyn Interface>,
     ) -> Result<Vec<ProgramEnd>, Failure> {
         let sender = self.sender.clone();
         thread::scope(|scope| {
@@ -103,10 +103,10 @@ impl Work {
             let mut shown = Ok(());
             // All notices must be received, because their senders would otherwise block for ever.
             while let Ok(input) = self.inputs.recv() {
-                match (input, &mut face) {
+                match (input, &mut interface) {
                     (Input::Stopped, _) => break,
-                    (Input::Notice(notice), Some(face)) if shown.is_ok() => {
-                        shown = face.show(&jobs[notice.program()].program, &notice);
+                    (Input::Notice(notice), Some(interface)) if shown.is_ok() => {
+                        shown = interface.show(&jobs[notice.program()].program, &notice);
                     }
                     _ => {}
                 }
@@ -118,7 +118,12 @@ impl Work {
 
     /// Processes inputs until all programs except background programs have ended, or until a
     /// signal or the end of standard input ends the emulation.
-    fn follow(&self, network: &Network, jobs: &[Job], face: &mut dyn Face) -> Result<(), Failure> {
+    fn follow(
+        &self,
+        network: &Network,
+        jobs: &[Job],
+        interface: &mut dyn Interface,
+    ) -> Result<(), Failure> {
         let mut awaited = jobs.iter().filter(|job| !job.program.background).count();
         // An error means that all senders are gone, and therefore that all programs have ended.
         while let Ok(input) = self.inputs.recv() {
@@ -127,10 +132,10 @@ impl Work {
                 Input::Interrupt if self.has_command => {}
                 Input::Stopped => {}
                 Input::Interrupt => return Ok(()),
-                Input::Line(line) => face.execute(network, &line)?,
+                Input::Line(line) => interface.execute(network, &line)?,
                 Input::Notice(notice) => {
                     let program = &jobs[notice.program()].program;
-                    face.show(program, &notice)?;
+                    interface.show(program, &notice)?;
                     if matches!(notice, Notice::Ended(..)) && !program.background {
                         awaited -= 1;
                         if awaited == 0 {

@@ -17,11 +17,11 @@ use crate::screen::live::LiveView;
 /// A reporter of the progress of an experiment. Its output is a live view, a progress bar or, with
 /// `--json`, JSON lines.
 pub(crate) struct Reporter<R> {
-    face: Face,
+    interface: Interface,
     outcome: fn(&R) -> String,
 }
 
-enum Face {
+enum Interface {
     Json,
     /// A progress bar on standard error, if standard output is redirected.
     Bar(Bar),
@@ -31,25 +31,25 @@ enum Face {
 impl<R: Record> Reporter<R> {
     /// Creates a reporter for the experiment `name`; `outcome` describes a record.
     pub(crate) fn new(name: &'static str, json: bool, outcome: fn(&R) -> String) -> Reporter<R> {
-        let face = match json {
-            true => Face::Json,
-            false if has_terminal() && io::stderr().is_terminal() => Face::view(name),
-            false => Face::Bar(Bar::new()),
+        let interface = match json {
+            true => Interface::Json,
+            false if has_terminal() && io::stderr().is_terminal() => Interface::view(name),
+            false => Interface::Bar(Bar::new()),
         };
-        Reporter { face, outcome }
+        Reporter { interface, outcome }
     }
 
     /// Reports an event.
     pub(crate) fn report<U: Unit>(&mut self, progress: &Progress, event: Event<'_, U, R>) {
-        if let Face::View(live) = &mut self.face
+        if let Interface::View(live) = &mut self.interface
             && live.view().is_none()
         {
             // The terminal is gone, or does not accept a view any more.
-            self.face = Face::Bar(Bar::new());
+            self.interface = Interface::Bar(Bar::new());
         }
-        match &mut self.face {
-            Face::Json => print_line(&object(progress, event)),
-            Face::Bar(bar) => match event {
+        match &mut self.interface {
+            Interface::Json => print_line(&object(progress, event)),
+            Interface::Bar(bar) => match event {
                 Event::Begun(unit) => bar.begun(progress, &unit.id()),
                 Event::Done(unit, record) => {
                     bar.done(progress, &format!("{} {}", unit.id(), (self.outcome)(record)));
@@ -58,7 +58,7 @@ impl<R: Record> Reporter<R> {
                     bar.note(&format!("{} will be repeated: {why}", unit.id()));
                 }
             },
-            Face::View(live) => {
+            Interface::View(live) => {
                 let Some(view) = live.view() else { return };
                 view.change(|model| match event {
                     Event::Begun(unit) => model.begin(progress, unit.id()),
@@ -74,22 +74,22 @@ impl<R: Record> Reporter<R> {
 
     /// Ends the output: closes the view, or ends the line of the bar.
     pub(crate) fn end(self) {
-        match self.face {
-            Face::Json => {}
-            Face::Bar(bar) => bar.end(),
-            Face::View(mut live) => live.end(),
+        match self.interface {
+            Interface::Json => {}
+            Interface::Bar(bar) => bar.end(),
+            Interface::View(mut live) => live.end(),
         }
     }
 }
 
-impl Face {
+impl Interface {
     /// Creates a view, or a bar if the terminal does not support one.
-    fn view(name: &'static str) -> Face {
+    fn view(name: &'static str) -> Interface {
         let mut live = LiveView::new();
         live.begin(true, Model::new(name));
         match live.is_gone() {
-            true => Face::Bar(Bar::new()),
-            false => Face::View(Box::new(live)),
+            true => Interface::Bar(Bar::new()),
+            false => Interface::View(Box::new(live)),
         }
     }
 }

@@ -72,20 +72,20 @@ impl Log {
     /// Logs an event: the object `event` in JSON output (`--json`), or the line `text` in text
     /// output. Also publishes `event` for `anabranch status`.
     pub(super) fn print(&self, event: &Value, text: &str) {
-        self.object(event);
+        self.log_json(event);
         self.line(text);
     }
 
     /// Returns whether lines of text are printed. Returns false if the output is JSON (`--json`),
     /// or if only warnings are wanted (`--quiet`).
-    pub(super) fn is_for_people(&self) -> bool {
+    pub(super) fn prints_text(&self) -> bool {
         !self.json && !self.quiet
     }
 
     /// Prints the line `text`. Prints nothing if the output is JSON, or if only warnings are
     /// wanted.
     pub(super) fn line(&self, text: &str) {
-        if self.is_for_people() {
+        if self.prints_text() {
             self.out.print(&self.journal.line(Priority::Information, text), lost);
         }
     }
@@ -103,7 +103,7 @@ impl Log {
 
     /// Logs `event`, which is written only in machine-readable JSON output (`--json`). Also
     /// publishes `event` for `anabranch status`.
-    pub(super) fn object(&self, event: &Value) {
+    pub(super) fn log_json(&self, event: &Value) {
         if let Some(run_status) =
             &mut *self.run_status.lock().unwrap_or_else(PoisonError::into_inner)
         {
@@ -118,7 +118,7 @@ impl Log {
     /// Logs a warning, also with `--quiet`: the object `event` in JSON output, or the line `text`
     /// on standard error. Also publishes `event` for `anabranch status`.
     pub(super) fn warn(&self, event: &Value, text: &str) {
-        self.object(event);
+        self.log_json(event);
         if !self.json {
             let text = format!("anabranch: {text}");
             self.warnings.print(&self.journal.line(Priority::Warning, &text), lost);

@@ -389,12 +389,12 @@ fn report(log: &Log, event: &PtEvent) {
         Ending::Crowded => "crowded",
     };
     match event {
-        PtEvent::Up(bridge) => log.object(&with_bridge(json!({"event": "link_up"}), *bridge)),
+        PtEvent::Up(bridge) => log.log_json(&with_bridge(json!({"event": "link_up"}), *bridge)),
         PtEvent::Over(bridge, ending) => {
             let event = json!({"event": "link_over", "how": how(ending)});
-            log.object(&with_bridge(event, *bridge));
+            log.log_json(&with_bridge(event, *bridge));
         }
-        PtEvent::Stranger => log.object(&json!({"event": "stranger"})),
+        PtEvent::Stranger => log.log_json(&json!({"event": "stranger"})),
         PtEvent::Trouble(why) => {
             let event: Value = json!({"event": "trouble", "what": why});
             log.warn(&event, why);

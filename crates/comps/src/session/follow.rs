@@ -102,14 +102,14 @@ struct Visit {
     /// Time from which on arrivals count as answers to this visit. Before it, late answers to the
     /// previous visit (the stay on another path) may arrive. If none are expected, it is the
     /// earliest time at which an answer to this visit can arrive.
-    settles: Time,
+    counts_from: Time,
     /// Bytes of the downlink that arrived on the uplink's path.
     own: u64,
     /// Bytes of the downlink that arrived on other paths.
     others: u64,
-    /// Bytes of `own` that arrived since `settles`.
+    /// Bytes of `own` that arrived since `counts_from`.
     late_own: u64,
-    /// Bytes of `others` that arrived since `settles`.
+    /// Bytes of `others` that arrived since `counts_from`.
     late_others: u64,
     answers: Answers,
 }
@@ -305,7 +305,7 @@ impl Follow {
             path,
             began: now,
             last_request: now,
-            settles: now + lag,
+            counts_from: now + lag,
             own: 0,
             others: 0,
             late_own: 0,
@@ -342,7 +342,7 @@ impl Follow {
         self.run.all += bytes;
         let Some(visit) = &mut self.visit else { return };
         visit.answers.on_answer(now, path, bytes);
-        let late = if now >= visit.settles { bytes } else { 0 };
+        let late = if now >= visit.counts_from { bytes } else { 0 };
         if visit.path == path {
             visit.own += bytes;
             visit.late_own += late;
@@ -372,7 +372,7 @@ impl Follow {
     fn close(&mut self, now: Time, rtts: Rtts) {
         let Some(visit) = self.visit.take() else { return };
         let lasted = now.since(visit.began);
-        let early = visit.settles.since(visit.began);
+        let early = visit.counts_from.since(visit.began);
         let is_long = lasted >= early * 2;
         let others = if is_long { visit.late_others } else { visit.others };
         let last = &mut self.last[visit.path.index()];
@@ -383,7 +383,7 @@ impl Follow {
         let end = now.min(visit.last_request + REST);
         if is_long {
             let bytes = visit.late_own + visit.late_others;
-            self.count(visit.path, visit.own > 0, end.since(visit.settles), bytes);
+            self.count(visit.path, visit.own > 0, end.since(visit.counts_from), bytes);
         } else {
             let answers = Answers { until: end + rtts.shortest, ..visit.answers };
             let is_enough = answers.until.since(answers.from) * 2 >= lasted;

@@ -286,7 +286,12 @@ impl Session {
 
     fn return_to_client(&mut self, held: Option<HeldDatagrams>, common: &mut Common) {
         let (client, server) = self.origin.ends;
-        common.outputs.push_back(Output::Return { client, server, local: self.origin.local, held });
+        common.outputs.push_back(Output::SendToClient {
+            client,
+            server,
+            local: self.origin.local,
+            held,
+        });
     }
 
     /// Records an error of `path` that concerns only this session.

@@ -27,7 +27,7 @@ pub(super) const FAMILY: Family = Family {
 
 /// Maximum time between two updates of the probabilities from the paths' capacities. The time
 /// doubles after each update, up to this maximum.
-const HOUR: Duration = Duration::from_secs(3600);
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// Time between the first two updates of the probabilities from the paths' capacities.
 const FIRST: Duration = Duration::from_secs(1);
 
@@ -36,15 +36,15 @@ const FIRST: Duration = Duration::from_secs(1);
 /// path, and the packets on other paths then have to wait for its packets. With 1.2 and runs of
 /// `~4p`, paths of 50, 30 and 10 Mbit/s together reached only 0.92 of the rate of the 50 Mbit/s
 /// path alone (`tunnel/tests/goodput.rs`).
-const SPEED: f64 = 1.4;
+const TARGET_RATE: f64 = 1.4;
 
 /// A random scheduler whose probabilities do not depend on the present traffic.
 ///
 /// With probabilities p and path capacities c, all paths together carry min(c/p). So a slow path
 /// with an equal share would delay all others. Here p is the most even distribution whose min(c/p)
-/// is [`SPEED`] times the largest c. A path whose capacity is too small for an equal share has a
-/// lower probability; all other paths have the same probability. A path that was never full counts
-/// as one of the fastest.
+/// is [`TARGET_RATE`] times the largest c. A path whose capacity is too small for an equal share
+/// has a lower probability; all other paths have the same probability. A path that was never full
+/// counts as one of the fastest.
 ///
 /// The probabilities are set once a path has been full, and whenever a path fails or returns.
 /// Because the first estimates are rough, they are set again after 1 s, 2 s, 4 s and so on, in the
@@ -75,7 +75,7 @@ impl ByCapacity {
         let fastest = usable(paths).map(|place| paths[place].leg.limit).max().unwrap_or(0);
         if fastest > 0 {
             self.next = now + self.wait;
-            self.wait = HOUR.min(self.wait * 2);
+            self.wait = LONGEST_WAIT.min(self.wait * 2);
             let capacity = |path: &PathView| match path.leg.limit {
                 _ if !path.usable => 0.0,
                 0 => fastest as f64,
@@ -104,13 +104,13 @@ fn build(argument: Option<&str>, paths: usize, stream: Stream) -> BuildResult {
 }
 
 /// Returns the most even probabilities, with sum 1, that the capacities allow. No probability
-/// exceeds its path's capacity divided by [`SPEED`] times the largest capacity. If the sum of all
-/// capacities is less than [`SPEED`] times the largest, the probabilities are proportional to the
-/// capacities.
+/// exceeds its path's capacity divided by [`TARGET_RATE`] times the largest capacity. If the sum
+/// of all capacities is less than [`TARGET_RATE`] times the largest, the probabilities are
+/// proportional to the capacities.
 fn least_unequal(capacities: &[f64]) -> Vec<f64> {
     let largest = capacities.iter().copied().fold(0.0, f64::max);
     let sum: f64 = capacities.iter().sum();
-    let speed = SPEED.min(sum / largest);
+    let speed = TARGET_RATE.min(sum / largest);
     let bounds: Vec<f64> = capacities.iter().map(|capacity| capacity / speed / largest).collect();
     let mut ascending = bounds.clone();
     ascending.sort_by(f64::total_cmp);

@@ -27,7 +27,7 @@ const CELL: f64 = 515.0;
 /// Hysteresis: time that a change of leg must save, for each cell that the change costs. The unit
 /// is the time in which the present leg sends one cell. A change costs one cell, the SWITCH of
 /// proposal 329. Two equally good legs alternate after about this number of cells.
-const STICKY: f64 = 16.0;
+const SWITCH_GAIN: f64 = 16.0;
 
 /// A scheduler by expected time of arrival. It estimates each circuit's delay from the TCP state
 /// of its first link. De la Cadena et al. (paper 001, DBSec 2019) propose such an estimate in
@@ -95,7 +95,7 @@ impl Eta {
         self.expected.extend(legs.map(|(narrow, path)| {
             let rate = rate(path);
             let burst = narrow.burst(now, path.leg.inflight, rate);
-            let kept = if path.leg.current { STICKY * path.leg.turn as f64 } else { 0.0 };
+            let kept = if path.leg.current { SWITCH_GAIN * path.leg.turn as f64 } else { 0.0 };
             arrival(path, rate, burst) - kept / rate
         }));
     }

@@ -148,7 +148,7 @@ impl RouterList {
     }
 
     /// Records that the relay `id` is running, without a probe.
-    pub(super) fn is_here(&mut self, now: u64, id: &[u8; 20]) {
+    pub(super) fn mark_running(&mut self, now: u64, id: &[u8; 20]) {
         if let Some(entry) = self.entries.get_mut(id) {
             entry.history.observe(now, true);
             entry.reach.iter_mut().for_each(|(_, answered)| *answered = Some(now));
@@ -352,7 +352,7 @@ impl RouterList {
             self.sybil.leave(&id, &left);
         } else if is_new {
             let origin = origin.unwrap_or(Origin::of(None));
-            self.sybil.meet(id, origin);
+            self.sybil.add_stranger(id, origin);
             self.sybil.take_turn(origin, self.entries[&id].turn);
         }
         self.dropped.remove(&id);
@@ -365,7 +365,7 @@ impl RouterList {
         let Some(mut entry) = self.entries.remove(id) else { return };
         self.probe_queue.remove(id);
         self.sybil.leave(id, &entry.addresses(self.reach));
-        self.sybil.know(id);
+        self.sybil.remove_stranger(id);
         self.dropped.insert(*id);
         if entry.is_known() {
             entry.history.observe(now, false);
@@ -382,7 +382,7 @@ impl RouterList {
         let Some(entry) = self.entries.get(id) else { return };
         self.probe_queue.put(*id, entry.probe_state(now, self.reach), entry.due(now, self.reach));
         if entry.is_known() {
-            self.sybil.know(id);
+            self.sybil.remove_stranger(id);
         }
     }
 

@@ -89,7 +89,7 @@ impl SybilLimits {
     }
 
     /// Records a relay that has never answered a probe, and the origin of its descriptor.
-    pub(super) fn meet(&mut self, id: [u8; 20], origin: Origin) {
+    pub(super) fn add_stranger(&mut self, id: [u8; 20], origin: Origin) {
         self.strangers.insert(id, origin);
         self.of.entry(origin).or_default().insert(id);
     }
@@ -116,7 +116,7 @@ impl SybilLimits {
 
     /// Removes a relay from the relays that have never answered a probe, because it has answered
     /// one or was removed from the list of relays.
-    pub(super) fn know(&mut self, id: &[u8; 20]) {
+    pub(super) fn remove_stranger(&mut self, id: &[u8; 20]) {
         if let Some(origin) = self.strangers.remove(id) {
             take(&mut self.of, &origin, id);
         }
@@ -236,15 +236,15 @@ mod tests {
         for id in 0..8 {
             assert_eq!(count(&sybil, id, &here, Some(origin)), 0);
             sybil.settle([id; 20], &here);
-            sybil.meet([id; 20], origin);
+            sybil.add_stranger([id; 20], origin);
         }
         assert_eq!(count(&sybil, 9, &here, None), 1);
         assert_eq!(sybil.full(&[9; 20], &here, Some(origin), 0).len(), 0, "without a limit");
         assert_eq!((count(&sybil, 3, &here, None), count(&sybil, 9, &there, None)), (0, 0));
-        (8..32).for_each(|id| sybil.meet([id; 20], origin));
+        (8..32).for_each(|id| sybil.add_stranger([id; 20], origin));
         assert_eq!(count(&sybil, 40, &there, Some(origin)), 1);
         assert_eq!(count(&sybil, 40, &there, None), 0, "who has answered is not a stranger");
-        sybil.know(&[3; 20]);
+        sybil.remove_stranger(&[3; 20]);
         sybil.leave(&[3; 20], &here);
         assert_eq!(count(&sybil, 40, &here, Some(origin)), 0);
     }

@@ -21,7 +21,7 @@ const MOST_BESIDE: usize = 8;
 /// within a round trip and never causes this.
 const MOST_KEPT: usize = 16_384;
 /// Number of cells received on a link after which an acknowledgement is sent.
-const SAY: usize = 48;
+const CELLS_PER_ACK: usize = 48;
 /// Maximum number of circuits that one MOVE cell lists, each with its number of received cells.
 const COUNTS_IN_MOVE: usize = 1_000;
 /// Maximum number of circuits in a link's list of moving circuits. This is also the maximum number
@@ -45,8 +45,8 @@ pub(super) struct Detour {
     tls_link: LinkId,
     number: u32,
     stage: Stage,
-    /// Number of copies of sent cells on all circuits of the link. Each copy is kept until its cell
-    /// is acknowledged.
+    /// Number of copies of sent cells on all circuits of the link. Each copy is kept until its
+    /// cell is acknowledged.
     pub(super) kept: usize,
     /// Circuits on the link with received but unacknowledged cells.
     unacknowledged: BTreeSet<u32>,
@@ -263,8 +263,8 @@ impl Channels {
         most.map(|(_, id)| self.renounce(id)).is_some()
     }
 
-    /// Counts `cells` received cells of `link_circuit`. Returns true if the caller must set a timer
-    /// for the acknowledgement.
+    /// Counts `cells` received cells of `link_circuit`. Returns true if the caller must set a
+    /// timer for the acknowledgement.
     pub(crate) fn count_received(&mut self, link_circuit: LinkCircuit, cells: u32) -> bool {
         let Some(link) = self.links.get_mut(&link_circuit.link) else { return false };
         let detour = link.detour.as_deref_mut().filter(|detour| detour.keeps());
@@ -274,7 +274,7 @@ impl Channels {
         queue.delivery.received = queue.delivery.received.wrapping_add(cells);
         detour.unacknowledged.insert(link_circuit.id);
         detour.received += cells as usize;
-        if detour.received >= SAY {
+        if detour.received >= CELLS_PER_ACK {
             self.send_arrived(link_circuit.link);
             return false;
         }
@@ -714,7 +714,7 @@ mod tests {
     fn the_neighbour_is_told_after_so_many_cells_or_a_while() {
         let mut channels = links();
         assert!(channels.count_received(LINK_CIRCUIT, 1), "somebody is to see to it");
-        assert!((2..SAY).all(|_| !channels.count_received(LINK_CIRCUIT, 1)));
+        assert!((2..CELLS_PER_ACK).all(|_| !channels.count_received(LINK_CIRCUIT, 1)));
         let take_outbox = |channels: &mut Channels| {
             let link = channels.link(QUIC).unwrap();
             std::mem::take(&mut link.channel.outbox)
@@ -722,11 +722,11 @@ mod tests {
         assert!(take_outbox(&mut channels).is_empty());
         assert!(!channels.count_received(LINK_CIRCUIT, 1));
         let message = take_outbox(&mut channels);
-        assert_eq!(message[..13], [0, 0, 0, 0, 74, 0x80, 0, 0, 7, 0, 0, 0, SAY as u8]);
+        assert_eq!(message[..13], [0, 0, 0, 0, 74, 0x80, 0, 0, 7, 0, 0, 0, CELLS_PER_ACK as u8]);
         channels.arrived_due(QUIC);
         assert!(take_outbox(&mut channels).is_empty(), "nothing has come since");
         assert!(channels.count_received(LINK_CIRCUIT, 1));
         channels.arrived_due(QUIC);
-        assert_eq!(take_outbox(&mut channels)[9..13], [0, 0, 0, SAY as u8 + 1]);
+        assert_eq!(take_outbox(&mut channels)[9..13], [0, 0, 0, CELLS_PER_ACK as u8 + 1]);
     }
 }

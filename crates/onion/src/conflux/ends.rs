@@ -86,7 +86,7 @@ pub struct ConfluxEnd {
     desired: DesiredUx,
     /// True if a linked leg (parallel circuit) was lost. Its messages may be missing even if no
     /// gap in the numbers has appeared yet.
-    maimed: bool,
+    lost_linked_leg: bool,
     gone: bool,
     /// State for retransmission, in designs that send messages again when a leg (parallel circuit)
     /// fails; `None` in other designs.
@@ -122,7 +122,7 @@ impl ConfluxEnd {
             legs: Legs::default(),
             current: None,
             desired: DesiredUx::None,
-            maimed: false,
+            lost_linked_leg: false,
             gone: false,
             retransmitter: None,
         }
@@ -377,7 +377,7 @@ impl ConfluxEnd {
             }
             return self.fate();
         }
-        self.maimed |= was_linked;
+        self.lost_linked_leg |= was_linked;
         // A set whose last linked leg has closed must end, even if further legs are being linked.
         // They would join a different set (TROVE-2026-026).
         let alone = was_linked && self.linked_legs() == 0;
@@ -391,7 +391,7 @@ impl ConfluxEnd {
     /// circuit). C tor lets a set continue if fewer cells are lost than one SENDME acknowledges.
     /// The streams of that set then wait forever.
     fn misses_what_is_lost(&self) -> bool {
-        self.maimed && self.bytes() > 0 && self.numbering.passed(self.queue.next_number())
+        self.lost_linked_leg && self.bytes() > 0 && self.numbering.passed(self.queue.next_number())
     }
 
     /// Ends the set of circuits: drops stored messages, and refuses later ones.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-use crate::wire::extend::{ANYBODY, Target};
+use crate::wire::extend::{Target, UNKNOWN_RSA};
 use crate::wire::netdoc::{Bridge, DocumentError, check_bridge};
 
 /// Path of the HTTP request for a relay's own descriptor, which every relay serves to clients.
@@ -38,7 +38,7 @@ impl BridgeIdentity {
     /// Returns the target of a link to the bridge.
     #[must_use]
     pub fn target(&self) -> Target {
-        let (addresses, rsa) = (self.addresses.clone(), self.rsa.unwrap_or(ANYBODY));
+        let (addresses, rsa) = (self.addresses.clone(), self.rsa.unwrap_or(UNKNOWN_RSA));
         Target { addresses, rsa, ed25519: self.ed25519 }
     }
 
@@ -189,7 +189,7 @@ mod tests {
         let keys = keys();
         let mut bridges = BridgeRequests::new(vec![identity(None, None)]);
         assert_eq!(bridges.poll(Time::ZERO), Some(0));
-        assert_eq!(bridges.0[0].identity.target().rsa, ANYBODY);
+        assert_eq!(bridges.0[0].identity.target().rsa, UNKNOWN_RSA);
         bridges.receive(Time::ZERO, 0, &text(keys), NOW).unwrap();
         assert_eq!(bridges.0[0].identity.target().rsa, keys.rsa_identity());
         let other = relay_keys(2, "bridge");

@@ -15,7 +15,7 @@ use crate::wire::crypto::random;
 use crate::wire::link::{Identity, put_pairing, read_counts, read_move, read_pairing};
 
 /// Maximum time until received cells on a QUIC link are acknowledged.
-const SAY: Duration = Duration::from_secs(1);
+const ACK_DELAY: Duration = Duration::from_secs(1);
 /// Time limit for the neighbour to send its list of moving circuits. If the list is late, the
 /// circuits are lost.
 const MOVING: Duration = Duration::from_secs(60);
@@ -97,7 +97,7 @@ impl<R: NodeRole> Node<R> {
     /// Notes that `cells` cells of a circuit arrived on a QUIC link and must be acknowledged.
     pub(super) fn note_arrivals(&mut self, now: Time, link_circuit: LinkCircuit, cells: u32) {
         if self.channels.count_received(link_circuit, cells) {
-            self.timers.insert((now + SAY, Timer::Arrived(link_circuit.link)));
+            self.timers.insert((now + ACK_DELAY, Timer::Arrived(link_circuit.link)));
         }
     }
 

@@ -9,7 +9,7 @@ use tor_cell::relaycell::msg::{Body as _, Extend2};
 use tor_linkspec::{EncodedLinkSpec, LinkSpec, LinkSpecType};
 
 /// Placeholder for an unknown RSA identity of a bridge, if the bridge line has no fingerprint.
-pub const ANYBODY: [u8; 20] = [0; 20];
+pub const UNKNOWN_RSA: [u8; 20] = [0; 20];
 
 /// The handshake type of CREATE2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl Kind {
 pub struct Target {
     /// The relay's OR addresses and ports, in the order received.
     pub addresses: Vec<SocketAddr>,
-    /// SHA-1 of the relay's RSA identity key; [`ANYBODY`] if a client accepts any relay at the
+    /// SHA-1 of the relay's RSA identity key; [`UNKNOWN_RSA`] if a client accepts any relay at the
     /// address.
     pub rsa: [u8; 20],
     /// The relay's Ed25519 identity key, if known.
@@ -71,7 +71,7 @@ impl Extend {
             }
         }
         // A relay extends only to a relay whose identity it can verify.
-        target.rsa = rsa.filter(|id| !target.addresses.is_empty() && *id != ANYBODY)?;
+        target.rsa = rsa.filter(|id| !target.addresses.is_empty() && *id != UNKNOWN_RSA)?;
         let kind = Kind(message.handshake_type().into());
         Some(Extend { target, kind, handshake: message.handshake().to_vec() })
     }

@@ -20,7 +20,7 @@ const ROWS: usize = 60;
 
 /// Maximum share of all packets that the bar for the shortest runs may contain. This bar merges
 /// several classes (histogram bins) of run lengths.
-const NEXT_TO_NOTHING: f64 = 0.03;
+const MOST_IN_SHORT_RUNS: f64 = 0.03;
 
 /// Renders the first runs of a session one by one (runs are successive packets on one path). The
 /// result is empty if the session never changed its path.
@@ -162,8 +162,8 @@ impl LengthClasses {
     /// Selects the classes (histogram bins) of run lengths to display. Returns `None` if there are
     /// no runs. The classes begin at a power of ten, and end at the first power of ten above the
     /// longest run. The first power of ten is as large as possible, but shorter runs may contain
-    /// at most the share [`NEXT_TO_NOTHING`] of the packets. Runs of a single packet (class 0) are
-    /// not included in that share.
+    /// at most the share [`MOST_IN_SHORT_RUNS`] of the packets. Runs of a single packet (class 0)
+    /// are not included in that share.
     fn of(part: &Part<'_>, measure: Measure) -> Option<LengthClasses> {
         let mut sums = [0; Histogram::LEN];
         for (_, _, traffic) in Direction::BOTH.iter().flat_map(|&way| part.rows(way)) {
@@ -174,7 +174,7 @@ impl LengthClasses {
         // Powers of ten begin at classes 1, 5, 9, … Runs of a single packet are in class 0, which
         // looks the same whatever its label.
         let little = |&first: &usize| {
-            sums[1..first].iter().sum::<u64>() as f64 <= NEXT_TO_NOTHING * total as f64
+            sums[1..first].iter().sum::<u64>() as f64 <= MOST_IN_SHORT_RUNS * total as f64
         };
         let first = (1..=last.max(1)).step_by(per).take_while(little).last().unwrap_or(1);
         let last = (last.max(first) - 1) / per * per + per;

@@ -239,7 +239,7 @@ pub fn start(
     let (dirclient, news, orders) = DirClient::channels().map_err(AuthorityError::System)?;
     let (sender, messages) = channel();
     let (probes, wanted) = channel();
-    let (signal, received) = desk_signal().map_err(AuthorityError::System)?;
+    let (signal, received) = dir_port_waker().map_err(AuthorityError::System)?;
     let shared_answers = SharedAnswers::new(sender, [signal, news]);
     let ends = Ends { messages, orders, probes };
     let registry = Registry::new(ledger, Arc::clone(&shared_answers), ends, key_store, &settings);
@@ -255,7 +255,7 @@ pub fn start(
 
 /// Creates the channel that wakes the directory port's thread. Returns its sender and its
 /// receiver.
-fn desk_signal() -> io::Result<(dirclient::NewsSender, DirClient)> {
+fn dir_port_waker() -> io::Result<(dirclient::NewsSender, DirClient)> {
     // The directory port's thread receives no commands through this channel.
     let (received, signal, _) = DirClient::channels()?;
     Ok((signal, received))

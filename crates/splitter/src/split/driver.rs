@@ -369,7 +369,7 @@ impl Driver<'_> {
                 Output::Send { session, tuple, path, payload } => {
                     outgoing.extend(Outgoing::of((session, tuple, path), payload, run));
                 }
-                Output::Return { client, server, local, held } => {
+                Output::SendToClient { client, server, local, held } => {
                     let Some(answer) = Back::of(client, local, held, run) else { continue };
                     match server {
                         Some(server) => self.deliver(server, client, &answer.run()),

@@ -87,9 +87,9 @@ impl Picture for Model {
         frame.render_widget(cut(whole(self, ink), head.width), head);
         let rows = top(&mut rest, ROWS);
         frame.render_widget(table(&COLUMNS, self.rows.iter(), rows.width, ink), rows);
-        let foot = fitted(foot(self, rest.width, ink), rest.width);
-        let lines = foot.height() as u16;
-        frame.render_widget(Paragraph::new(foot), top(&mut rest, lines));
+        let footer = fitted(footer(self, rest.width, ink), rest.width);
+        let lines = footer.height() as u16;
+        frame.render_widget(Paragraph::new(footer), top(&mut rest, lines));
         if !self.numbers.sets.is_empty() {
             let room = usize::from(rest.height.saturating_sub(1));
             let sets = look.sorted(&ORDERS, &self.numbers.sets).into_iter().take(room);
@@ -133,7 +133,7 @@ fn whole(model: &Model, ink: Palette) -> Line<'static> {
 
 /// Returns the lines below the table. They have the totals of sets of circuits, padding, links and
 /// faults.
-fn foot(model: &Model, width: u16, ink: Palette) -> Text<'static> {
+fn footer(model: &Model, width: u16, ink: Palette) -> Text<'static> {
     let stats = &model.numbers.stats;
     let [received, sent] = stats.padding;
     let sets = vec![

@@ -41,7 +41,7 @@ impl Screen {
     /// Creates a screen with a view of `model` if the output is text, not only warnings are
     /// wanted, and standard output is a terminal. Otherwise creates a screen without a view.
     pub(super) fn live(log: Arc<Log>, model: Model) -> Screen {
-        let model = Some(model).filter(|_| log.is_for_people() && has_terminal());
+        let model = Some(model).filter(|_| log.prints_text() && has_terminal());
         Screen { model, ..Screen::of(log) }
     }
 
@@ -57,7 +57,7 @@ impl Screen {
     }
 
     fn report(&mut self, event: &Value, text: &str) {
-        self.log.object(event);
+        self.log.log_json(event);
         let now = self.log.now();
         match self.live.view() {
             Some(view) => view.change(|model| model.recent.keep(now, text.to_owned())),
@@ -68,7 +68,7 @@ impl Screen {
     fn trouble(&mut self, event: &Value, text: &str) {
         let now = self.log.now();
         let Some(view) = self.live.view() else { return self.log.warn(event, text) };
-        self.log.object(event);
+        self.log.log_json(event);
         view.change(|model| model.recent.warn(now, text.to_owned()));
         view.keep(format!("warning: {text}"));
     }
@@ -101,7 +101,7 @@ impl Watch for Screen {
     }
 
     fn numbers(&mut self, now: Time, numbers: &Numbers) {
-        self.log.object(&object(numbers));
+        self.log.log_json(&object(numbers));
         if let Some(view) = self.live.view() {
             view.change(|model| model.renew(now, numbers));
             view.redraw();

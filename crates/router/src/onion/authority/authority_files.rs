@@ -3,8 +3,8 @@
 //!
 //! Each file is either complete or absent ([`kept`](crate::onion::kept)). A damaged file is
 //! renamed and reported. Its content can be replaced, because relays publish descriptors again and
-//! the authority makes a new consensus. The exception is [`PASTS`], which has the relays' pinned
-//! identities and reliability. If [`PASTS`] is damaged, the authority does not start.
+//! the authority makes a new consensus. The exception is [`HISTORIES`], which has the relays'
+//! pinned identities and reliability. If [`HISTORIES`] is damaged, the authority does not start.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,7 +23,7 @@ use crate::onion::store::{StoreError, private_folder, replace};
 /// Name of the folder with the relays' descriptors.
 const RELAYS: &str = "relays";
 /// Name of the file with the relays' histories.
-const PASTS: &str = "relays.json";
+const HISTORIES: &str = "relays.json";
 /// Name of the file with the latest consensus of flavour `ns`.
 const NS: &str = "consensus";
 /// Name of the file with the latest consensus of flavour `microdesc`.
@@ -34,13 +34,13 @@ const MICRODESCS: &str = "microdescriptors";
 /// State files in an authority's data folder.
 pub(super) struct AuthorityFiles {
     folder: PathBuf,
-    /// Fields of [`PASTS`] (the file of relays' identities and reliability) that this version does
-    /// not know, by the relay's RSA identity. They are written back unchanged.
+    /// Fields of [`HISTORIES`] (the file of relays' identities and reliability) that this version
+    /// does not know, by the relay's RSA identity. They are written back unchanged.
     unknown: BTreeMap<[u8; 20], Unknown>,
 }
 
-/// A relay's entry in the file [`PASTS`]: its identity and its reliability. Times are in seconds
-/// since 1970.
+/// A relay's entry in the file [`HISTORIES`]: its identity and its reliability. Times are in
+/// seconds since 1970.
 #[derive(Serialize, Deserialize)]
 struct RelayEntry {
     ed25519: String,
@@ -65,8 +65,8 @@ impl AuthorityFiles {
     /// that could not be restored.
     ///
     /// # Errors
-    /// A file cannot be read, or [`PASTS`] (the file of relays' identities and reliability) is
-    /// damaged. This function never changes [`PASTS`].
+    /// A file cannot be read, or [`HISTORIES`] (the file of relays' identities and reliability) is
+    /// damaged. This function never changes [`HISTORIES`].
     pub(super) fn restore(
         &mut self,
         authority: &mut Authority,
@@ -76,8 +76,8 @@ impl AuthorityFiles {
         for (id, past) in self.stored_relays()? {
             if !authority.remember(unix_now, &id, past) {
                 troubles.push(format!(
-                    "relay {}: its entry in {PASTS} is ignored, because another relay's entry has \
-                     the same key",
+                    "relay {}: its entry in {HISTORIES} is ignored, because another relay's entry \
+                     has the same key",
                     hex(&id)
                 ));
             }
@@ -128,7 +128,7 @@ impl AuthorityFiles {
             .collect();
         let text = serde_json::to_vec_pretty(&stored_relays)
             .expect("numbers and text can be written as JSON");
-        replace(&self.folder.join(PASTS), &text)?;
+        replace(&self.folder.join(HISTORIES), &text)?;
         Ok(())
     }
 
@@ -137,7 +137,7 @@ impl AuthorityFiles {
     }
 
     fn stored_relays(&mut self) -> Result<Vec<([u8; 20], StoredRelay)>, StoreError> {
-        let path = self.folder.join(PASTS);
+        let path = self.folder.join(HISTORIES);
         let strange = |why: &str| {
             let cure = "restore it from a backup, or move the file away to start without the \
                         recorded history and keys of the relays";
@@ -264,7 +264,7 @@ mod tests {
     fn an_earlier_programs_pasts_are_read() {
         let folder = tempfile::tempdir().unwrap();
         let text = include_str!("../../../../../tests/formats/0e0b824b/authority/relays.json");
-        fs::write(folder.path().join(PASTS), text).unwrap();
+        fs::write(folder.path().join(HISTORIES), text).unwrap();
         let mut authority_files = AuthorityFiles::open(folder.path()).unwrap();
         let stored_relays = authority_files.stored_relays().unwrap();
         let [(one, past), (_, other)] = &stored_relays[..] else {

@@ -12,7 +12,7 @@ use anabranch_multipath::Time;
 use anabranch_onion::LinkId;
 use anabranch_onion::claims::Claims;
 use anabranch_onion::points::{Point, PointLocation, PointTable, Points};
-use anabranch_onion::set_table::{Orphan, SetLocation, SetTable, Sets};
+use anabranch_onion::set_table::{OpaqueLeg, SetLocation, SetTable, Sets};
 use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::wire::conflux::SetNonce;
 use anabranch_os::poller::{Poller, Ready};
@@ -125,11 +125,11 @@ impl SetTable for Shared<Sets> {
         self.table().leave(nonce, place);
     }
 
-    fn hand_over(&mut self, orphan: Orphan) -> u64 {
-        self.table().hand_over(orphan)
+    fn hand_over(&mut self, leg: OpaqueLeg) -> u64 {
+        self.table().hand_over(leg)
     }
 
-    fn take_over(&mut self, number: u64) -> Option<Orphan> {
+    fn take_over(&mut self, number: u64) -> Option<OpaqueLeg> {
         self.table().take_over(number)
     }
 }

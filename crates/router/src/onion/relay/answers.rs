@@ -15,7 +15,7 @@ use crate::onion::dirclient::unix;
 
 /// Maximum number of bytes in all directory replies that are being sent. Further clients receive
 /// status 503.
-const MOST_SAID: usize = 64 << 20;
+const MOST_REPLY_BYTES: usize = 64 << 20;
 
 /// Limit on the memory for directory replies that are being sent. The map contains, for each body
 /// by its number, the number of its recipients and its length in bytes. A body counts only once,
@@ -30,7 +30,7 @@ impl ReplyBudget {
         let (number, length) = (reply.body_number(), reply.length());
         let mut bodies = self.0.borrow_mut();
         let bytes: usize = bodies.values().map(|(_, bytes)| bytes).sum();
-        if bodies.contains_key(&number) || bytes + length <= MOST_SAID {
+        if bodies.contains_key(&number) || bytes + length <= MOST_REPLY_BYTES {
             bodies.entry(number).or_insert((0, length)).0 += 1;
             let recipient = Recipient { all: Some(self.clone()), number };
             return (reply.into_stream(), recipient);
@@ -207,17 +207,17 @@ mod tests {
         let answer = |bytes: usize| Reply::ok(&vec![b'x'; bytes], Encoding::Identity);
         let status =
             |spoken: &ResponseStream| String::from_utf8_lossy(&spoken.next()[9..12]).into_owned();
-        let shared = answer(MOST_SAID / 2);
+        let shared = answer(MOST_REPLY_BYTES / 2);
         for _ in 0..10 {
             kept.push(budget.admit(shared.clone()));
         }
-        kept.push(budget.admit(answer(MOST_SAID / 2)));
+        kept.push(budget.admit(answer(MOST_REPLY_BYTES / 2)));
         assert!(kept.iter().all(|(spoken, _)| status(spoken) == "200"), "ten hear the same");
         let (busy, _) = budget.admit(answer(1));
         assert_eq!(status(&busy), "503");
         assert_eq!(status(&budget.admit(shared.clone()).0), "200", "it exists already");
         kept.pop();
-        assert_eq!(status(&budget.admit(answer(MOST_SAID / 2)).0), "200");
+        assert_eq!(status(&budget.admit(answer(MOST_REPLY_BYTES / 2)).0), "200");
         kept.clear();
         assert!(budget.0.borrow().is_empty());
     }
