@@ -63,8 +63,8 @@ pub struct PathCounters {
     pub works: bool,
     /// Number of sessions that found the path silent and do not use it.
     pub silent_sessions: usize,
-    /// Counters of the stream, if the path is a stream (such as TCP) to the far end, our program
-    /// in front of the server. The driver (our code that does the I/O) fills them in.
+    /// Counters of the stream; `None` if the path is not a stream (such as TCP) to the far end,
+    /// our program in front of the server. The driver (our code that does the I/O) fills them in.
     pub stream: Option<StreamCounters>,
 }
 
@@ -140,7 +140,7 @@ pub struct FarEndCounters {
     pub up: bool,
     /// Number of packets from the far end (our program in front of the server) that never arrived.
     pub lost: u64,
-    /// Longest time that a datagram waits for earlier datagrams that are missing.
+    /// Maximum time for which a received datagram at present waits for missing earlier datagrams.
     pub patience: Duration,
     /// Decoys (dummy packets) sent to the far end (our program in front of the server), and decoys
     /// received from it and dropped. No path's counters include them.
@@ -170,7 +170,7 @@ pub struct Snapshot {
     pub removed: PathCounters,
     /// Number of live sessions.
     pub sessions: usize,
-    /// The sessions whose server is silent, if there are any.
+    /// The sessions whose server is silent; `None` if there are none.
     pub silent: Option<Silent>,
     /// Number of sessions opened since the start.
     pub opened: u64,
@@ -202,7 +202,7 @@ pub struct Snapshot {
     /// multicast packets. They are neither split nor refused. The driver (our code that does the
     /// I/O) counts them.
     pub housekeeping: u64,
-    /// Counters of the tunnel to the far end (our program in front of the server), if there is
-    /// one. The driver (our code that does the I/O) provides them.
+    /// Counters of the tunnel to the far end (our program in front of the server); `None` if there
+    /// is no far end. The driver (our code that does the I/O) provides them.
     pub far_end: Option<FarEndCounters>,
 }

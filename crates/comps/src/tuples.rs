@@ -77,8 +77,8 @@ impl Tuples {
         tuple.0 - self.first[path.index()]
     }
 
-    /// Returns the session's number for the source port `port` of `path`, if the path has that
-    /// port.
+    /// Returns the tuple (path and source port) for the port with the number `port`, counted from
+    /// 0 among the ports of `path`. Returns `None` if the path has no such port.
     pub(crate) fn tuple(&self, path: PathId, port: u16) -> Option<TupleId> {
         let first = self.first[path.index()];
         (first + port < self.first[path.index() + 1]).then_some(TupleId(first + port))
@@ -109,8 +109,9 @@ impl Tuples {
     }
 
     /// Leaves at most `limit` tuples in use, but always one for the schedule. The handshake path
-    /// gets the first tuple, and no more if the schedule does not use this path. Each other path
-    /// gets one tuple, in order. The remaining tuples go to further ports of the paths in turn.
+    /// gets the first tuple, and no more if the schedule does not use this path. Then each other
+    /// path gets one tuple, in the order of the paths. The remaining tuples are distributed
+    /// round-robin among paths that have further ports.
     pub(crate) fn cut(
         &mut self,
         limit: usize,

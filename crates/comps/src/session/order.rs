@@ -1,10 +1,10 @@
 //! Restores the order of datagrams that a server sends on one path after another.
 //!
-//! When a server moves to another path, datagrams on the new path overtake those still in the
-//! queues of the old one. QUIC and TCP treat such reordering as loss and slow down. So the new
-//! path's datagrams are held until the old path is silent, but not longer than the user allows
-//! ([`Config::in_order`](crate::Config::in_order)). The server follows our uplink, so of two paths
-//! the newer one is the path that the uplink visited later.
+//! When a server moves to another path, datagrams on the new path overtake datagrams that are
+//! still in the queues of the old path. QUIC and TCP treat such reordering as loss and slow down.
+//! So the new path's datagrams are held until the old path is silent, but not longer than the user
+//! allows ([`Config::in_order`](crate::Config::in_order)). The server follows our uplink, so of
+//! two paths the newer one is the path that the uplink visited later.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -23,13 +23,14 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// paths either.
 const LONG_SILENCE: Duration = Duration::from_millis(6);
 /// Maximum length in bytes of a probe, such as a PATH_CHALLENGE. On a path that the server has
-/// left, a datagram of at most this length is not treated as the rest of a queue, but as a probe
-/// (s2n-quic sends them on both paths). The server sent the probe after the datagrams that now
-/// arrive on the newer path.
+/// left, a datagram of at most this length is not treated as the rest of a queue, but as a probe:
+/// s2n-quic, for example, sends probes on both paths. The server sent the probe after the
+/// datagrams that now arrive on the newer path.
 ///
 /// While our uplink already uses another path, the last data on the path that the server still
-/// uses may be this short, too. It is then also treated as a probe. This does no harm: the path
-/// then has no queue, so that datagram arrives before the first datagram on the new path.
+/// uses may be this short, too. Such a datagram is then also treated as a probe. This does no
+/// harm, because the path then has no queue: the datagram arrives before the first datagram on the
+/// new path.
 const PROBE: usize = 100;
 /// Time for which a probe (a short datagram such as a PATH_CHALLENGE) is held, so that it does not
 /// overtake earlier datagrams.
@@ -37,8 +38,8 @@ const PROBE_WAITS: Duration = Duration::from_micros(1_000);
 /// Maximum number of datagrams of an unvalidated path that may overtake the first waiting probe.
 /// For each further waiting probe, the maximum is greater by one. Until validation the server
 /// sends a few datagrams on the unvalidated path, and probes between them. A datagram that three
-/// others overtake counts as lost (RFC 9002, section 6.1.1). With a maximum of two, no probe
-/// counts as lost if the server sent up to four datagrams before the probe.
+/// other datagrams overtake counts as lost (RFC 9002, section 6.1.1). With a maximum of two, no
+/// probe counts as lost if the server sent up to four datagrams before the probe.
 const PROBE_LETS: usize = 2;
 /// Maximum number of probes (short datagrams such as a PATH_CHALLENGE) that wait in one session.
 const MOST_PROBES: usize = 16;
@@ -48,7 +49,8 @@ const MOST: usize = 1 << 20;
 /// The held datagrams of one session, and the state that decides when they are released.
 #[derive(Debug)]
 pub(super) struct InOrder {
-    /// The uplink's last visit to (stay on) each path.
+    /// For each path: the time at which the uplink last moved to it, and whether the path was ever
+    /// in front.
     visits: Box<[Visit]>,
     /// The path whose datagrams are delivered on arrival; `None` before the first datagram.
     front: Option<Front>,
@@ -99,7 +101,7 @@ enum Decision {
     Lead,
     Hold,
     /// Hold the datagram as a probe for a short time, or until `may_pass` datagrams of another
-    /// path have passed.
+    /// path have overtaken it.
     Probe {
         may_pass: usize,
     },
@@ -169,13 +171,13 @@ impl InOrder {
         }
     }
 
-    /// Returns the datagrams that need not be held any longer, in order. `longest` is the maximum
-    /// time for which datagrams are held.
+    /// Returns the datagrams that need not be held any longer, in the order in which to deliver
+    /// them. `longest` is the maximum time for which datagrams are held.
     ///
     /// The path in front is the path whose datagrams are delivered on arrival. Usually, the server
     /// has moved to the path of the released datagrams, and that path becomes the path in front.
-    /// But if the path in front is not silent, and at least as many bytes arrived on it meanwhile,
-    /// the server only tested the other path. Then the path in front does not change.
+    /// But if the path in front is not silent, and at least as many bytes arrived on it meanwhile
+    /// as on that path, the server only tested that path. Then the path in front does not change.
     pub(super) fn release(&mut self, now: Time, longest: Duration) -> Vec<HeldDatagrams> {
         let mut free = Vec::new();
         while let Some(probe) = self.probes.pop_front_if(|probe| probe.is_due(now)) {
@@ -206,7 +208,8 @@ impl InOrder {
         free
     }
 
-    /// Returns when [`InOrder::release`] will have datagrams, if no datagrams arrive before.
+    /// Returns when [`InOrder::release`] will have datagrams, if no datagrams arrive before;
+    /// `None` if no datagrams are held.
     pub(super) fn next_timeout(&self, longest: Duration) -> Option<Time> {
         let probe = self.probes.front().map(|probe| probe.due);
         let held = self.held.front().map(|(since, _, _)| {
@@ -217,8 +220,9 @@ impl InOrder {
         probe.into_iter().chain(held).min()
     }
 
-    /// Records that `bytes` have arrived on `path`. If `path` is the path in front (whose datagrams
-    /// are delivered on arrival), its silence ends. Arrivals on other paths make it longer.
+    /// Records that `bytes` have arrived on `path`. If `path` is the path in front (whose
+    /// datagrams are delivered on arrival), its silence ends. Otherwise, the silence of the path
+    /// in front becomes longer.
     fn listen(&mut self, now: Time, path: PathId, bytes: usize) {
         let pause = now.since(std::mem::replace(&mut self.last_arrival, now)).min(PAUSE);
         match self.front.as_mut() {

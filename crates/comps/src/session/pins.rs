@@ -249,7 +249,8 @@ impl Pins {
     /// connection with the packet's ID. If the ID is unknown, the server may have issued it in an
     /// encrypted packet. So the next choices are the newest pinned connection (bound to one path)
     /// that has sent no short header yet, and the newest pinned connection. The last choice is the
-    /// session's only connection, if it is not pinned.
+    /// session's only connection, if it is not pinned. Returns `None` if there is no such
+    /// connection.
     fn sender(&mut self, datagram: &[u8]) -> Option<&mut Connection> {
         let all = &self.connections;
         let newest = |fits: &dyn Fn(&Connection) -> bool| all.iter().rposition(fits);

@@ -187,7 +187,7 @@ impl Session {
     }
 
     /// Sends datagrams on the path of handshakes, or queues them if no such path is usable.
-    /// Returns the number of datagrams.
+    /// Returns the number of datagrams in `run`.
     fn send_pinned(&mut self, now: Time, run: Run<'_>, common: &mut Common) -> u64 {
         let cookie = self.cookie_route(now, common);
         if cookie.is_some() {

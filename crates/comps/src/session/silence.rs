@@ -5,7 +5,8 @@
 //! on the path on which they last received a packet, so for them a silent path discards
 //! everything. Any other server evidently follows its client if answers arrive on at least two
 //! other paths. Then a silent path discards everything, too. If the server followed its client
-//! before but no longer does, its rate while the uplink uses the silent path decides.
+//! before but no longer does, its rate decides. The silent path discards everything if this rate
+//! falls below a quarter of its usual value while the uplink uses that path.
 //!
 //! If answers have only ever arrived on one path, the question cannot be decided. For 3 s the
 //! datagrams of a silent path are also sent on the answering path, so that nothing is lost. Then

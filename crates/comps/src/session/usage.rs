@@ -1,4 +1,4 @@
-//! The path that a session uses, and whether it used others before.
+//! The path that a session uses, and whether the session used other paths before.
 
 use std::time::Duration;
 

@@ -71,8 +71,8 @@ impl Wait {
         }
     }
 
-    /// Records that a datagram of the server arrived. Returns the length of the wait, if the wait
-    /// was reported.
+    /// Records that a datagram of the server arrived. Returns the length of the wait; `None` if
+    /// the wait was not reported.
     pub(super) fn on_answer(&mut self, now: Time) -> Option<Duration> {
         let began = self.began.take().filter(|_| self.reported);
         self.reported = false;
@@ -86,8 +86,8 @@ impl Wait {
         self.began.filter(waits).map(|_| self.looked + self.pause)
     }
 
-    /// Returns the length of the wait, if a report is due and the client has sent again since the
-    /// previous check.
+    /// Returns the length of the wait. Returns `None` if no report is due, or if the client has
+    /// not sent again since the previous check.
     pub(super) fn overdue(&mut self, now: Time) -> Option<Duration> {
         if self.due().is_none_or(|due| now < due) {
             return None;
@@ -105,7 +105,7 @@ impl Wait {
         self.rounds >= ROUNDS && self.last_sent.since(began) >= STILL
     }
 
-    /// Returns when the wait began, if the wait was reported.
+    /// Returns when the wait began; `None` if the wait was not reported.
     pub(super) fn reported(&self) -> Option<Time> {
         self.began.filter(|_| self.reported)
     }
