@@ -125,8 +125,8 @@ impl Engine {
         self.cables.iter().map(stats).collect()
     }
 
-    /// Registers all interfaces with `poller`. Their tokens are the arguments of
-    /// [`take_in`](Engine::take_in).
+    /// Registers all interfaces with `poller`. The poller reports an interface by the token that
+    /// [`take_in`](Engine::take_in) expects.
     pub(super) fn watch(&self, poller: &Poller) -> io::Result<()> {
         let tuns = self.cables.iter().flat_map(|cable| &cable.tuns);
         tuns.zip(0..).try_for_each(|(tun, token)| poller.add(tun, token))

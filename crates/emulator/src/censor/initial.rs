@@ -60,6 +60,7 @@ pub(super) fn packets(mut datagram: &[u8]) -> impl Iterator<Item = Initial<'_>> 
 
 impl Initial<'_> {
     /// Derives the connection's keys from this packet, which must be a client's first packet.
+    /// Returns `None` if the TLS library lacks the cipher suite of Initial packets.
     pub(super) fn keys(&self) -> Option<ClientKeys> {
         let suite = TLS13_AES_128_GCM_SHA256.tls13()?;
         let Header { version, destination, .. } = self.header;

@@ -44,8 +44,8 @@ pub struct Censor {
     dropped: u64,
 }
 
-/// The addresses and ports of a flow's two ends, the smaller one first, and whether the protocol
-/// is UDP.
+/// The addresses and ports of a flow's two ends, in ascending order, and whether the protocol is
+/// UDP.
 type Flow = (SocketAddr, SocketAddr, bool);
 
 #[derive(Debug)]

@@ -343,7 +343,8 @@ impl Reader<'_> {
         Ok(name)
     }
 
-    /// Returns the index of `name` in `names`.
+    /// Returns the index of `name` in `names`. If `names` lacks it, the error states that there is
+    /// no `what` with this name, for example no host.
     fn index<'n>(
         &self,
         what: &str,

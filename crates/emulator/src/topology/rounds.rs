@@ -42,7 +42,7 @@ pub(super) fn check(map: &Map<'_>) -> Result<(), TopologyError> {
     let owned: BTreeSet<IpAddr> = map.owners().map(|(_, ip)| ip).collect();
     let samples = SHOWN.into_iter().chain(edges(map, &owned));
     let possible = |ip: &IpAddr| !owned.contains(ip) && !NEVER.iter().any(|to| to.contains(*ip));
-    let round = samples.filter(possible).find_map(|ip| Some((ip, round(map, ip)?)));
+    let round = samples.filter(possible).find_map(|ip| Some((ip, find_loop(map, ip)?)));
     let Some((ip, (way, line))) = round else { return Ok(()) };
     let way = map.names(&way);
     let message = format!(
@@ -78,7 +78,7 @@ fn after(prefix: Prefix) -> Option<IpAddr> {
 /// Returns the loop that packets to `ip` enter; `None` if they enter none. The first value lists
 /// the hosts of the loop, with the first host again at the end. The second value is the line of
 /// the first host's route in the topology file.
-fn round(map: &Map<'_>, ip: IpAddr) -> Option<(Vec<usize>, usize)> {
+fn find_loop(map: &Map<'_>, ip: IpAddr) -> Option<(Vec<usize>, usize)> {
     let mut seen = vec![false; map.topology.hosts.len()];
     for start in 0..seen.len() {
         let (mut way, mut at) = (Vec::new(), start);

@@ -116,9 +116,9 @@ impl<'t> Map<'t> {
         Ok(())
     }
 
-    /// Checks that packets on a route of `host`, whose first hop is the host `next`, can reach an
-    /// address in the route's destination, and that none of them loops. An address with a more
-    /// specific route counts as reached.
+    /// Checks that packets on a route of `host`, whose first hop is the host `next`, reach at
+    /// least one address in the route's destination. Also checks that none of these packets loops.
+    /// An address with a more specific route counts as reached.
     fn check_way(&self, host: usize, next: usize, route: &Route) -> Result<(), String> {
         let to = route.to.network();
         let mut covered =
