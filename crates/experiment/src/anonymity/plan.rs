@@ -149,10 +149,10 @@ pub struct Settings {
     /// Consensuses to analyse. The first is the consensus of the DBSec 2019 paper's Figure 5: all
     /// adversaries are applied to it.
     pub consensuses: Vec<NamedConsensus>,
-    /// Number of clients in the simulation of a year, for each number of circuits per stream. The
-    /// simulation has this number of clients for the first consensus, and a tenth of it for other
-    /// consensuses, if all random adversaries share the same clients. If each adversary has its
-    /// own clients, it has a fiftieth of this number.
+    /// Number of clients in the simulation of a year, for each number of circuits per stream. If
+    /// all random adversaries share the same clients, this number applies to the first consensus,
+    /// and a tenth of it to each other consensus. If each adversary has its own clients, each
+    /// adversary has a fiftieth of this number.
     pub clients: usize,
     /// Number of random adversaries in each analysis of a consensus.
     pub draws: usize,

@@ -28,9 +28,10 @@ pub struct Row {
     /// Number of all downloads, and number of downloads that were cut off or failed.
     pub counts: (usize, usize),
     /// Bytes of IP packets that the client sent and received for a completed download. Each value
-    /// is averaged within each round, then over the rounds.
+    /// is averaged within each round, then over the rounds. `None` if no download completed.
     pub bytes: [Option<Mean>; 2],
-    /// The values of `bytes` as multiples of the bytes of a direct download.
+    /// The values of `bytes` as multiples of the bytes of a direct download; `None` if one of the
+    /// two is missing.
     pub to_direct: [Option<f64>; 2],
     /// Time to the first byte, in seconds; `None` if there are no downloads.
     pub first_byte: Option<Median>,
@@ -49,7 +50,8 @@ pub struct Curve {
     /// Method of fetching of this curve.
     pub arm: Arm,
     /// For each download size in [`LENGTHS`]: the mean of the rounds' mean goodputs in kB/s, and
-    /// the number of rounds. A download that was cut off counts as 0.
+    /// the number of rounds. A download that was cut off counts as 0. `None` if there are no
+    /// downloads of this size.
     pub points: Vec<Option<(Mean, usize)>>,
 }
 
@@ -177,7 +179,7 @@ fn row(records: &[Measured], arm: Arm) -> Option<Row> {
 }
 
 /// Returns the mean over rounds of the bytes of completed downloads by the method `arm`. `way` is
-/// the direction.
+/// the direction. Returns `None` if no download completed.
 fn bytes(records: &[Measured], arm: Arm, way: Quantity) -> Option<Mean> {
     let all = of(records, (MeasurementKind::Downloads, arm), LONGEST);
     let ended = all.filter(|(_, one)| one.whole.is_some());

@@ -47,8 +47,8 @@ impl Pace {
 }
 
 impl Loader<'_> {
-    /// Fetches web pages from `servers` in turn, at times according to `pace`, until `stop` is
-    /// set.
+    /// Fetches web pages from the `servers` one after another, at times according to `pace`, until
+    /// `stop` is set.
     pub(super) fn run(&self, servers: &[SocketAddrV4], done: &LoadCounters, stop: &AtomicBool) {
         let mut dice = seed::stream(self.seed, self.number.into(), "pauses");
         let mut turn = usize::from(self.number);

@@ -108,7 +108,7 @@ pub struct Combination {
 
 impl Combination {
     /// Returns all combinations that are compared: this project's designs over TCP links. The
-    /// published measurements do not contain others yet.
+    /// published measurements contain no other combinations yet.
     #[must_use]
     pub fn all() -> Vec<Combination> {
         let ours = Design::ALL.into_iter().filter(|design| in_simulator(*design).is_some());
@@ -119,8 +119,8 @@ impl Combination {
         ours.flat_map(with_legs).collect()
     }
 
-    /// Returns the sets of guards that the measuring client may use, each as a list of guard
-    /// indices.
+    /// Returns all sets of guards that the measuring client's circuits may use, each as a list of
+    /// guard indices.
     #[must_use]
     pub fn guards(self) -> Vec<Vec<usize>> {
         match self.legs {

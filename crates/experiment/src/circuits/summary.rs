@@ -22,7 +22,7 @@ pub struct Cell {
     /// Number of fetches that failed.
     pub failed: u32,
     /// Time to the first byte in seconds: with normal requests, and with the HTTP request sent
-    /// together with the SOCKS request.
+    /// together with the SOCKS request. `None` if no such repetition completed.
     pub first_byte: [Option<Mean>; 2],
     /// Time to fetch a page, in seconds; `None` if no repetition completed.
     pub web: Option<Mean>,
@@ -33,7 +33,7 @@ pub struct Cell {
     pub per_megabyte: [Option<Mean>; 3],
     /// CPU use of one guard, of one middle and of the exit, in percent of a core.
     pub percent: [Option<Mean>; 3],
-    /// Share of the machine's CPUs that was in use.
+    /// Share of the machine's CPUs that was in use: the mean over the rounds.
     pub busy: Option<Mean>,
 }
 

@@ -298,15 +298,15 @@ fn answer(link: &TcpStream) -> io::Result<()> {
     }
 }
 
-/// Parses the path of a request: the length of the response in bytes, and the rate if there is
-/// one.
+/// Parses the path of a request. Returns the length of the response in bytes, and the rate in
+/// bytes per second; `None` if the path has no rate.
 fn wanted(path: &str) -> (usize, Option<f64>) {
     let (length, rate) = path.split_once("?rate=").unwrap_or((path, ""));
     (length.parse().unwrap_or_default(), rate.parse().ok())
 }
 
-/// Sends `body` in equal pieces, at `rate` bytes per second. If it is late, sends faster until it
-/// has caught up.
+/// Sends `body` in equal pieces, at `rate` bytes per second. After a delay, sends faster until it
+/// has made up for the delay.
 fn at_rate(mut link: &TcpStream, body: &[u8], rate: f64) -> io::Result<()> {
     let began = Instant::now();
     let piece = ((rate * BEAT.as_secs_f64()) as usize).max(1);

@@ -18,7 +18,7 @@ const NICE: i32 = -5;
 const FAILURES: u32 = 6;
 /// Number of emulated networks in a row without a successful page load after which the experiment
 /// ends.
-const HOUSES: u32 = 2;
+const NETWORKS: u32 = 2;
 
 /// Reason why a browser stops working on one emulated network.
 enum Departure {
@@ -68,7 +68,7 @@ impl Bench {
         let _ = rustix::process::setpriority_process(None, NICE);
         let mut fruitless = 0;
         while !turns.stopped() {
-            let why = match self.inhabit(turns, stop) {
+            let why = match self.load_on_one_network(turns, stop) {
                 Ok(Departure::Done) => return,
                 Ok(Departure::Failing { good: 1.., .. }) => {
                     fruitless = 0;
@@ -87,11 +87,11 @@ impl Bench {
                 Err(error) => error.to_string(),
             };
             fruitless += 1;
-            if fruitless == HOUSES {
+            if fruitless == NETWORKS {
                 return turns.give_up(
                     "pages",
                     format!(
-                        "{why}; this happened in {HOUSES} emulated networks in a row, so the \
+                        "{why}; this happened in {NETWORKS} emulated networks in a row, so the \
                          experiment was stopped"
                     ),
                 );
@@ -100,7 +100,7 @@ impl Bench {
     }
 
     /// Makes page loads on one emulated network until none is left or too many fail in a row.
-    fn inhabit(
+    fn load_on_one_network(
         &self,
         turns: &Turns<'_, Unit, LoadResult>,
         stop: &AtomicBool,

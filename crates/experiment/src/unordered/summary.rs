@@ -157,7 +157,7 @@ fn ratio(one: &Measured, ordered: &Measured) -> Option<f64> {
 }
 
 /// Returns the mean delay of cells if only the order within each circuit is kept, divided by their
-/// mean delay in the order of sending.
+/// mean delay in the order of sending. Returns `None` if the latter is 0.
 fn slower(cells: &CellDelays) -> Option<f64> {
     spread::ratio(cells.by_circuit.mean, cells.in_order.mean)
 }
