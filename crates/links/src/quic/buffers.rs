@@ -14,8 +14,8 @@ const BUFFERS: usize = 32;
 /// whole buffers.
 const SHORTEST: usize = 1_000;
 
-/// The buffers of an endpoint, which are used in turn. If the QUIC library still uses the memory
-/// of a buffer, new memory replaces it.
+/// The buffers of an endpoint, which are used in a fixed cyclic order. If the QUIC library still
+/// uses the memory of a buffer, the buffer gets new memory.
 #[derive(Debug, Default)]
 pub(super) struct Buffers(VecDeque<BytesMut>);
 

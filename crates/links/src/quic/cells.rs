@@ -67,7 +67,7 @@ impl CellReader {
         CellReader { circuit: Some(circuit), ..CellReader::unnamed() }
     }
 
-    /// Returns the number of the circuit, if it is known.
+    /// Returns the number of the circuit; `None` if it is not known yet.
     #[must_use]
     pub fn circuit(&self) -> Option<u32> {
         self.circuit

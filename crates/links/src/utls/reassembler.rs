@@ -42,8 +42,8 @@ impl Reassembler {
         }
     }
 
-    /// Stores `bytes`, which begin at `offset`. Returns the range of the offsets within the
-    /// window.
+    /// Stores the part of `bytes` that is within the window, and returns the range of the offsets
+    /// of this part. `bytes` begins at `offset`.
     pub fn insert(&mut self, offset: u64, bytes: &[u8]) -> Range<u64> {
         let end = offset.saturating_add(bytes.len() as u64);
         let from = offset.max(self.head);
