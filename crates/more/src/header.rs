@@ -105,7 +105,7 @@ impl Header {
 
 /// Returns the encrypted routing information for the last hop. Its unused part has random bytes
 /// instead of zeros (Kuhn et al., "Breaking and (Partially) Fixing Provably Secure Onion Routing",
-/// 2020).
+/// 2020). Returns `None` if `secrets` is empty, or if the crate `aws-lc-rs` fails.
 fn last_routing(rng: &mut dyn Rng, last: &Last, secrets: &[Secrets]) -> Option<[u8; ROUTING]> {
     let (keys, others) = secrets.split_last()?;
     let mut routing = [0; ROUTING];
@@ -119,7 +119,7 @@ fn last_routing(rng: &mut dyn Rng, last: &Last, secrets: &[Secrets]) -> Option<[
 
 /// Returns the bytes at the end of the last hop's routing information. On the way, each relay
 /// appends zeros and then encrypts. These bytes are the result after all relays, whose keys are
-/// derived from `secrets`.
+/// derived from `secrets`. Returns `None` if the crate `aws-lc-rs` fails.
 fn filler(secrets: &[Secrets]) -> Option<Vec<u8>> {
     let mut filler = Vec::new();
     for keys in secrets {
@@ -133,7 +133,8 @@ fn filler(secrets: &[Secrets]) -> Option<Vec<u8>> {
 }
 
 /// Returns the encrypted routing information for the relay with `keys`. The next hop has the
-/// public key `next` and receives `mac` and `routing`.
+/// public key `next` and receives `mac` and `routing`. Returns `None` if the crate `aws-lc-rs`
+/// fails.
 fn forward_routing(
     next: &[u8; KEY],
     expiry: u64,

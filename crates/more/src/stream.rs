@@ -177,7 +177,7 @@ impl Stream {
         self.tcp.abort();
     }
 
-    /// Handles a segment. Returns the resulting events.
+    /// Handles a segment. Returns the events of [`Stream::progress`].
     pub(crate) fn arrive(
         &mut self,
         now: Time,
@@ -189,8 +189,9 @@ impl Stream {
         self.progress(id, was_empty)
     }
 
-    /// Returns the events that result from received bytes. `was_empty` is true if no bytes could
-    /// be read before these bytes arrived.
+    /// Returns two events that result from received bytes, each `None` if it does not apply: the
+    /// first message of the other end, and bytes to read. `was_empty` is true if no bytes could be
+    /// read before these bytes arrived.
     pub(crate) fn progress(&mut self, id: StreamId, was_empty: bool) -> [Option<Event>; 2] {
         let first = match self.has_head || self.left {
             true => None,
@@ -200,7 +201,9 @@ impl Stream {
         [first, wakes.then_some(Event::Readable(id))]
     }
 
-    /// Parses and removes the first message from the other end, once it has arrived completely.
+    /// Parses and removes the first message from the other end, and returns the event that it
+    /// causes. Returns `None` if the message is incomplete. If the message is invalid, aborts the
+    /// stream and returns `None`.
     fn take_head(&mut self, id: StreamId) -> Option<Event> {
         let (front, back) = self.tcp.peek();
         let bytes: Vec<u8> = front.iter().chain(back).take(TARGET).copied().collect();
