@@ -59,7 +59,7 @@ impl Tuples {
         TupleId(self.first[path.index()] + self.turn[path.index()])
     }
 
-    /// Moves `path` to its next port.
+    /// Moves `path` to its next usable port; after the last, to the first.
     pub(crate) fn rotate(&mut self, path: PathId) {
         let ports = self.allowed[path.index()].max(1);
         let turn = &mut self.turn[path.index()];
