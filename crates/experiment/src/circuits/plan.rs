@@ -20,9 +20,9 @@ pub const LOADED: (u32, u32) = (20, 20);
 /// 498 bytes of data; TLS records, TCP and IP headers add 4 %.
 const ON_THE_LINE: f64 = 514.0 / 498.0 * 1.04;
 
-/// Factor between the pauses with MORE and with other designs, for clients that create load. With
-/// the normal pauses, the cryptography of these clients' packets would keep two cores busy, so the
-/// measured times would show the limits of the machine.
+/// For clients that create load: the pause with MORE, divided by the pause with other designs.
+/// With the normal pauses, the cryptography of these clients' packets would keep two cores busy,
+/// so the measured times would show the limits of the machine.
 pub const MORE_PAUSES: f64 = 5.0;
 /// Approximate time to start a network and its clients: first with our programs, then with C tor.
 const STARTING: [Duration; 2] = [Duration::from_secs(20), Duration::from_secs(45)];

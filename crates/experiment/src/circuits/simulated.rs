@@ -64,7 +64,7 @@ const CLIENT: usize = 1;
 /// Index of the first guard's location in the simulated network. The other guards follow.
 const OF_GUARDS: usize = 2;
 
-/// A time that is compared: from a request to a byte of its reply.
+/// A time whose simulated and measured values are compared: from a request to a byte of its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Quantity {
     /// Time to the first byte of a page, if the HTTP request is sent after the SOCKS reply.

@@ -31,8 +31,8 @@ pub(super) const NEEDS: &[(&str, &str)] =
 const PORT: u16 = 60001;
 /// Size in bytes of the file that Mosh displays, as in the CoMPS paper.
 const FILE: usize = 10_000_000;
-/// Duration in seconds of a measurement with Mosh, if the limit of transfers contains a number of
-/// bytes. That number does not limit Mosh. The CoMPS paper states no duration.
+/// Duration in seconds of a measurement with Mosh if the limit of transfers contains a number of
+/// bytes, which does not apply to Mosh. The CoMPS paper states no duration.
 const MOST: f64 = 60.0;
 /// Bytes of terminal output after which the first screen of the file counts as displayed.
 const SCREEN: u64 = 1500;
