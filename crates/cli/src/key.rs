@@ -35,19 +35,20 @@ EXIT CODES
 /// Create the keys of a splitter ('anabranch split') and of its far end ('anabranch merge').
 ///
 /// If FILE does not exist, this command creates it with a new private key, readable only by its
-/// owner. Then it prints the public key of FILE. If SPLITTER is given too, it creates two files:
-/// FILE for the far end, and SPLITTER for the splitter. Each of the two files contains the public
-/// key of the other end and a shared secret.
+/// owner. Then it prints the public key of FILE. If a second file, SPLITTER, is given, the command
+/// creates both files: FILE for the far end, and SPLITTER for the splitter. Each of the two files
+/// contains the public key of the other end and a shared secret.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(crate) struct KeyArgs {
-    /// Read this key file, or create it if it does not exist. If SPLITTER is given too, FILE is
-    /// the new key file of the far end ('anabranch merge').
+    /// Read the key file FILE, or create it if it does not exist. If a second file, SPLITTER, is
+    /// given, FILE is the new key file of the far end ('anabranch merge').
     #[arg(value_name = "FILE", required_unless_present = "psk")]
     file: Option<PathBuf>,
 
-    /// Create two key files that belong together: FILE for the far end ('anabranch merge'), and
-    /// this one for the splitter ('anabranch split').
+    /// Create two key files that belong together. The first file name, FILE, is the key file of
+    /// the far end ('anabranch merge'). The second file name, SPLITTER, is the key file of the
+    /// splitter ('anabranch split').
     #[arg(value_name = "SPLITTER", conflicts_with = "peer")]
     other: Option<PathBuf>,
 

@@ -110,7 +110,8 @@ fn a_visit_whose_objects_are_another_hosts() {
     fs::write(folder.path().join("a.har"), file.to_string()).unwrap();
     let message = refused_by_program(folder.path(), &["pt", "crawl", "a.har", "--out", "covers"]);
     assert!(
-        message.ends_with("; --host can choose another host of this source: b.net (1)"),
+        message
+            .ends_with("each with its number of files: b.net (1). To use one of them, add --host"),
         "{message}"
     );
     assert_eq!(listing(folder.path()), ["a.har"]);

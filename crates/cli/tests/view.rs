@@ -63,9 +63,9 @@ fn keys_explain_themselves_hold_the_view_sort_its_rows_and_end_the_run() {
     };
     assert!(place(&lines, "b") < place(&lines, "a"), "{lines:?}");
     terminal.types("?");
-    terminal.shows("sort by settings, rate, share, RTT, dropped");
+    terminal.shows("sort the rows by the next of: settings, rate, share, RTT, dropped");
     terminal.types("?");
-    terminal.hides("sorts, in turn");
+    terminal.hides("sort the rows by");
     terminal.types("p");
     terminal.shows("PAUSED");
     terminal.shows("p go on");

@@ -40,25 +40,27 @@ EXIT CODES
 #[derive(Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(super) struct CrawlSide {
-    /// Read this source: a folder with the files of a web site, a HAR file (as a browser's
-    /// developer tools save it), or a capture (pcap, pcapng) of unencrypted HTTP. With --shape,
-    /// read captures of any TCP traffic. Files may be gzipped.
+    /// Make covers from SOURCE, which is a folder with the files of a web site, a HAR file (as a
+    /// browser's developer tools save it), or a capture (pcap, pcapng) of unencrypted HTTP. With
+    /// --shape, make shapes from one SOURCE or several, which are captures of any TCP traffic. HAR
+    /// files and captures may be gzipped.
     #[arg(required = true, value_name = "SOURCE")]
     sources: Vec<PathBuf>,
-    /// Write the covers (web files in which a server hides data) to this new folder. With --shape,
-    /// write the connection shapes to this new file.
+    /// Write the covers (web files in which a server hides data) to PATH, a new folder. With
+    /// --shape, no covers are made: PATH is then a new file for the shapes, which are the sizes
+    /// and pauses of the recorded connections.
     #[arg(long, value_name = "PATH")]
     out: PathBuf,
-    /// From a HAR file or capture, use only the files of this host [default: the host of the first
-    /// page in it].
+    /// If SOURCE is a HAR file or a capture, use only the web files of the host HOST [default: the
+    /// host of the first HTML page in SOURCE].
     #[arg(long, conflicts_with = "shape")]
     host: Option<String>,
     /// Make shapes (sizes and pauses of recorded connections, for the profile embed) instead of
     /// covers (web files).
     #[arg(long)]
     shape: bool,
-    /// Open each web file in this Chromium browser after data was hidden in it, and leave out the
-    /// files that the browser rejects.
+    /// Test the covers with the Chromium browser PROGRAM: after data was hidden in a web file, the
+    /// browser opens the file. Leave out the files that the browser rejects.
     #[arg(long, value_name = "PROGRAM", conflicts_with = "shape")]
     browser: Option<PathBuf>,
     /// Print the result as a JSON line.
@@ -92,8 +94,11 @@ impl CrawlSide {
         if judged.kept.is_empty() {
             let (shown, mut why) = (source.display(), left_out(&found, &judged));
             if !found.others.is_empty() {
-                why +=
-                    &format!("; --host can choose another host of this source: {}", found.others);
+                why += &format!(
+                    ". Other hosts in this HAR file or capture, each with its number of files: {}. \
+                     To use one of them, add --host",
+                    found.others
+                );
             }
             return Err(Failure::misuse(format!(
                 "{shown}: no page or file of this site can carry hidden data: {why}"

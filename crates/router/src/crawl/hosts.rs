@@ -92,7 +92,8 @@ fn of_first_page(exchanges: &[Exchange]) -> Result<String, String> {
         )),
         Some((host, _)) if with.len() == 1 => Ok((*host).to_owned()),
         Some(_) => Err(format!(
-            "the recording has no HTML page; choose a host with --host: {}",
+            "the recording has no HTML page. Its hosts, each with its number of files: {}. Choose \
+             one of them with --host",
             counted(&with)
         )),
     }
@@ -116,7 +117,8 @@ fn nothing_of(host: &str, exchanges: &[Exchange]) -> String {
             reasons(exchanges)
         ),
         false => format!(
-            "the recording has no object of host '{host}'; choose another host with --host: {}",
+            "the recording has no file of the host '{host}'. Its hosts, each with its number of \
+             files: {}. Choose one of them with --host",
             counted(&with)
         ),
     }
@@ -191,13 +193,14 @@ mod tests {
         let why = paths(&no_page, None).unwrap_err();
         assert_eq!(
             why,
-            "the recording has no HTML page; choose a host with --host: b.net (2), a.net (1)"
+            "the recording has no HTML page. Its hosts, each with its number of files: b.net (2), \
+             a.net (1). Choose one of them with --host"
         );
         let why = paths(&no_page, Some("c.net")).unwrap_err();
         assert_eq!(
             why,
-            "the recording has no object of host 'c.net'; choose another host with --host: b.net \
-             (2), a.net (1)"
+            "the recording has no file of the host 'c.net'. Its hosts, each with its number of \
+             files: b.net (2), a.net (1). Choose one of them with --host"
         );
         let why = paths(&[exchange(1, "a.net", Err("not a GET request"))], None).unwrap_err();
         assert_eq!(

@@ -35,12 +35,13 @@ const SIMULATED: &str = "simulated";
 /// other circuits (Nowlan, Wolinsky and Ford, FOCI 2013, Figure 3).
 ///
 /// A link is a connection between two relays that carries many circuits. All circuits use the same
-/// three relays. 40 downloads of 10 to 400 KB start together, each on its own circuit, over lines
-/// of 50 ms. The last line loses segments. Links deliver bytes in order (with C tor, the Tor
-/// project's program, and with our relays) or unordered (only with our relays). One unordered link
-/// with ten circuits is also measured alone. On this link each cell (Tor's packet) waits only for
-/// earlier cells of its own circuit. The delay of cells is compared with the delay that they have
-/// if the kernel delivers all bytes in order.
+/// three relays. 40 downloads of 10 to 400 KB start together, each on its own circuit. The client,
+/// the three relays and the web server are connected by emulated lines with a delay of 50 ms. The
+/// last line, between the middle relay and the exit, loses TCP segments. Links deliver bytes in
+/// order (with C tor, the Tor project's program, and with our relays) or unordered (only with our
+/// relays). One unordered link with ten circuits is also measured alone. On this link each cell
+/// (Tor's packet) waits only for earlier cells of its own circuit. The delay of cells is compared
+/// with the delay that they have if the kernel delivers all bytes in order.
 ///
 /// FOLDER gets units.jsonl (one line per completed measurement), unordered.parquet,
 /// unordered-cells.parquet, unordered.html and figure-3.svg. Run the same command again to
@@ -54,8 +55,9 @@ pub(crate) struct UnorderedArgs {
     /// installed]. With C tor (the Tor project's program): stock. With our relays: tls (bytes in
     /// order), utls (a loss delays only circuits whose data was lost), tls-kist and utls-kist (tls
     /// and utls with `relay --circuit-policy kist`), quic (a QUIC stream for each circuit),
-    /// tls-per-circuit (a TLS connection for each circuit), mptcp (Multipath TCP over two lines in
-    /// place of the last line). Without relays: cells (one link of the kind utls alone).
+    /// tls-per-circuit (a TLS connection for each circuit), mptcp (Multipath TCP; instead of the
+    /// last line, two lines connect the middle relay and the exit). Without relays: cells (one
+    /// link of the kind utls alone).
     #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
     arms: Vec<Arm>,
     /// Measure with these percentages of lost TCP segments on the last line, which is between the
@@ -95,9 +97,9 @@ pub(crate) struct UnorderedArgs {
     /// of the segments that the exit (last relay) sends, with bbr, and with a constant delay.
     #[arg(long, conflicts_with_all = ["arms", "losses", "directions", "deviations", "congestions", "rounds"])]
     short: bool,
-    /// Simulate relays and lines in virtual time, instead of running and measuring real programs.
-    /// The links of --arms can then be tls, utls, tls-kist, utls-kist and quic. This does not need
-    /// root.
+    /// Do not run the real programs: simulate the relays, the clients and the network between them
+    /// in virtual time. This needs no root. With this option, --arms accepts only these kinds of
+    /// links between relays: tls, utls, tls-kist, utls-kist, quic.
     #[arg(long, conflicts_with_all = ["short", "programs"])]
     simulated: bool,
 }
@@ -153,14 +155,15 @@ impl UnorderedArgs {
         let names = || Simulator::ARMS.map(|arm| arm.to_string()).join(", ");
         if let Some(arm) = settings.arms.iter().find(|arm| !Simulator::ARMS.contains(arm)) {
             return Err(Failure::misuse(format!(
-                "--simulated cannot simulate `{arm}` of --arms: choose --arms from {}",
+                "--simulated cannot simulate the kind `{arm}` of --arms: write only kinds from \
+                 this list: {}",
                 names()
             )));
         }
         if settings.orders.contains(&SegmentOrder::Reordered) {
             return Err(Failure::misuse(
-                "--simulated cannot simulate lines on which segments overtake others: leave out \
-                 --orders reordered",
+                "--simulated cannot simulate network connections on which TCP segments overtake \
+                 others: leave out --orders reordered",
             ));
         }
         let mut header = settings.header();
