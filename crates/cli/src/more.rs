@@ -33,12 +33,12 @@ FILES
   FOLDER/network.json   addresses and public keys of the nodes; not signed, so get it securely
   FOLDER/N.key          the private key of node N, for the owner of the node only";
 
-/// Run a node of MORE, which sends each packet over its own path of nodes. Experimental: nobody
-/// should rely on its anonymity.
+/// Run a node of MORE, an anonymity network in which each packet takes a new path over several
+/// nodes. Experimental: nobody should rely on the anonymity of MORE.
 ///
 /// MORE is the design of Landsiedel and others (2007). Its packets are Sphinx packets, and replies
-/// use single-use reply blocks. Every node, including the node of a client, forwards the packets of
-/// all other nodes. No cryptographer has reviewed this implementation.
+/// use single-use reply blocks. Every node, including the node of a client, forwards the packets
+/// of all other nodes. No cryptographer has reviewed this implementation.
 #[derive(Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct MoreArgs {
@@ -52,7 +52,7 @@ enum MoreCommand {
     Run(RunArgs),
 }
 
-/// Create the keys and the document of a MORE network.
+/// Create the nodes' keys and the description (network.json) of a MORE network.
 #[derive(Args)]
 struct GenerateArgs {
     /// Create network.json and the nodes' key files in this folder.
@@ -62,11 +62,11 @@ struct GenerateArgs {
     /// than --hops is needed.
     #[arg(long, value_name = "ADDRESS:PORT", value_delimiter = ',', required = true)]
     nodes: Vec<SocketAddr>,
-    /// Make the last NODES nodes exits, which connect to destinations.
+    /// Make the last NODES of the nodes exits. Exits are the nodes that connect to destinations.
     #[arg(long, value_name = "NODES", default_value_t = 1)]
     exits: usize,
-    /// Put at most BYTES of content into each packet, from 450 to 1000. A cell (packet) of Tor
-    /// carries 498.
+    /// Put at most BYTES bytes of content into each packet. BYTES is 450 to 1000. For comparison,
+    /// a cell (packet) of Tor carries 498 bytes of content.
     #[arg(long, value_name = "BYTES", default_value_t = PAYLOAD as u16,
           value_parser = clap::value_parser!(u16).range(450..=1000))]
     payload: u16,
@@ -79,7 +79,8 @@ struct GenerateArgs {
 /// Run a node of a MORE network until a signal stops it.
 #[derive(Args)]
 struct RunArgs {
-    /// Read the description of the network from this file, network.json.
+    /// Read the description of the network from FILE, the network.json of 'anabranch more
+    /// generate'.
     #[arg(value_name = "FILE")]
     network: PathBuf,
     /// Read the private key of this node from this file.
@@ -173,9 +174,14 @@ fn named(path: &Path, error: &str) -> Failure {
 /// Prints an event. Errors are ignored, because the reader may have closed the pipe.
 fn print(event: &MoreEvent) {
     let line = match event {
-        MoreEvent::Listening(udp, None) => format!("node at {udp}"),
+        MoreEvent::Listening(udp, None) => {
+            format!("this node receives packets at UDP address {udp}")
+        }
         MoreEvent::Listening(udp, Some(socks)) => {
-            format!("node at {udp}; programs connect at {socks}")
+            format!(
+                "this node receives packets at UDP address {udp}; programs connect to it at \
+                 {socks}"
+            )
         }
         MoreEvent::Ended(counters) => numbers(counters),
     };

@@ -20,8 +20,9 @@ const SHOWN: usize = 20;
 /// Maximum number of sessions on a page, which limits the memory that a browser needs.
 const MOST: usize = 1000;
 
-/// Write an HTML page that shows what the observer of each path saw. For each direction it shows
-/// the path's rate, its share of the traffic, and how often and for how long it was used.
+/// Write an HTML page that shows what the observer of each path saw. For each direction the page
+/// shows the rate of the path, its share of the traffic, and how often and for how long the path
+/// was used.
 ///
 /// The page is a single file without scripts, and needs no network. It has the same numbers as the
 /// output of --text and --json. The trace can be larger than the memory: it is read twice.

@@ -36,7 +36,7 @@ const KEPT: [&str; 9] = [
 /// /run/anabranch). Only the user who runs the program can read it. Root sees the programs of all
 /// users and services.
 ///
-/// With a NAME, the exit code is 1 if no running program has that name.
+/// If NAME is given, the exit code is 1 if no running program has this name or process ID.
 #[derive(clap::Args)]
 pub(crate) struct StatusArgs {
     /// Show only the program with this name (its option --name) or with this process ID.

@@ -122,7 +122,7 @@ fn what_makes_no_sense_for_a_login_is_refused() {
     let bare = refused(&[host]);
     assert!(bare.contains("no path is given"), "{bare}");
     assert!(bare.contains("--path auto") || bare.contains("no uplink"), "{bare}");
-    assert!(refused(&[host, PATH, &["--json"]]).starts_with("--json is the format of the --log"));
+    assert!(refused(&[host, PATH, &["--json"]]).starts_with("--json sets the format of the log"));
     let nowhere = refused(&[host, PATH, &["--client", "true", "--log", "/nowhere/log"]]);
     assert!(nowhere.starts_with("--log: /nowhere/log: "), "{nowhere}");
     let client = refused(&[host, PATH, &["--client", "/nowhere/mosh-client"]]);

@@ -25,9 +25,10 @@ use crate::failure::Failure;
 
 /// Compute what hostile Tor relays learn about clients that split streams over several circuits.
 ///
-/// There are three analyses. paths computes how likely a stream is compromised, and year how many
-/// clients meet a hostile relay in a year. fingerprints computes how many clients share the same
-/// guards. A guard is the first relay of a circuit.
+/// There are three analyses, each a sub-command. 'paths' computes the probability that a stream is
+/// compromised. 'year' computes the share of clients that use a hostile entry relay within a year.
+/// 'fingerprints' computes how many clients have exactly the same guards. A guard is the first
+/// relay of a circuit, also called entry relay.
 ///
 /// The analyses are those of "Analysis of Multi-path Onion Routing" (DBSec 2019, section 6), with
 /// the guards and path selection of this program. They read a consensus (the list of all relays):
@@ -51,20 +52,22 @@ enum AnonymityCommand {
 /// Options of all analyses.
 #[derive(Args, Debug)]
 struct Common {
-    /// Read this Tor consensus (list of all relays), plain or compressed (xz, gzip). It may be in
-    /// an archive of several consensuses, such as a month's archive of CollecTor; - is standard
-    /// input.
+    /// Read this Tor consensus (list of all relays), plain or compressed (xz, gzip). The file may
+    /// be an archive of several consensuses, such as a month's archive of CollecTor. Write - to
+    /// read standard input.
     consensus: PathBuf,
     /// From an archive of consensuses (lists of relays), choose the one whose validity begins at
-    /// this hour in UTC, such as 2024-05-17T17. This is the time in its valid-after line.
+    /// this hour in UTC, such as 2024-05-17T17. Each consensus has this time in its line
+    /// 'valid-after'.
     #[arg(long, value_name = "TIME")]
     valid_after: Option<String>,
     /// Start all random choices from N. The same N gives the same results.
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// Let a client that uses one circuit for each stream have N guards (first relays) at a time
-    /// [default: the number that the consensus gives, which is 1 before 2022 and 2 since then]. A
-    /// client that splits streams over M circuits has at least M guards.
+    /// Let a client that uses one circuit for each stream have N guards (first relays) at a time.
+    /// A client that splits each stream over several circuits has at least one guard for each of
+    /// these circuits [default: the number in the consensus, which is 1 before 2022, and 2 since
+    /// then].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=8))]
     guards_in_use: Option<u16>,
     /// Use N threads [default: one for each processor]. The results do not depend on N.
@@ -109,8 +112,8 @@ struct PathsArgs {
     /// Count as exits (last relays) only the relays that allow this destination port.
     #[arg(long, default_value_t = 443)]
     port: u16,
-    /// Simulate N circuits for each number of circuits per stream (--legs) and for each choice of
-    /// the adversary's relays (--draws).
+    /// Simulate N streams, each with its own circuits, for each number of circuits per stream
+    /// (--legs) and for each choice of the adversary's relays (--draws).
     #[arg(long, default_value_t = 5000, value_name = "N")]
     circuits: u64,
     /// Choose the adversary's relays at random N times. The results are means over these choices.

@@ -23,14 +23,14 @@ use work::{Interface, Work};
 /// on the hosts.
 ///
 /// A host is a network namespace without a name; `nsenter --net=PATH` enters it. The network ends
-/// when COMMAND and the programs of the topology file have ended. Programs that the file marks as
-/// background do not count. The network also ends on SIGTERM, on SIGINT if there is no COMMAND,
-/// and with --json at the end of standard input. Programs that still run when the network ends get
-/// SIGTERM and, two seconds later, SIGKILL. When this process ends, its network and programs end
-/// too.
+/// when COMMAND and the programs of the topology file have ended. It does not wait for programs
+/// that the file marks as background. The network also ends on SIGTERM, on SIGINT if there is no
+/// COMMAND, and with --json at the end of standard input. Programs that still run when the network
+/// ends get SIGTERM and, two seconds later, SIGKILL. When this process ends, its network and
+/// programs end too.
 ///
-/// The exit status is that of COMMAND. It is 1 if a program of the topology file ended in a way
-/// that the key expect in this file does not allow.
+/// The exit status is that of COMMAND. But it is 1 if a program of the topology file ended in a
+/// way that the key `expect` of this program does not allow.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_long_help = links())]
@@ -45,8 +45,8 @@ pub(crate) struct EmulateArgs {
     /// standard input.
     #[arg(long)]
     json: bool,
-    /// Write the output of each program to files in DIR, NAME.stdout and NAME.stderr (NAME is the
-    /// program's name), instead of printing the output here.
+    /// Do not print the output of the programs, but write it to folder DIR, into the files
+    /// NAME.stdout and NAME.stderr for each program. NAME is the program's name.
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,
     /// Run COMMAND on this host of the emulated network [default: the first host in the topology
@@ -182,8 +182,8 @@ fn check() -> Result<(), Failure> {
     match needs.iter().filter(essential).count() {
         0 => Ok(()),
         missing => Err(Failure::trouble(format!(
-            "this machine lacks general features ({missing}), so it can emulate only some networks \
-             or none: follow the advice in the lines marked 'missing' above"
+            "this machine lacks features ({missing}), so it can emulate only some networks or \
+             none: follow the advice in the lines marked 'missing' above"
         ))),
     }
 }

@@ -34,7 +34,11 @@ const PATH_KEYS: [(&str, &str); 9] = [
     ("interface", "Network interface, as in --path NAME=if:DEVICE."),
     ("wg", "File of a WireGuard tunnel that wg-quick has started, as in --path NAME=wg:FILE."),
     ("address", "Source address, as in --path NAME=addr:ADDRESS."),
-    ("ports", "Number of source ports that are used in turn, as in --path NAME=ports:N."),
+    (
+        "ports",
+        "Number of source ports, which the path uses one after another, as in --path \
+         NAME=ports:N.",
+    ),
     ("socks5", "HOST:PORT of a SOCKS5 proxy that relays UDP."),
     ("user", "User name at this proxy."),
     ("password", "Password of this user."),

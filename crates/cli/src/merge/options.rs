@@ -205,8 +205,8 @@ pub(super) struct Options {
     idle: Option<Span>,
 
     /// Keep at most N flows in total for all clients. A flow is the datagrams between one client
-    /// program and one server. At the limit, a new flow of a client replaces the one of the same
-    /// client that has been idle longest [default: 4096].
+    /// program and one server. At the limit, when a client opens a new flow, the far end closes
+    /// the flow of this client that has been idle longest [default: 4096].
     #[arg(long, value_name = "N", help_heading = "Clients and servers")]
     max_flows: Option<NonZeroUsize>,
 
@@ -282,8 +282,8 @@ fn every() -> String {
         "Choose the path of the servers' answers again after LENGTH: a number of packets (50p) or \
          a time (100ms). ~10p and ~100ms are random lengths with this average. With grow:10-100ms \
          the length is 10 ms when traffic begins after a pause, and grows to 100 ms while traffic \
-         continues [default: {FAR_END_EVERY}; for a schedule that has a length of its own, this \
-         length, such as 50-70p for batched]"
+         continues [default: {FAR_END_EVERY}; but some schedules have their own default, such as \
+         batched with 50-70p]"
     )
 }
 

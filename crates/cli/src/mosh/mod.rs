@@ -231,7 +231,7 @@ impl MoshArgs {
     fn settings(&mut self, host: &str) -> Result<Settings, Failure> {
         let json = self.shared.0.json;
         if json && self.log.is_none() {
-            return Err(Failure::misuse("--json is the format of the --log file: add --log FILE"));
+            return Err(Failure::misuse("--json sets the format of the log file: add --log FILE"));
         }
         let options = &mut self.shared.0;
         options.listen = Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0));

@@ -86,12 +86,13 @@ pub(super) const KEYS: &[&str] = &[
 /// in the folder of --data. Relays and clients need this line to join. The authority makes its
 /// keys at the first start, in C tor's file formats, and keeps them in the folder 'keys' of
 /// --data. Keep a copy of authority_identity_key: without it the network is lost. The folder of
-/// --data also holds the relays, their history and the last consensus. After a restart the
+/// --data also holds the list of relays, their history and the last consensus. After a restart the
 /// authority serves that consensus again.
 ///
-/// Every option can be a key of a TOML file. On SIGHUP the authority reads that file again.
-/// Settings that can change without a restart apply from the next consensus on; the others are
-/// listed. If the file has an error, nothing changes. SIGHUP never stops an authority.
+/// Every option can be a key of a TOML file. On SIGHUP the authority reads that file again. The
+/// authority then prints which changed settings apply from the next consensus on, and which apply
+/// only after a restart. If the file has an error, nothing changes. SIGHUP never stops an
+/// authority.
 #[derive(Args, Clone, Deserialize, Default)]
 #[serde(rename_all = "kebab-case", default)]
 #[command(after_long_help = FILES)]
@@ -159,8 +160,8 @@ pub(crate) struct AuthorityArgs {
     /// two thirds of DAYS if DAYS is less than three months.
     #[arg(long, value_name = "DAYS")]
     certified_days: Option<u64>,
-    /// Give every running relay the flags Fast and Stable at once. Use this only for test networks
-    /// that exist for minutes.
+    /// Give every running relay the flags Fast and Stable immediately. Use this only for test
+    /// networks that exist for minutes.
     #[arg(long)]
     young: bool,
     /// Test and list the relays' IPv6 addresses too. This machine must have an IPv6 connection.

@@ -97,12 +97,13 @@ pub(super) const KEYS: &[&str] = &[
 /// RESOLVE_PTR. Connections with different SOCKS users or passwords never share a circuit. The
 /// client keeps its guards and the list of relays in the folder of --data.
 ///
-/// On a terminal the client shows its guards and circuits. Otherwise it prints lines.
+/// On a terminal the client shows a live view of its guards and circuits. Otherwise it prints one
+/// line for each event.
 ///
 /// Every option can be a key of a TOML file. On SIGHUP the client reads that file and
-/// --authorities again. Settings that can change without a restart change; the others are listed.
-/// If the file has an error, nothing changes. Open connections continue. SIGINT, SIGTERM and the
-/// end of its terminal stop the client.
+/// --authorities again. It then prints which changed settings apply now, and which apply only
+/// after a restart. If the file has an error, nothing changes. Open connections continue. SIGINT,
+/// SIGTERM and the end of its terminal stop the client.
 #[derive(Args, Clone, Deserialize, Default)]
 #[serde(rename_all = "kebab-case", default)]
 #[command(after_long_help = FILES)]
@@ -148,7 +149,7 @@ pub(crate) struct ClientArgs {
     bridge: Vec<String>,
     /// Set the program for a pluggable transport that a --bridge line names (repeatable). 'NAME
     /// exec PROGRAM ARGS' starts PROGRAM; 'NAME socks5 ADDRESS:PORT' uses a program that already
-    /// runs. LINE is as after ClientTransportPlugin in torrc.
+    /// runs. LINE has the form of the words after ClientTransportPlugin in torrc.
     #[arg(long, value_name = "LINE")]
     #[serde(deserialize_with = "forms::list")]
     pt: Vec<String>,
@@ -176,8 +177,8 @@ pub(crate) struct ClientArgs {
     ///
     /// conflux is the protocol of today's Tor. The circuits join at the exit (the last relay). If
     /// a circuit breaks while it carries data, its streams end. With anabranch, streams continue
-    /// when a circuit breaks; the exit must run Anabranch. With merged, streams continue too. Its
-    /// circuits join at a middle relay, which must run Anabranch; the exit can be any relay.
+    /// when a circuit breaks; the exit must run Anabranch. With merged, streams also continue, but
+    /// the circuits join at a middle relay, which must run Anabranch; the exit can be any relay.
     /// conflux-2013 and mtor are older protocols, for comparison; the exit must run Anabranch.
     /// Their congestion windows have a fixed size. The names that end in -vegas are the same
     /// protocols with today's congestion control.
@@ -189,8 +190,8 @@ pub(crate) struct ClientArgs {
     /// With tor, a stream has one circuit. The next five names are protocols of --multipath. With
     /// udp-or, a stream is a TCP connection between this client and the exit (the last relay).
     /// Relays forward the segments of this connection in datagrams, which may be lost or overtake
-    /// each other. So a stream never waits for another one. The first byte arrives after one round
-    /// trip. The relays must run with --udp-or, and are connected by QUIC.
+    /// each other. So a stream never waits for the data of another stream. The first byte arrives
+    /// after one round trip. The relays must run with --udp-or, and are connected by QUIC.
     ///
     /// mudp-or distributes the segments over several circuits with the same exit. --legs sets the
     /// number of circuits (2 by default). --schedule and --every set the distribution (round-robin

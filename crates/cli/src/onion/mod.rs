@@ -1,5 +1,5 @@
 //! `anabranch client`, `anabranch relay`, `anabranch authority` and `anabranch up`: the onion
-//! network. `anabranch pt`: a pluggable transport for this network and for other programs.
+//! network. `anabranch pt`: a pluggable transport for it and for other programs.
 
 mod authority;
 mod bridges;
@@ -40,7 +40,7 @@ pub(crate) use up::UpArgs;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum CircuitPolicy {
-    /// The circuits one after another, one cell each.
+    /// One circuit after another, one cell each.
     RoundRobin,
     /// A random circuit that has cells to send.
     Random,
@@ -74,8 +74,8 @@ pub(crate) struct Common {
     /// COMMAND is client, relay or authority].
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Trust the directory authority in this DirAuthority line, which has the form of torrc
-    /// (repeatable).
+    /// Trust the directory authority that LINE describes (repeatable). LINE is a DirAuthority
+    /// line, as in torrc.
     ///
     /// A directory authority publishes the list of the network's relays. Clients and relays need
     /// this option or --authorities. 'anabranch authority' accepts neither, because it is the only

@@ -99,8 +99,8 @@ pub(super) const KEYS: &[&str] = &[
 /// stops the relay at once.
 ///
 /// Every option can be a key of a TOML file. On SIGHUP the relay reads that file and --authorities
-/// again. Settings that can change without a restart change; the others are listed. If the file
-/// has an error, nothing changes. Circuits continue, and SIGHUP never stops a relay.
+/// again. It then prints which changed settings apply now, and which apply only after a restart.
+/// If the file has an error, nothing changes. Circuits continue, and SIGHUP never stops a relay.
 #[derive(Args, Clone, Deserialize, Default)]
 #[serde(rename_all = "kebab-case", default)]
 #[command(after_long_help = FILES)]
@@ -154,8 +154,8 @@ pub(crate) struct RelayArgs {
     /// each direction, at least 76800 [default: 1073741824].
     #[arg(long, value_name = "BYTES")]
     rate: Option<u64>,
-    /// Let all connections together exceed the limit of --rate by a burst of BYTES after a pause.
-    /// BYTES is at least the value of --rate [default: the value of --rate].
+    /// After a pause, let all connections together carry up to BYTES bytes before the limit of
+    /// --rate applies again. BYTES is at least the value of --rate [default: the value of --rate].
     #[arg(long, value_name = "BYTES")]
     burst: Option<u64>,
     /// Serve traffic counters to Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md).
@@ -170,7 +170,7 @@ pub(crate) struct RelayArgs {
     /// circuit. Above half of the limit, the relay pauses the streams that have such cells. At the
     /// limit it closes circuits, first those whose cells have waited longest or that hold most
     /// cells. With --bridge, the built-in transport 'anabranch' may use half of MB in addition. If
-    /// SIGHUP makes the relay read a new MB, this additional limit stays the same.
+    /// SIGHUP makes the relay read a new value of --memory, this additional limit stays the same.
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
     /// Use N threads to forward cells (Tor's packets). Each thread serves a part of the
@@ -199,8 +199,8 @@ pub(crate) struct RelayArgs {
     /// announces the protocol Anabranch=4.
     #[arg(long)]
     udp_or: bool,
-    /// As the last relay of circuits of 'anabranch client --design udp-or', use this congestion
-    /// control. Needs --udp-or [default: bbr].
+    /// Set the congestion control for data that this relay sends to clients as the exit (last
+    /// relay) of circuits of 'anabranch client --design udp-or'. Needs --udp-or [default: bbr].
     ///
     /// Algorithms other than bbr are for comparison: they behave like TCP in the kernel. Streams
     /// of 'anabranch client --design mudp-or' with a scheduler that uses congestion windows, such
@@ -212,10 +212,10 @@ pub(crate) struct RelayArgs {
     /// mptcp'). Cannot be used with --link utls.
     #[arg(long)]
     mptcp: bool,
-    /// Choose which circuit of a connection sends next. round-robin takes the circuits in turn,
-    /// random takes any circuit that has data. ewma takes the circuit that sent least in the
-    /// recent past. kist is like ewma, but data waits in the relay until the kernel has room for
-    /// it [default: ewma].
+    /// Choose which circuit of a connection sends next. round-robin takes one circuit after
+    /// another. random takes a random circuit that has data. ewma takes the circuit that sent
+    /// least in the recent past. kist is like ewma, but data waits in the relay until the kernel
+    /// has room for it [default: ewma].
     #[arg(long, value_enum, value_name = "POLICY", hide_possible_values = true)]
     circuit_policy: Option<CircuitPolicy>,
     /// After the first SIGTERM or SIGINT, let circuits finish for SECONDS before the relay stops

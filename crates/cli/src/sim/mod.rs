@@ -22,10 +22,10 @@ use crate::failure::Failure;
 
 /// Simulate an onion network (relays, clients and web servers) in virtual time.
 ///
-/// The simulation runs the relays and clients of this program over simulated TCP connections and
-/// lines of limited rate. The results depend only on the scenario, its seeds and the version of
-/// this program, not on the machine. A scenario is a TOML file that describes the network
-/// (docs/simulator.md).
+/// The simulation runs the relays and clients of this program over a simulated network. Its TCP
+/// connections are simulated too, and the network access of each node has a limited rate. The
+/// results depend only on the scenario, its seeds and the version of this program, not on the
+/// machine. A scenario is a TOML file that describes the network (docs/simulator.md).
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct SimArgs {

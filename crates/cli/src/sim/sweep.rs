@@ -57,8 +57,8 @@ pub(crate) struct SweepArgs {
     /// Run N simulations at the same time [default: one for each processor].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     workers: Option<u32>,
-    /// Print events as JSON, one object per line. The last object has a hash of all results, which
-    /// is the same if two commands have the same results.
+    /// Print events as JSON, one object per line. The last object has a hash of all results. Two
+    /// commands with the same results print the same hash.
     #[arg(long)]
     json: bool,
 }

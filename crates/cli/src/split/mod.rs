@@ -74,7 +74,7 @@ EXAMPLES
   Print the route of each path and the MTU for the tunnel, then exit:
     anabranch split tunnel.toml --check
 
-  QUIC: handshakes use one path, the rest two others, with a new choice after about 50 packets:
+  QUIC: handshakes use the path home, all other packets a or b, chosen again every ~50 packets:
     anabranch split --listen 127.0.0.1:4433 --to www.example.net:443 --path home=if:eth0 \\
         --path a=addr:192.0.2.7 --path b=addr:192.0.2.8 --handshake home --every ~50p
 
@@ -121,7 +121,8 @@ pub(crate) struct SplitArgs {
     #[arg(value_name = "FILE", conflicts_with = "config")]
     file: Option<PathBuf>,
 
-    /// Read settings from this TOML file, exactly as with the FILE argument.
+    /// Read settings from this TOML file. The meaning is the same as if you give the file name
+    /// without --config.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 

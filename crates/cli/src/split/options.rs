@@ -96,8 +96,8 @@ pub(crate) struct Options {
     pub(crate) idle: Option<Span>,
 
     /// Keep at most N sessions at the same time. A session is the traffic between one client and
-    /// the server. At the limit, a new session replaces the one that has been idle longest
-    /// [default: 4096].
+    /// the server. At the limit, when a new session begins, the splitter closes the session that
+    /// has been idle longest [default: 4096].
     #[arg(long, value_name = "N", help_heading = "Clients and servers")]
     pub(crate) max_sessions: Option<NonZeroUsize>,
 
@@ -411,10 +411,10 @@ fn every() -> String {
     format!(
         "Choose the path again after LENGTH: a number of packets (50p), a time (100ms) or never. \
          ~50p and ~100ms are random lengths with this average; 50-70p and 80-120ms are random \
-         lengths in this range. With grow:10-100ms the length is 10 ms when traffic begins after a \
-         pause, and grows to 100 ms while traffic continues [default: {EVERY}, or {FAR_END_EVERY} \
-         if --key is given; for a schedule that has a length of its own, this length, such as \
-         50-70p for batched]"
+         lengths in this range. With grow:10-100ms the length is 10 ms when traffic begins after \
+         a pause, and grows to 100 ms while traffic continues [default: {EVERY}, or \
+         {FAR_END_EVERY} if --key is given; but some schedules have their own default, such as \
+         batched with 50-70p]"
     )
 }
 

@@ -10,8 +10,8 @@ pub(super) const FAMILY: Family = Family {
     name: "pull",
     syntax: "pull",
     example: "pull",
-    about: "each path in turn, one packet at a time, if the path has room in its congestion window \
-            (the method of the paper mTor)",
+    about: "one path after another, one packet each; paths whose congestion window is full are \
+            left out (the method of the paper mTor)",
     plain: "each circuit takes the next data as soon as it can carry more",
     every: Some("1p"),
     needs_windows: true,

@@ -10,7 +10,7 @@ pub(super) const FAMILY: Family = Family {
     name: "round-robin",
     syntax: "round-robin",
     example: "round-robin",
-    about: "each path in turn",
+    about: "one path after another, again and again",
     plain: "the paths take turns",
     every: None,
     needs_windows: false,

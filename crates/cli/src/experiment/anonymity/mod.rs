@@ -37,11 +37,11 @@ const PICTURE: &str = "year.svg";
 ///
 /// A consensus is the list of all relays at one time. For each consensus the experiment computes
 /// the probability that a circuit is compromised, and how many clients share a set of guards (the
-/// first relays of circuits). It also simulates clients for a year. For the first consensus it
-/// does so against all adversaries: random relays, the relays that clients choose most often, and
-/// few or many added relays, with and without relays that come and go. For the other consensuses
-/// it does so against random relays. Then it checks whether the results agree with the paper's
-/// claims. It sends nothing, and needs neither root nor a network.
+/// first relays of circuits). It also simulates clients for a year: for the first consensus
+/// against all adversaries, for the other consensuses only against random relays. The adversaries
+/// are random relays, the relays that clients choose most often, and few or many added relays,
+/// with and without relays that come and go. Then it checks whether the results agree with the
+/// paper's claims. It sends nothing, and needs neither root nor a network.
 ///
 /// FOLDER gets units.jsonl (one line per completed part), anonymity.parquet, year.svg and
 /// anonymity.html. Run the same command again to continue an experiment that was stopped. To
@@ -51,12 +51,11 @@ pub(crate) struct AnonymityArgs {
     #[command(flatten)]
     results: Results,
     /// Read this Tor consensus (list of all relays), plain or compressed (xz, gzip): a document of
-    /// Tor's directory protocol, or a table (docs/formats.md). Repeat for more. For the first one,
-    /// a year is simulated against all adversaries.
+    /// Tor's directory protocol, or a table (docs/formats.md). Repeat the option for several
+    /// consensuses. For the first of them, a year is simulated against all adversaries.
     ///
-    /// FILE@TIME reads one consensus from an archive, such as a month's archive of CollecTor. It
-    /// is the consensus whose validity begins at this hour (UTC), as in
-    /// 2024-05.tar.xz@2024-05-17T17.
+    /// FILE@TIME reads one consensus from the archive FILE, such as a month's archive of
+    /// CollecTor. Its validity begins at the hour TIME (UTC), as in 2024-05.tar.xz@2024-05-17T17.
     #[arg(long, value_name = "FILE[@TIME]", required_unless_present = "report")]
     consensus: Vec<PathBuf>,
     /// Simulate N clients for a year, for each number of entry relays (first relays of circuits)

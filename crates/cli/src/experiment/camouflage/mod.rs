@@ -37,13 +37,14 @@ const PICTURES: [&str; 2] = ["figure-6.svg", "figure-7.svg"];
 /// Measure how much slower camouflage makes Tor, and how many bytes it adds (Weinberg et al., CCS
 /// 2012, Table 3, Figures 6 and 7).
 ///
-/// The client has a line of 0.7 Mbit/s up and 5.6 Mbit/s down, with a round-trip time of 85 ms. At
-/// its other end are a bridge, a private network of C tor (the Tor project's 'tor' program) and a
-/// web server, without limits. The client downloads 100 kB to 1 MB. It also receives streams of
-/// 50, 150 and 300 kB/s for 20 s, at round-trip times of 100 to 450 ms. Its connections are
-/// direct, through Tor alone, and through Tor over obfs4proxy, webtunnel and each profile of
-/// `anabranch pt`. The profiles are also measured without Tor. The experiment counts the IP
-/// packets on the client's line.
+/// The client has an emulated internet access with 0.7 Mbit/s up, 5.6 Mbit/s down, and a
+/// round-trip time of 85 ms. At the other end of this line are a bridge, a private network of C
+/// tor (the Tor project's 'tor' program) and a web server; there, rates have no limit. The client
+/// downloads files of 100 kB to 1 MB. It also receives streams (transfers at a constant rate) of
+/// 50, 150 and 300 kB/s for 20 s, at round-trip times of 100 to 450 ms. Its connections to the web
+/// server are direct, through Tor alone, and through Tor over obfs4proxy, webtunnel and each
+/// profile of `anabranch pt`. The profiles are also measured without Tor. The experiment counts
+/// the IP packets on the client's line.
 ///
 /// FOLDER gets units.jsonl (one line per completed measurement), camouflage.parquet,
 /// camouflage-streams.parquet, camouflage.html, figure-6.svg and figure-7.svg. Run the same
@@ -59,12 +60,12 @@ pub(crate) struct CamouflageArgs {
     /// whose programs are installed].
     #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
     arms: Vec<Arm>,
-    /// Measure N rounds of downloads. In each round, each connection of --arms has four downloads
-    /// of 1 MB, and one of each length from 100 to 900 kB, in steps of 100 kB.
+    /// Measure N rounds of downloads. In each round, each kind of connection of --arms makes four
+    /// downloads of 1 MB, and one download of each of the lengths 100, 200, 300, ... and 900 kB.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = number(0..=1000))]
     rounds: u32,
     /// Measure N rounds of downloads without Tor. In each round, each profile of `anabranch pt`
-    /// has four downloads of 1 MB.
+    /// makes four downloads of 1 MB.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = number(0..=1000))]
     bare_rounds: u32,
     /// Measure N rounds of streams (transfers at a constant rate). Each round has one stream for

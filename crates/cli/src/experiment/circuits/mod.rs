@@ -28,8 +28,8 @@ const PAGE: &str = "circuits.html";
 /// downloads of 320 KiB and of 1 MiB. The experiment also measures the CPU time of every relay.
 /// The experiment compares Tor with one circuit; Conflux, Conflux 2013, mTor, our own design and
 /// mUDP-OR over two and three circuits; UDP-OR; MORE; and C tor with and without Conflux. It
-/// measures on loopback, as in the paper, and with lines of different rates and delays in front of
-/// the guards (the first relays of circuits).
+/// measures on loopback, as in the paper, and with guards (the first relays of circuits) whose
+/// emulated network connections have different rates and delays.
 ///
 /// FOLDER gets units.jsonl (one line per completed network), circuits.parquet and circuits.html.
 /// Run the same command again to continue an experiment that was stopped. It needs root and C tor
@@ -42,9 +42,9 @@ pub(crate) struct CircuitsArgs {
     /// the Tor project's program), udp-or. With several circuits: conflux, conflux-2013, mtor,
     /// anabranch (our own design), stock-conflux (C tor), mudp-or, merged and merged-batches (the
     /// circuits join at a middle relay). With several circuits that take turns (round robin):
-    /// conflux-2013-turns, mtor-turns, anabranch-turns, mudp-or-turns (with CUBIC, as de la Cadena
-    /// et al. measured). Without circuits, on loopback only: more (MORE, which draws a new path
-    /// for each packet).
+    /// conflux-2013-turns, mtor-turns, anabranch-turns, mudp-or-turns (this one with CUBIC, as de
+    /// la Cadena et al. measured). Without circuits, on loopback only: more (MORE, which draws a
+    /// new path for each packet).
     ///
     /// With udp-or and mudp-or, TCP runs between client and exit over circuits that may lose data.
     #[arg(long, value_name = "DESIGN,...", value_delimiter = ',')]
@@ -54,9 +54,9 @@ pub(crate) struct CircuitsArgs {
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "2,3", value_parser = clap::value_parser!(u32).range(1..=3))]
     legs: Vec<u32>,
     /// Measure on these networks [default: loopback,lines]. 'loopback': all programs run on one
-    /// host. 'lines': each guard (first relay of a circuit) has a line of another rate and delay.
-    /// 'line': each guard has a line of 20 Mbit/s, and other clients load these lines to the levels
-    /// of --levels.
+    /// host. 'lines': the three guards (first relays of circuits) have network connections of
+    /// different rates and delays. 'line': each guard has a network connection of 20 Mbit/s, and
+    /// other clients load these connections to the levels of --levels.
     #[arg(long, value_name = "NETWORK,...", value_delimiter = ',')]
     places: Vec<Layout>,
     /// Measure each design N times, each time in a new network with new keys and circuits
@@ -75,7 +75,7 @@ pub(crate) struct CircuitsArgs {
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(0..=200))]
     clients: u32,
     /// Let each client that loads the network pause for SECONDS on average between two pages. The
-    /// first value is for the network loopback, the second for the network lines (--places).
+    /// first value is for the network 'loopback' of --places, the second for the network 'lines'.
     #[arg(long, value_name = "SECONDS,SECONDS", value_delimiter = ',', num_args = 1, default_value = "6,12", value_parser = patience)]
     pauses: Vec<f64>,
     /// Choose the relays of the clients that load the network: spread (all guards and middle
@@ -83,9 +83,9 @@ pub(crate) struct CircuitsArgs {
     /// Cadena et al.).
     #[arg(long, value_name = "CIRCUITS", default_value = "spread")]
     load: Load,
-    /// On the network line (--places line), let the clients that load the network download at N
-    /// percent of the rate of a guard's line. The guard is the first relay of a circuit. These
-    /// clients are slower if their circuits are slower.
+    /// In the network 'line' of --places, let the clients that load the network download at N
+    /// percent of the rate of a guard's network connection. The guard is the first relay of a
+    /// circuit. These clients are slower if their circuits are slower.
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "0,30,58,90", value_parser = clap::value_parser!(u32).range(0..=100))]
     levels: Vec<u32>,
     /// Measure less, in about a quarter of an hour: on loopback, with two circuits, in two

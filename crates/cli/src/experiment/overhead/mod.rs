@@ -71,8 +71,8 @@ pub(crate) struct OverheadArgs {
     /// repeated ten times.
     #[arg(long)]
     full: bool,
-    /// Measure less, in about three minutes: three paths, a change of path every 100 ms or never,
-    /// one download of six seconds each.
+    /// Measure less, in about three minutes: over three paths, with a change of the path every 100
+    /// ms and without changes. Each measurement is one download of six seconds.
     #[arg(long, conflicts_with = "full")]
     short: bool,
 }

@@ -51,8 +51,8 @@ pub(crate) struct PagesArgs {
     common: Common,
     #[command(flatten)]
     words: SplitWords,
-    /// Load the web pages in this folder, which `make web` creates, with a file sites.toml
-    /// [default: ~/.cache/anabranch/web].
+    /// Load the web pages in folder DIR, which `make web` creates and which contains a file
+    /// sites.toml [default: ~/.cache/anabranch/web].
     #[arg(long, value_name = "DIR")]
     web: Option<PathBuf>,
     /// Load the first N pages of the list as monitored pages, which are the pages that an attack
@@ -93,7 +93,8 @@ pub(crate) struct PagesArgs {
     #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true, requires = "far_end")]
     merge: Vec<String>,
     /// Set the rate of each emulated path, in Mbit/s. With 0.5 a page takes seconds, as over a
-    /// slow line, and the splitter changes the path more often during the load of a page.
+    /// slow internet access, and the splitter changes the path more often during the load of a
+    /// page.
     #[arg(long, value_name = "MBIT/S", default_value_t = RATE, value_parser = rate)]
     rate: f64,
     /// Abort the load of a page if the browser has not loaded all of it (load event) after

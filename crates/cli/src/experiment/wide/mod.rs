@@ -29,11 +29,11 @@ const PAGE: &str = "wide.html";
 /// ("Analysis of Multi-path Onion Routing", Figures 2 to 4).
 ///
 /// 206 web clients, 22 bulk clients, 73 relays (14 of them exits) and 14 servers run in virtual
-/// time (docs/simulator.md). The rates and delays of their lines are drawn from tables of the
-/// public Tor network and of PlanetLab. Each design is simulated with 2 and 3 circuits for a
-/// stream, each with three schedules (rules that choose the circuit of a packet). All simulations
-/// use the same networks and seeds. Then the experiment simulates growing numbers of clients, from
-/// 20 on. The experiment sends nothing, and needs neither root nor a network.
+/// time (docs/simulator.md). The rates and delays of their network connections are drawn from
+/// tables of the public Tor network and of PlanetLab. Each design is simulated with 2 and 3
+/// circuits for a stream, each with three schedules (rules that choose the circuit of a packet).
+/// All simulations use the same networks and seeds. Then the experiment simulates growing numbers
+/// of clients, from 20 on. The experiment sends nothing, and needs neither root nor a network.
 ///
 /// FOLDER gets units.jsonl (one line for each simulation), wide.parquet, figure-2.svg,
 /// figure-3.svg, figure-4.svg and wide.html. Run the same command again to continue an experiment
@@ -84,8 +84,9 @@ pub(crate) struct WideArgs {
         value_parser = clap::value_parser!(u16).range(1..=1000)
     )]
     runs: u16,
-    /// Let relays use the whole rate of their lines. By default they use only the rate that the
-    /// traffic of the public Tor network left free.
+    /// Let each relay use the whole rate of a relay of the public Tor network of 2018. By default
+    /// each relay has only the part of this rate that the traffic of the public network left
+    /// unused.
     #[arg(long)]
     whole_lines: bool,
     /// Leave out the simulations in which a stream uses three circuits.
