@@ -102,7 +102,7 @@ fn the_lines_that_change_are_shown_and_no_secret() {
     let folder = Folder::with(&tunnel());
     let text = folder.prints(&["--listen", "127.0.0.1:5", "--check"]);
     let shown = "\
-tunnel.conf, peer 1 (127.0.0.1:4): change these lines, or let --write FILE do it
+tunnel.conf, peer 1 (127.0.0.1:4): change these lines, or add --write FILE to get a changed copy
   [Interface]
 + MTU = 65475
 + FwMark = 51820

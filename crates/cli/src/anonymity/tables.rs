@@ -60,10 +60,10 @@ pub(super) fn paths_text(
         text,
         "the adversary runs {relays:.0} relays. A client chooses one of them as entry with \
          probability {entry:.4}, as exit to port {} with {exit:.4}, and as middle relay with \
-         {middle:.4}.\nEach row of the table has the probability that the relays named in it are \
-         hostile, for a stream\nover this number of circuits: computed by a formula, and simulated \
-         with {} random sets of circuits.\nThe joining middle is the middle relay at which a \
-         stream's circuits join.\n",
+         {middle:.4}.\nEach row of the table names relays of a stream over several circuits. It \
+         has the probability that\nall these relays are hostile: computed by a formula, and \
+         simulated with {} random sets of circuits.\nThe joining middle is the middle relay at \
+         which a stream's circuits join.\n",
         settings.port,
         settings.circuits * settings.draws,
     );

@@ -99,8 +99,8 @@ fn rate(text: &str) -> Result<u64, String> {
     let tables = PublicRates::ALL.map(|table| format!("`{}`", table.name())).join(", ");
     rate.map(NonZeroU64::get).ok_or_else(|| {
         format!(
-            "`{text}` is not the rate of a line: write a rate above zero, up to `1000gbit`, such \
-             as `100mbit` or `1.5gbit`, a list of rates, or for relays {tables}"
+            "`{text}` is not the rate of a network connection: write a rate above zero, up to \
+             `1000gbit`, such as `100mbit` or `1.5gbit`, a list of rates, or for relays {tables}"
         )
     })
 }

@@ -635,8 +635,8 @@ mod tests {
         ("'20ms'", "'-20ms'", "s.toml:2: `delay`: `-20ms` is not a delay; write `20ms`"),
         ("'20ms'", "[]", "s.toml:2: `delay`: the list is empty"),
         ("'20ms'", "['20ms', 20]", "s.toml:2: `delay`: `20` is not a delay"),
-        ("'100mbit'", "['1mbit', '0mbit']", "`0mbit` is not the rate of a line"),
-        ("'100mbit'", "'tor-2019'", "`tor-2019` is not the rate of a line"),
+        ("'100mbit'", "['1mbit', '0mbit']", "`0mbit` is not the rate of a network connection"),
+        ("'100mbit'", "'tor-2019'", "`tor-2019` is not the rate of a network connection"),
         (
             "web = 3",
             "web = 3\nrate = 'tor-2018'",
@@ -738,8 +738,8 @@ mod tests {
         ("duration", "seeds = []\nduration", "s.toml:1: `seeds` is empty; write `seeds = [1]`"),
         ("duration", "seeds = [1, 2, 1]\nduration", "s.toml:1: the seed 1 is listed twice; wri"),
         ("'60s'", "'0s'", "s.toml:1: a run needs a duration above zero"),
-        ("'100mbit'", "'1e300gbit'", "s.toml:7: `rate`: `1e300gbit` is not the rate of a line"),
-        ("'100mbit'", "'1.1tbit'", "s.toml:7: `rate`: `1.1tbit` is not the rate of a line"),
+        ("'100mbit'", "'1e300gbit'", "s.toml:7: `rate`: `1e300gbit` is not the rate of a net"),
+        ("'100mbit'", "'1.1tbit'", "s.toml:7: `rate`: `1.1tbit` is not the rate of a net"),
         ("web = 3", "web = 9223372036854775807", "s.toml:8: there may be at most 1000000 cli"),
         (
             "[clients]",

@@ -171,7 +171,10 @@ fn print(out: &mut impl Write, run: &RunResult, simulated: Duration) -> io::Resu
         elapsed.as_secs_f64()
     )?;
     let [relays, exits] = loads.map(|load| load * 100.0);
-    writeln!(out, "mean load of the lines: relays {relays:.0} %, exits {exits:.0} %")?;
+    writeln!(
+        out,
+        "mean use of the network connections: of relays {relays:.0} %, of exits {exits:.0} %"
+    )?;
     writeln!(
         out,
         "      downloads  failed  first byte p10/p50/p90 (s)  last byte p10/p50/p90 (s)"

@@ -83,7 +83,7 @@ impl Web {
         let folder = folder.canonicalize().map_err(|error| wrong(&error))?;
         if sites.len() > MOST {
             return Err(wrong(&format!(
-                "the list has more than {MOST} sites, which is the most that an experiment can use"
+                "the list has more than {MOST} sites, but an experiment can use at most {MOST}"
             )));
         }
         for (number, site) in (0..).zip(&mut sites) {

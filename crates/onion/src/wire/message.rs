@@ -410,7 +410,7 @@ impl fmt::Display for DestroyReason {
             DestroyReason::NONE => "no reason given",
             DestroyReason::PROTOCOL => "a relay or a client broke the protocol",
             DestroyReason::INTERNAL => "an internal error of the relay",
-            DestroyReason::REQUESTED => "the relay was asked to close it",
+            DestroyReason::REQUESTED => "the relay was asked to close the circuit",
             DestroyReason::HIBERNATING => "the relay hibernates",
             DestroyReason::RESOURCES => "the relay is short of memory or sockets",
             DestroyReason::CONNECT_FAILED => "the next relay could not be reached",
@@ -420,7 +420,7 @@ impl fmt::Display for DestroyReason {
             DestroyReason::LINK_CLOSED => "the link to the next relay broke",
             DestroyReason::FINISHED => "the circuit is finished",
             DestroyReason::TIMEOUT => "the next relay took too long",
-            DestroyReason::DESTROYED => "the next relay closed it",
+            DestroyReason::DESTROYED => "the next relay closed the circuit",
             DestroyReason(code) => return write!(out, "reason {code}"),
         })
     }

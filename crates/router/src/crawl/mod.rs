@@ -227,7 +227,7 @@ fn shapes_of(path: &Path, capture: impl io::BufRead) -> Result<(Vec<Shape>, Vec<
     }
     let last = faults.last().map(|fault| {
         format!(
-            "{} of {} connections cannot be imitated; reason for the last one: {fault}",
+            "{} of {} connections cannot be imitated; reason for the last of them: {fault}",
             faults.len(),
             flows.len()
         )

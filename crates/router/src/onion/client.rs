@@ -221,7 +221,7 @@ fn pathless(network: &Network, restrictions: &RelayRestrictions) -> Option<Refus
 fn open_to_others(at: &SocketAddr) -> String {
     format!(
         "--listen {at}: anyone who reaches this address can use the network in your name, and the \
-         connections to it are not encrypted: use 127.0.0.1 if possible"
+         connections to this address are not encrypted: use 127.0.0.1 if possible"
     )
 }
 

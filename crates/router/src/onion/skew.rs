@@ -40,13 +40,18 @@ impl fmt::Display for Skew {
         match self.verdict {
             Verdict::Ours(ahead, ClockEvidence::Authority(_)) => {
                 let by = in_words(ahead);
-                write!(out, "this machine's clock is {by} the clock of authority {name}: set it")
+                write!(
+                    out,
+                    "this machine's clock is {by} the clock of authority {name}: correct this \
+                     machine's clock"
+                )
             }
             Verdict::Ours(ahead, ClockEvidence::Relays(count)) => {
                 let by = in_words(ahead);
                 write!(
                     out,
-                    "this machine's clock is {by} the clocks of {count} relays, which agree: set it"
+                    "this machine's clock is {by} the clocks of {count} relays, which agree: \
+                     correct this machine's clock"
                 )
             }
             Verdict::Right => out.write_str("this machine's clock is right again"),
@@ -69,7 +74,8 @@ mod tests {
         let words = text_of(Verdict::Ours(-780, authority));
         assert_eq!(
             words,
-            "this machine's clock is 13 min behind the clock of authority dam: set it"
+            "this machine's clock is 13 min behind the clock of authority dam: correct this \
+             machine's clock"
         );
         let words = text_of(Verdict::Ours(86_400 * 3, ClockEvidence::Relays(4)));
         assert!(words.contains("3 days ahead of the clocks of 4 relays, which agree"), "{words}");

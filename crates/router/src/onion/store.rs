@@ -328,7 +328,7 @@ mod tests {
         let held = claim(&data).unwrap();
         let error = claim(&data).unwrap_err().to_string();
         let us = std::process::id();
-        let message = format!("another process {us} uses this folder; start this one with");
+        let message = format!("another process {us} uses this folder; start this program with");
         assert!(error.contains(&message) && error.ends_with("--data DIR"), "{error}");
         drop(held);
         claim(&data).unwrap();

@@ -36,7 +36,7 @@ impl fmt::Display for StoreError {
                 let path = path.display();
                 write!(
                     out,
-                    "{path}: another process{process} uses this folder; start this one with \
+                    "{path}: another process{process} uses this folder; start this program with \
                      another folder: --data DIR"
                 )
             }

@@ -88,10 +88,11 @@ pub fn managed(
         Err(error) => return Err(refuse(out, &error.0)),
     };
     if matches!(environment.side, Side::Client(_)) != at_client {
-        let [here, there] = if at_client { ["client", "bridge"] } else { ["bridge", "client"] };
+        let (here, there) = ("client ('anabranch pt client')", "bridge ('anabranch pt server')");
+        let [here, there] = if at_client { [here, there] } else { [there, here] };
         let why = format!(
-            "this command is for a {here}, but tor started it as a {there}: name the command for \
-             that role in torrc"
+            "this command is for a {here}, but tor started it as a {there}: write the other \
+             command in torrc"
         );
         return Err(refuse(out, &Line::EnvError(why)));
     }
@@ -404,12 +405,14 @@ mod tests {
     #[test]
     fn a_command_that_is_told_to_be_at_the_other_side_opens_nothing() {
         let server = [("TOR_PT_SERVER_TRANSPORTS", "anabranch"), ("TOR_PT_ORPORT", "127.0.0.1:9")];
-        let message = "ENV-ERROR this command is for a client, but tor started it as a bridge: \
-                    name the command for that role in torrc";
+        let message = "ENV-ERROR this command is for a client ('anabranch pt client'), but tor \
+                       started it as a bridge ('anabranch pt server'): write the other command in \
+                       torrc";
         assert_eq!(answers_at(true, &server), (false, vec![message.to_owned()]));
         let client = [("TOR_PT_CLIENT_TRANSPORTS", "anabranch")];
-        let message = "ENV-ERROR this command is for a bridge, but tor started it as a client: \
-                    name the command for that role in torrc";
+        let message = "ENV-ERROR this command is for a bridge ('anabranch pt server'), but tor \
+                       started it as a client ('anabranch pt client'): write the other command in \
+                       torrc";
         assert_eq!(answers_at(false, &client), (false, vec![message.to_owned()]));
     }
 

@@ -87,7 +87,7 @@ impl Driver<'_> {
             Move::Goes(server) => {
                 self.report.screen.warn(&format!(
                     "session {number}: the server's address changed from {present} to {server}: \
-                     the session continues there"
+                     the session continues at the new address"
                 ));
                 self.uplinks.servers.insert(session, server);
                 self.uplinks.sockets.retire_session(now, session);

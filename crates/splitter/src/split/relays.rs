@@ -89,8 +89,8 @@ impl Driver<'_> {
             // If the connection is not watched, its end is noticed only when the spare association
             // is used.
             let warning = format!(
-                "path '{}': the connection to its proxy cannot be watched, so its loss is \
-                 noticed late",
+                "path '{}': the connection to its proxy cannot be watched, so the splitter \
+                 notices late if this connection breaks",
                 self.uplinks.egress_table.of(path).name
             );
             self.report.warn(Some(warning));

@@ -93,7 +93,8 @@ impl fmt::Display for SteerError {
             ),
             SteerError::Slots => write!(
                 f,
-                "--tun: this machine runs {SLOTS} splitters already, which is the most: stop one"
+                "--tun: this machine already runs {SLOTS} splitters with --tun, the maximum \
+                 number: stop one of them"
             ),
             SteerError::NoExit => f.write_str(
                 "--route: traffic that is not split needs a path that leaves by an interface of \

@@ -321,8 +321,9 @@ pub(super) fn outcome(record: &Measured) -> String {
     if let Some(cells) = &record.cells {
         let (circuit, order) = (cells.by_circuit.mean, cells.in_order.mean);
         return format!(
-            "{} of {} cells arrived; mean delay {circuit:.1} ms if each circuit's cells are kept \
-             in order, {order:.1} ms if all cells of the link are; CPUs {busy} busy",
+            "{} of {} cells arrived; mean delay {circuit:.1} ms if each cell waits for earlier \
+             cells of its circuit only, {order:.1} ms if it waits for all earlier cells of the \
+             link; CPUs {busy} busy",
             cells.received, cells.wanted
         );
     }

@@ -40,8 +40,8 @@ pub(super) fn outcome(run: &Measured) -> String {
     let (web, bulk) = (&run.web, &run.bulk);
     let speed = run.bulk.last_median().map_or("–".to_owned(), |time| format!("{time:.1} s"));
     format!(
-        "{} downloads, {} failed; the median bulk download took {speed}; exits used {:.0} % of the \
-         capacity of their lines",
+        "{} downloads, {} failed; the median bulk download took {speed}; exits used {:.0} % of \
+         the capacity of their network connections",
         web.downloads + bulk.downloads,
         web.failed + bulk.failed,
         run.loads[1] * 100.0

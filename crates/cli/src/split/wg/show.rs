@@ -135,7 +135,8 @@ impl Summary<'_> {
                 format!("wrote {}: {source} with these lines changed", target.display())
             }
             None => format!(
-                "{source}, peer {}{endpoint}: change these lines, or let --write FILE do it",
+                "{source}, peer {}{endpoint}: change these lines, or add --write FILE to get a \
+                 changed copy",
                 self.peer.number
             ),
         };

@@ -207,8 +207,8 @@ fn rename(folder: &Path) -> Result<(), StoreError> {
 /// damaged certificate, renames its file and adds a message to `troubles`.
 fn signing(folder: &Path, troubles: &mut Vec<String>) -> Result<AuthorityKeys, StoreError> {
     let cure = format!(
-        "if {IDENTITY} is in the same folder, remove {SIGNING} and {CERTIFICATE}, so that new ones \
-         are made; otherwise copy both here again"
+        "if {IDENTITY} is in the same folder, remove {SIGNING} and {CERTIFICATE}, so that new \
+         ones are made; otherwise copy {SIGNING} and {CERTIFICATE} here again"
     );
     let read = |name: &str| {
         let path = folder.join(name);
