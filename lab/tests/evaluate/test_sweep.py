@@ -274,7 +274,8 @@ def test_a_stopped_sweep_goes_on_where_it_was(
     again = start(listing, "--jobs", "2")
     said, error = again.communicate(timeout=200)
     assert (again.returncode, error.count("\n")) == (0, 10 - len(done)), error
-    assert f"{len(done)} kept, {10 - len(done)} done, 0 failed" in said
+    counts = f"{len(done)} results existed already, {10 - len(done)} evaluations done, 0 failed"
+    assert counts in said
     assert said.split()[:5] == ["run", "paths", "seed", "accuracy", "%"], "what tells units apart"
     assert stamps(folder).items() >= kept.items()
     assert len(list(folder.glob("*.json"))) == 10

@@ -155,9 +155,9 @@ class Division:
     protocol: Annotated[
         str,
         typer.Option(
-            help="How loads are divided into training and test sets. honest: whole loads are "
-            "divided; paper: the parts of a load on single paths are divided, as in the CoMPS "
-            "paper."
+            help="How loads are divided into training and test sets. honest: each load is in one "
+            "set as a whole; paper: each part of a load on one path is a sample of its own, so "
+            "parts of one load can be in both sets, as in the CoMPS paper."
         ),
     ] = "honest"
     folds: Annotated[
@@ -214,8 +214,9 @@ class Training:
         str | None,
         typer.Option(
             metavar="unsplit|FILE",
-            help="Train on other loads than the tested kind: on the loads before the split, or "
-            "on the loads of the same pages in FILE. The attack then does not know the split.",
+            help="Do not train on loads like those of the test, which are split. unsplit: train "
+            "on the training loads before padding and split. FILE: train on the loads of the "
+            "same pages in this file. The attack then does not know the split.",
         ),
     ] = None
 

@@ -74,4 +74,7 @@ def simulate(
                 plan, jobs=jobs, executor=executor, memory=memory << 20, on_run=on_run
             )
         machines = f"{len(report.nodes)} machines" if len(report.nodes) != 1 else "1 machine"
-        print(f"{report.kept} kept, {report.done} done on {machines}, hash {report.hash}: {folder}")
+        print(
+            f"{report.kept} results existed already, {report.done} simulations done on "
+            f"{machines}, hash {report.hash}: {folder}"
+        )

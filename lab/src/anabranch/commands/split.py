@@ -49,10 +49,11 @@ class Splitting:
         str | None,
         typer.Option(
             help="How the packets of the two directions get their paths. follow or follow:20ms: "
-            "an unmodified server answers on the path of the last packet, 20 ms late; "
-            "independent: each direction has a schedule, as with `anabranch merge`; together: "
-            "both directions have one schedule, which no program can do. Default: follow, or the "
-            "mode that the schedule needs."
+            "the schedule splits the client's packets, and an unmodified server changes to the "
+            "path of a client's packet 20 ms after this packet; independent: each direction has "
+            "a schedule of its own, as with `anabranch merge`; together: both directions share "
+            "one schedule, which no real program can do. Default: follow, or the mode that "
+            "--schedule needs."
         ),
     ] = None
     draw: Annotated[
@@ -66,8 +67,8 @@ class Splitting:
         list[str] | None,
         typer.Option(
             metavar="S|UP/DOWN",
-            help="Delay that is added to a path, in seconds: in both directions, or UP/DOWN. "
-            "Repeat the option for each path.",
+            help="Delay that is added to a path: S seconds in both directions, or UP seconds to "
+            "the server and DOWN seconds to the client. Repeat the option for each path.",
         ),
     ] = None
     resplits: Annotated[int, typer.Option(help="Number of times that each load is split.")] = 1

@@ -77,7 +77,10 @@ def sweep(
                 on_start=bar.start,
             )
         display.show_report(report)
-        print(f"{report.kept} kept, {report.done} done, {len(report.failed)} failed: {target}")
+        print(
+            f"{report.kept} results existed already, {report.done} evaluations done, "
+            f"{len(report.failed)} failed: {target}"
+        )
         if report.failed:
             unit, why = report.failed[0]
             raise TraceError(f"{unit}: {why}")

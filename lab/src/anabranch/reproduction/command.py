@@ -27,7 +27,11 @@ def reproduction(
     ],
     into: Annotated[
         Path | None,
-        typer.Option("--into", metavar="FILE", help="Write the list as a page to FILE."),
+        typer.Option(
+            "--into",
+            metavar="FILE",
+            help="Write the list of tables, figures and claims to FILE, instead of printing it.",
+        ),
     ] = None,
     pages: Annotated[
         bool,
@@ -43,8 +47,9 @@ def reproduction(
         typer.Option(
             "--against",
             metavar="COMMITTED",
-            help="Compare the data in RESULTS with the data in this folder (docs/results). Fail "
-            "if a paper's claim holds by the data of one folder and does not hold by the other.",
+            help="Compare the data in the folders RESULTS and COMMITTED; COMMITTED is usually "
+            "docs/results. Fail if a paper's claim holds by the data of one folder and does not "
+            "hold by the data of the other folder.",
         ),
     ] = None,
 ) -> None:

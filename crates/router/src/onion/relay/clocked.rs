@@ -108,8 +108,8 @@ mod tests {
         for skew in [None, Some(2), Some(-7200)] {
             clocked.event(Time::ZERO, &Event::LinkOpen { link, identity, skew, dialled });
         }
-        let message = "this machine's clock is 2 h ahead of the clock of authority dam: correct this \
-             machine's clock";
+        let message = "this machine's clock is 2 h ahead of the clock of authority dam: correct \
+                       this machine's clock";
         assert_eq!(kept.0, [message]);
     }
 }
