@@ -48,9 +48,9 @@ pub(crate) struct OverheadArgs {
         default_value = "wireguard,mosh,quic-go,quinn"
     )]
     peers: Vec<System>,
-    /// Measure downloads whose path changes after each of these intervals, in milliseconds.
-    /// `never` keeps one path; all other downloads are compared with these downloads [default: all
-    /// intervals of the paper CoMPS, and never].
+    /// Measure downloads whose path changes after each of these intervals, in milliseconds. With
+    /// `never` a download stays on one path; all other downloads are compared with such downloads
+    /// [default: all intervals of the paper CoMPS, and never].
     #[arg(long, value_name = "MS,...", value_delimiter = ',', value_parser = interval)]
     every: Vec<u32>,
     /// Measure downloads over these numbers of paths: 2, 3 [default: both].

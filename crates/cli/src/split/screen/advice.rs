@@ -135,16 +135,20 @@ fn clock(at: Time) -> String {
 /// Describes `why`, the reason for which a session stays on one path.
 pub(crate) fn kept(why: StayReason) -> String {
     match why {
-        StayReason::Short => "it ended before the path changed for the first time".to_owned(),
-        StayReason::Handshake => "its QUIC handshake is not confirmed".to_owned(),
-        StayReason::HandshakePath => "it has only datagrams for the --handshake path".to_owned(),
+        StayReason::Short => {
+            "the session ended before its path changed for the first time".to_owned()
+        }
+        StayReason::Handshake => "the QUIC handshake of the session is not confirmed".to_owned(),
+        StayReason::HandshakePath => {
+            "the session has only datagrams for the --handshake path".to_owned()
+        }
         StayReason::Protocol(protocol) => {
             format!(
                 "sessions of {} stay on one path; to split them, add --protocol any",
                 protocol.name()
             )
         }
-        StayReason::OtherPaths => "no other path works for it".to_owned(),
+        StayReason::OtherPaths => "no other path works for the session".to_owned(),
         StayReason::Schedule => "the schedule chose no other path".to_owned(),
     }
 }
@@ -154,8 +158,8 @@ pub(crate) fn kept(why: StayReason) -> String {
 pub(crate) fn server_unanswered(waited: Duration) -> String {
     let seconds = waited.as_secs();
     format!(
-        "the far end answers, but the server behind it has not answered for {seconds} s: check \
-         that the server runs"
+        "the far end answers, but its server has not answered for {seconds} s: check that this \
+         server runs"
     )
 }
 
@@ -242,7 +246,10 @@ pub(crate) fn never_split(snapshot: &Snapshot) -> Option<String> {
         parts.push("...".to_owned());
     }
     let (count, all) = (unsplit.sessions, snapshot.opened);
-    Some(format!("{count} of {all} sessions never split: {}", parts.join("; ")))
+    Some(format!(
+        "{count} of {all} sessions were never split (session numbers and reasons follow): {}",
+        parts.join("; ")
+    ))
 }
 
 #[cfg(test)]
@@ -261,8 +268,9 @@ mod tests {
             never_split(&Snapshot { opened: 20, unsplit, ..Snapshot::default() })
         };
         assert_eq!(never_split_text(0, &[]), None);
-        let three = "3 of 20 sessions never split: 3, 7 (it ended before the path changed for the \
-                     first time); 5 (its QUIC handshake is not confirmed)";
+        let three = "3 of 20 sessions were never split (session numbers and reasons follow): 3, 7 \
+                     (the session ended before its path changed for the first time); 5 (the QUIC \
+                     handshake of the session is not confirmed)";
         assert_eq!(never_split_text(3, &[3, 5, 7]).as_deref(), Some(three));
         assert!(never_split_text(12, &[3, 5]).is_some_and(|text| text.ends_with("; ...")));
     }
@@ -282,7 +290,10 @@ mod tests {
             assert!(others.clone().all(|other| kept(*other) != kept(why)), "{why:?}");
             let unsplit = Unsplit { sessions: 1, first: vec![(SessionId(4), why)] };
             let text = never_split(&Snapshot { opened: 1, unsplit, ..Snapshot::default() });
-            let wanted = format!("1 of 1 sessions never split: 4 ({})", kept(why));
+            let wanted = format!(
+                "1 of 1 sessions were never split (session numbers and reasons follow): 4 ({})",
+                kept(why)
+            );
             assert_eq!(text, Some(wanted));
         }
         assert!(kept(StayReason::Protocol(Protocol::Dtls)).contains("--protocol any"));

@@ -221,7 +221,7 @@ fn down(reason: DownReason) -> &'static str {
         DownReason::Dialling => "its connection to the far end is not open",
         DownReason::Proxy => "its proxy closed the connection or refuses to relay",
         DownReason::NoSocket => "the limit of open files is reached (ulimit -n)",
-        DownReason::Silent => "packets were sent on it for 1 s without an answer",
+        DownReason::Silent => "packets were sent on this path for 1 s, but got no answer",
         DownReason::NeverAnswered => {
             "no answer has ever arrived on this path. Either the path loses all datagrams, or the \
              server answers only over another path. To keep using this path, add \
@@ -232,7 +232,7 @@ fn down(reason: DownReason) -> &'static str {
              it. Either the path loses most packets, or the server accepts data from one address \
              only"
         }
-        DownReason::Unheard => "the far end does not answer on it",
+        DownReason::Unheard => "the far end does not answer on this path",
     }
 }
 
