@@ -140,11 +140,11 @@ impl TraceWriter {
 /// may know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RowLabels {
-    /// Value of the `label` column.
+    /// The page or site that was loaded: the column `label`.
     pub label: String,
-    /// Value of the `monitored` column.
+    /// True if an attacker wants to recognise this page (open world): the column `monitored`.
     pub monitored: bool,
-    /// Value of the `run` column.
+    /// Number of the experiment's repetition, from 0: the column `run`.
     pub run: i32,
 }
 

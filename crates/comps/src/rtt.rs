@@ -18,8 +18,8 @@ const UNKNOWN: Duration = Duration::from_millis(100);
 const LEAST: Duration = Duration::from_millis(20);
 /// Maximum time from a datagram to its answer. A later answer belongs to another datagram.
 const LATEST: Duration = Duration::from_secs(3);
-/// Age after which an unanswered datagram no longer starts a sample. The datagram was lost, or the
-/// server does not answer datagrams of its kind.
+/// Time after which a round-trip sample whose datagram has no answer is abandoned: the datagram is
+/// taken to be lost, or of a kind that the server does not answer.
 const UNANSWERED: Duration = Duration::from_secs(1);
 /// Minimum number of samples in a window before the window's minimum replaces an older minimum.
 /// Fewer samples may all be late answers of a server with little to send.

@@ -10,7 +10,8 @@ use crate::{Assignment, PathId, PathView, Splitter, Time};
 const MOST: usize = 4_096;
 /// Maximum time that a unit (datagram) waits.
 const LONGEST: Duration = Duration::from_secs(1);
-/// CoDel's minimum interval, which covers the usual round-trip times (RFC 8289, section 4.3).
+/// Lower bound of CoDel's interval, which grows with the paths' round-trip times. This bound suits
+/// the usual round-trip times (RFC 8289, section 4.3).
 const INTERVAL: Duration = Duration::from_millis(200);
 /// CoDel's interval, in units of the longest of the paths' minimum round-trip times. The interval
 /// is at least [`INTERVAL`]. A sender notices a drop after one round trip, and has reduced its

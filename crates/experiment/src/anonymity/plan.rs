@@ -156,7 +156,8 @@ pub struct Settings {
     pub clients: usize,
     /// Number of random adversaries in each analysis of a consensus.
     pub draws: usize,
-    /// Number of circuits for each random adversary and each number of circuits per stream.
+    /// Number of sampled circuits, for each combination of a random adversary and a number of
+    /// circuits per stream.
     pub circuits: u64,
     /// Number of clients whose sets of guards are compared.
     pub fingerprints: usize,

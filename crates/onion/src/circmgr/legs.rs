@@ -683,8 +683,8 @@ impl CircuitManager {
         self.successors.retain(|_, successor| *successor != head);
     }
 
-    /// Returns the earliest time after the last call of `work` at which a set may begin a circuit
-    /// in place of a lost one; `None` if there is no such time.
+    /// Returns the next time at which a set may begin a circuit that replaces a lost one. Times up
+    /// to the last call of `work` do not count. `None` if no set waits for such a time.
     pub(super) fn leg_due(&self) -> Option<Time> {
         let due = self.circuits.values().map(|circuit| circuit.leg.again);
         due.filter(|again| *again > self.looked).min()
