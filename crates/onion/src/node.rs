@@ -177,8 +177,8 @@ pub trait NodeRole: Sized {
         message: Message<'_>,
     ) -> Result<(), CircuitFault>;
 
-    /// Handles a cell that a circuit set forwards. The set's legs join at a middle relay, and one
-    /// circuit, the trunk, continues from there. All earlier cells of the trunk have been handled.
+    /// Forwards a cell from the legs of a circuit set along its trunk, the circuit that continues
+    /// from the relay where the legs join. Earlier cells of the trunk have been forwarded before.
     fn take_passing_cell(
         node: &mut Node<Self>,
         now: Time,
