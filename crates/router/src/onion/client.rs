@@ -59,7 +59,7 @@ mod sets;
 mod status;
 mod trace;
 
-/// Poller token of the socket that stops the client.
+/// Poller token of the socket that becomes readable when the client must stop.
 const STOP: u64 = 0;
 /// Poller token of the directory client's waker.
 const NEWS: u64 = 1;
@@ -104,7 +104,7 @@ pub struct Settings {
     /// unordered links from guards that support them. An unordered link decrypts TLS records that
     /// arrive before earlier records.
     pub tap: Option<Tap>,
-    /// Type of the links over TCP connections.
+    /// Link protocol on TCP connections.
     pub links: &'static StreamFamily,
     /// Settings of QUIC links, which are used with guards that support QUIC; `None` to use no
     /// QUIC.
@@ -187,8 +187,8 @@ pub fn run(
     run_rereading(settings, rng, stop, None, watch)
 }
 
-/// Runs an onion client that reads its settings again on SIGHUP. Open streams continue under the
-/// new settings.
+/// Runs an onion client as [`run`] does. If `reload` is given, SIGHUP makes the client read its
+/// settings again, and open streams continue under the new settings.
 ///
 /// # Errors
 /// The errors of [`run`].

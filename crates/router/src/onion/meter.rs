@@ -61,8 +61,8 @@ impl Meter {
     }
 
     /// Returns the time at which a waiting link should be woken. If no bytes pass before, the
-    /// bucket then contains the number of bytes that it gains in ten milliseconds. If that number
-    /// is less than 4096, 4096 bytes are used instead. The result is limited to the burst.
+    /// bucket then contains the bytes that it gains in ten milliseconds, or 4096 bytes if that is
+    /// more. In any case it contains at most `burst` bytes.
     pub(super) fn some_at(&self) -> Time {
         let burst = self.burst();
         let some = (self.rate() / 100).max(4096).min(burst);

@@ -48,7 +48,8 @@ impl MptcpCounts {
         }
     }
 
-    /// Counts a link whose socket has `subflows` MPTCP subflows, or `None` if it uses plain TCP.
+    /// Counts a link. `subflows` is the number of its MPTCP subflows; `None` if the link uses
+    /// plain TCP.
     pub(super) fn note(&mut self, subflows: Option<usize>) {
         match subflows {
             Some(subflows) => {

@@ -61,7 +61,8 @@ mod self_test;
 mod shard;
 mod workers;
 
-/// Poller token of the socket that stops the relay. Only the first event loop has this socket.
+/// Poller token of the socket that becomes readable when the relay must stop. Only the first event
+/// loop has this socket.
 const STOP: u64 = 0;
 /// Poller token of the directory client's waker. Only the first event loop has this waker.
 const DIRECTORY: u64 = 2;
@@ -247,8 +248,8 @@ pub fn run(settings: Settings, stop: &UnixStream, watch: &mut dyn Watch) -> io::
     run_rereading(settings, stop, None, watch)
 }
 
-/// Runs a relay that reads its settings again on SIGHUP. Links and circuits continue under the new
-/// settings.
+/// Runs a relay as [`run`] does. If `reload` is given, SIGHUP makes the relay read its settings
+/// again, and links and circuits continue under the new settings.
 ///
 /// # Errors
 /// The errors of [`run`].

@@ -241,7 +241,8 @@ impl<C: Core + LinkCore> CoreDriver<C> {
         self.core.handle_link(now, LinkInput::Opened { link, target, start });
     }
 
-    /// Opens a second link to the relay at the other end of `link`.
+    /// Opens a QUIC link parallel to `link`. `target` is the relay at the other end, and the first
+    /// byte of the connection ID; `None` for a random byte.
     fn open_quic_alongside(&mut self, now: Time, link: LinkId, target: (Target, Option<u8>)) {
         match self.carriers.open_quic_alongside(now, &self.poller, link, target) {
             Ok(carrier) => self.take_news(now, carrier),
@@ -305,8 +306,8 @@ impl<C: Core + LinkCore> CoreDriver<C> {
     }
 
     /// Waits until a file is ready, until the next timeout of the protocol core or of a link, or
-    /// until the time `other`, but for at most [`TICK`]. Returns the events of the files that are
-    /// ready.
+    /// until the time `other` if it is given, but for at most [`TICK`]. Returns the events of the
+    /// files that are ready.
     ///
     /// # Errors
     /// A system call fails.

@@ -213,7 +213,8 @@ impl ClientStation {
         }
     }
 
-    /// Opens the link of the program with the number `number` to `bridge`.
+    /// Opens the link of the program with the number `number` to `bridge`. `answer` is the SOCKS
+    /// dialogue to answer once the link is open or has failed; `None` if no answer is due.
     fn open(
         &mut self,
         now: Time,

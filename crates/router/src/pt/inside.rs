@@ -76,7 +76,7 @@ impl TransportThread {
 
 /// Thread of a client or server of our transport. The thread ends when this value is dropped.
 pub(super) struct StationThread {
-    /// Socket that is closed in order to end the thread.
+    /// Socket that is closed in order to end the thread; `None` once it is closed.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }

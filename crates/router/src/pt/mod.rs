@@ -9,9 +9,10 @@
 //! * [`Plugin`]: an external program with transports, which is started and kept running; `inside`:
 //!   our transport on a thread; `stream`: streams for programs that use this library ([`dial`],
 //!   [`listen`]).
-//! * `wires`: the connections that carry links. `local`: the connections that links carry.
+//! * `wires`: the TCP connections over which links send their data. `local`: the local connections
+//!   whose bytes links carry.
 //!
-//! Each station is one thread and one `epoll` set.
+//! Each client and each server has one thread and one `epoll` set.
 
 mod backlog;
 mod bridge;

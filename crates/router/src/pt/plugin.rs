@@ -50,7 +50,7 @@ const LAST_PAUSE: Duration = Duration::from_secs(60);
 const LONG_RUN: Duration = Duration::from_secs(60);
 /// Maximum wait for output of the program before its state is checked.
 const LOOK: Duration = Duration::from_secs(1);
-/// Poller token of the file that ends the thread.
+/// Poller token of the socket that becomes readable when the thread must end.
 const STOP: u64 = 0;
 /// Poller token of the program's standard output.
 const OUTPUT: u64 = 1;

@@ -1,4 +1,4 @@
-//! Our transport as a library: byte streams for programs that link it.
+//! Our transport as a library: byte streams for programs that use this crate.
 //!
 //! [`dial`] and [`listen`] work like `anabranch pt client` and `anabranch pt server`, except that
 //! the calling program reads and writes the streams itself. Each dialled stream and each

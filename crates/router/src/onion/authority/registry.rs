@@ -27,7 +27,8 @@ use crate::onion::dirclient::{DirCommand, REPUBLISH_S, unix};
 
 /// Interval at which the authority's main thread checks for due work.
 const TICK: Duration = Duration::from_secs(1);
-/// Pause after a failure until the next attempt, in seconds.
+/// Pause after a failed attempt to make a consensus, to publish our own descriptor or to renew
+/// keys, in seconds.
 const RETRY: u64 = 60;
 /// Maximum number of messages that the registry processes in a batch. After each batch, the
 /// changed documents are served, and the senders of the messages get their replies.
@@ -49,14 +50,16 @@ pub(super) struct Registry {
     key_store: AuthorityKeyStore,
     relay: Arc<RelayKeys>,
     bandwidths: Option<PathBuf>,
-    /// Description of the authority's own relay, to be published.
+    /// Description of the authority's own relay, to be published; `None` until the relay has sent
+    /// it.
     description: Option<Description>,
     /// Time of the last publication of `description`, in seconds since 1970; 0 to publish at once.
     published: u64,
     /// True if the authority has its own relay's descriptor. Before that, it makes no consensus,
     /// because a consensus without relays would be malformed.
     listed: bool,
-    /// Time of the next attempt after a failure, in seconds since 1970.
+    /// Time, in seconds since 1970, of the next attempt to make a consensus, to publish our own
+    /// descriptor or to renew keys after such an attempt has failed.
     retry: u64,
     clock: Clock,
     ticked: Time,

@@ -423,7 +423,8 @@ impl Programs {
 
     /// Requests a circuit with another exit, because the policy of the exit of `circuit` refused
     /// the stream. If the stream was already tried on `TRIES` circuits, the request fails instead.
-    /// If the exit has refused only one `address`, the circuit stays in use for other streams.
+    /// If the exit has refused only `address`, the circuit stays in use for other streams.
+    /// `address` is `None` if the exit has refused the whole request.
     fn elsewhere(
         &mut self,
         now: Time,
@@ -507,7 +508,8 @@ impl Programs {
         }
     }
 
-    /// Handles the end of `stream`: the exit has ended it, or its circuit was closed.
+    /// Handles the end of `stream`: the exit has ended it, or its circuit was closed. `refused` is
+    /// the address that the exit's policy refuses, if the exit has named one.
     fn ended(
         &mut self,
         now: Time,

@@ -261,8 +261,9 @@ impl Carriers {
         self.quic.as_ref().map(|quic| quic.quic_preferences(peer))
     }
 
-    /// Opens a second link, parallel to `link`. Returns the number of the carrier that will report
-    /// the new link's events.
+    /// Opens a QUIC link parallel to `link`. `target` is the relay at the other end, and the first
+    /// byte of the connection ID; `None` for a random byte. Returns the number of the carrier that
+    /// will report the new link's events.
     ///
     /// # Errors
     /// A system call or the QUIC library fails, or QUIC is disabled.

@@ -17,9 +17,10 @@ use crate::onion::dirclient::unix;
 /// status 503.
 const MOST_REPLY_BYTES: usize = 64 << 20;
 
-/// Limit on the memory for directory replies that are being sent. The map contains, for each body
-/// by its number, the number of its recipients and its length in bytes. A body counts only once,
-/// even if several clients receive it.
+/// Limit on the memory for directory replies that are being sent. The map has an entry for each
+/// body. Its key identifies the body ([`Reply::body_number`]). Its value is the number of
+/// recipients, and the length of the body in bytes. A body counts only once, even if several
+/// clients receive it.
 #[derive(Clone, Default)]
 pub(super) struct ReplyBudget(Rc<RefCell<BTreeMap<usize, (usize, usize)>>>);
 

@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MOST: usize = 1024;
 /// Interval between checks for handshakes that take too long.
 const LOOK: Duration = Duration::from_secs(1);
-/// Poller token of the file that ends the thread.
+/// Poller token of the socket that becomes readable when the thread must end.
 const STOP: u64 = 0;
 /// Poller token of the listener.
 const LISTENER: u64 = 1;

@@ -84,7 +84,8 @@ pub(super) struct TestedRelay<'a> {
 
 impl SelfTest {
     /// Starts a self-test if it is due and the bandwidth `observed`, in bytes per second, is not
-    /// sufficient. Returns a message when a test has ended. Must be called about once a second.
+    /// sufficient. Returns a message when a test has ended or cannot start; `None` otherwise. Must
+    /// be called about once a second.
     pub(super) fn turn(
         &mut self,
         now: Time,
@@ -192,7 +193,7 @@ fn ourselves(relay: &TestedRelay<'_>) -> Hop {
     Hop { target, key: HopKey::Ntor(relay.keys.ntor().1) }
 }
 
-/// Parts for the circuit of a self-test.
+/// Values that the thread of a self-test needs to build and use its circuit.
 struct Parts {
     rng: ChaCha20Rng,
     params: Arc<Params>,
