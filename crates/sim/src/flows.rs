@@ -124,7 +124,7 @@ fn outcome(simulation: &Simulation<Peer>, hosts: [HostId; 2]) -> Outcome {
 #[derive(Debug)]
 enum Peer {
     Source(Source),
-    /// The receiving host. For each connection, the number of bytes that it has read.
+    /// The receiving host. The field is the number of bytes that the host has read, by connection.
     Sink(BTreeMap<ConnId, u64>),
 }
 

@@ -20,10 +20,11 @@ impl HostId {
 /// added for that host. The order of events at different hosts therefore does not depend on which
 /// event was added first.
 ///
-/// Most events in the queue are timers that are seconds away, so one heap would be large, and each
-/// of its levels a cache miss. Only the events of the present slot, of about a millisecond, are in
-/// a heap. Events of later slots wait unordered in the ring, and those beyond the ring in a heap of
-/// their own.
+/// Most events in the queue are timers that are seconds away. A single heap would therefore be
+/// large, and each of its levels would cost a cache miss. Instead, time is divided into slots of
+/// about a millisecond, and a heap has only the events of the present slot. Events of the
+/// following slots wait unordered in a ring of slots. A second heap has the events after the last
+/// slot of the ring.
 #[derive(Debug)]
 pub struct EventQueue<E> {
     /// Events of the slot `current` and of earlier slots.
@@ -42,9 +43,9 @@ pub struct EventQueue<E> {
     pushed: u64,
 }
 
-/// Length of a slot, as a power of two in nanoseconds: 1.05 ms.
+/// Binary logarithm of the length of a slot in nanoseconds. A slot lasts 1.05 ms.
 const SLOT_BITS: u32 = 20;
-/// Number of slots in the ring: 4.3 s.
+/// Number of slots in the ring. Together they last 4.3 s.
 const RING: u64 = 4_096;
 
 /// Number of bits of an event's counter in the key of its entry.
@@ -53,9 +54,10 @@ const COUNTER_BITS: u32 = 40;
 const HOST_BITS: u32 = 24;
 
 /// An event in the heap. Its key has the time in the upper 64 bits, then the host, then the number
-/// of events added before. The heap's largest entry is the one with the smallest key. A comparison
-/// of two such integers has no branches, unlike that of three fields in turn, and most of the
-/// queue's CPU time is comparisons.
+/// of events added before. Entries are ordered by descending key, so that the largest entry of a
+/// [`BinaryHeap`] is the first event. The key is one integer, because a comparison of two integers
+/// has no branches, but a comparison of three fields does. Most of the queue's CPU time is
+/// comparisons.
 #[derive(Debug)]
 struct Entry<E> {
     key: u128,

@@ -259,7 +259,7 @@ pub struct ClientHost {
     programs: Vec<Program>,
     /// True if the circuit manager has received input since it was last called.
     stirred: bool,
-    /// Timeout of the circuit manager, as of its last use.
+    /// Next timeout of the circuit manager, as of its last use; `None` if it has none.
     circmgr_due: Option<Time>,
     number: u64,
     downloads: Vec<DownloadRecord>,

@@ -175,7 +175,8 @@ impl NetworkDocuments {
     }
 
     /// Returns the restrictions of a client that uses only the relays in `pins`, which contains
-    /// the indexes of the permitted first, middle and last hops.
+    /// the indexes of the permitted first, middle and last hops. If `pins` is `None`, all relays
+    /// are permitted.
     pub(super) fn restrictions(&self, pins: Option<&[Vec<usize>; 3]>) -> RelayRestrictions {
         let identities =
             |places: &Vec<usize>| places.iter().map(|&place| self.relays[place].identity).collect();

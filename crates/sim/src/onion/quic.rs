@@ -161,7 +161,7 @@ impl QuicLinks {
     }
 
     /// Opens a link to `target` alongside the TLS link `alongside`. `first_byte` is the first byte
-    /// of the connection ID.
+    /// of the connection ID; `None` for a random byte.
     fn dial(
         &mut self,
         io: &mut Io<'_>,
