@@ -29,7 +29,7 @@ const KEYS: &[Section] = &[
 const HEAD: &str = "# Keys for `anabranch merge` or `anabranch split`, made by `anabranch key`. \
                     Anyone who has this file can impersonate you.\n";
 
-/// One of the two ends of a session, as the end that should read a key file.
+/// The end (far end or splitter) for which a key file was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeyEnd {

@@ -140,7 +140,7 @@ pub(super) struct Driver<'s> {
     pub(super) clock: Clock,
     poller: Poller,
     listener: UdpSocket,
-    /// Paths of clients that are TCP or TLS streams; `None` if streams are not accepted.
+    /// The TCP and TLS streams that are clients' paths; `None` if streams are not accepted.
     pub(super) streams: Option<Streams>,
     /// Buffer for the packets that one call reads from a stream.
     packets: Packets,

@@ -52,7 +52,8 @@ impl Flows {
         self.sockets.len()
     }
 
-    /// Returns the flow whose socket has `token`, and records that it was used at `now`.
+    /// Returns the flow whose socket has `token`, and records that it was used at `now`. Returns
+    /// `None` if there is no such flow.
     pub(super) fn by_token(&mut self, now: Time, token: u64) -> Option<&FlowSocket> {
         let flow = self.sockets.get_mut(&token)?;
         flow.used = now;

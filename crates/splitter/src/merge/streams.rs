@@ -105,7 +105,7 @@ impl Entry {
     }
 }
 
-/// Known owner of a stream.
+/// Owner of a stream: a client, or a peer that is not known to be a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
     /// An unknown peer. The field is the deadline for a client's packet.
@@ -173,8 +173,8 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    /// Accepts streams at `entries`. The web server `web_server` answers unknown peers. Packets
-    /// wait at most `age` for room.
+    /// Accepts streams at `entries`. The web server `web_server`, if given, answers unknown peers.
+    /// Packets wait at most `age` for room.
     ///
     /// # Errors
     /// An entry cannot be watched.
@@ -200,13 +200,15 @@ impl Streams {
         })
     }
 
-    /// Returns the address of the accepting socket with `token`.
+    /// Returns the local address of the accepting socket with `token`; `None` if there is no such
+    /// socket.
     pub(super) fn local_addr(&self, token: u64) -> Option<SocketAddr> {
         self.entries.iter().find(|entry| entry.token == token)?.local_addr().ok()
     }
 
-    /// Replaces the web server that answers unknown peers, and the certificate of future TLS
-    /// streams. So certificates can be renewed while the program runs.
+    /// Replaces the web server that answers unknown peers; with `None`, no server answers them. If
+    /// `tls` is given, also replaces the certificate of future TLS streams. So certificates can be
+    /// renewed while the program runs.
     pub(super) fn replace(
         &mut self,
         web_server: Option<SocketAddr>,
@@ -486,8 +488,8 @@ impl Streams {
         owned.into_iter().for_each(|number| self.close(number));
     }
 
-    /// Returns the number and the client of a stream that has ended; each such stream is returned
-    /// once.
+    /// Returns the number and the client of a stream that has ended. Returns each such stream
+    /// once; then `None`.
     pub(super) fn ended(&mut self) -> Option<(u64, ClientId)> {
         self.ended.pop()
     }

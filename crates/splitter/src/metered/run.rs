@@ -44,7 +44,8 @@ pub(super) struct Run(pub(super) Arc<Mutex<Numbers>>);
 /// its values from the counters of one path, with their labels.
 type PathCounter =
     (&'static str, &'static str, Option<Unit>, fn(&PathCounters) -> Vec<(Labels, u64)>);
-/// A label and its value, in addition to the label with the path's name.
+/// A label and its value, in addition to the label with the path's name; `None` if there is no
+/// such label.
 type Labels = Option<(&'static str, &'static str)>;
 
 const PATH_COUNTERS: [PathCounter; 6] = [

@@ -58,7 +58,8 @@ pub enum AnswerLine {
     Malformed,
 }
 
-/// The parts of mosh-server's answer that a login has received so far.
+/// The parts of mosh-server's answer that a login has received so far. A field is `None` until its
+/// part has arrived.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// The UDP port and the key of the session (`MOSH CONNECT PORT KEY`).

@@ -105,7 +105,7 @@ impl From<ExitStatus> for ClientEnd {
     }
 }
 
-/// The saved state of this program's terminal, if it has one.
+/// The saved state of this program's terminal; `None` if standard input is not a terminal.
 #[derive(Debug)]
 pub struct Terminal(Option<Termios>);
 

@@ -300,7 +300,7 @@ fn proxy_command(words: &[String]) -> String {
 }
 
 /// Reads ssh's output until mosh-server has answered or ssh has ended. Returns the answer, and the
-/// pipe for its remaining output.
+/// pipe with ssh's remaining output.
 fn read(
     out: PipeReader,
     log: &mut dyn Write,

@@ -22,9 +22,9 @@ const JUMP: &str = "if ssh reaches the server through another machine (ProxyJump
                     --remote-ip remote";
 
 /// Implements a `ProxyCommand` of ssh_config(5): connects to `host`, and copies standard input to
-/// it and its answers to standard output. Before copying, prints `MOSH IP ADDRESS` on standard
-/// error. The session's datagrams must be sent to the printed address, because the server is
-/// reachable there.
+/// the host, and the host's answers to standard output. Before copying, prints `MOSH IP ADDRESS`
+/// on standard error. The session's datagrams must be sent to the printed address, because the
+/// server is reachable there.
 ///
 /// # Errors
 /// The name has no address of the accepted IP versions, no address answers, or a copy fails.

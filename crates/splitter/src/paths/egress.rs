@@ -39,7 +39,7 @@ pub struct Egress {
     /// Maximum bytes of an IP packet on the part of the route that this machine knows; `None` if
     /// unknown.
     pub mtu: Option<u32>,
-    /// Number of source ports that the path uses in turn, at least 1.
+    /// Number of source ports among which the path rotates, at least 1.
     pub ports: u16,
     /// TCP address of the proxy. If the path is a stream, it is the address of the stream's first
     /// hop (the proxy or the far end). The interface, the route and the MTU then belong to the
@@ -55,7 +55,7 @@ pub struct Egress {
 
 /// Intermediary of a stream: the proxy with its user, or the ssh host. `None` for a direct
 /// connection. Two streams on one interface count as different paths if their intermediaries
-/// differ, because each intermediary leads past other observers.
+/// differ, because different observers see the streams.
 pub type Apart = Option<String>;
 
 impl Egress {

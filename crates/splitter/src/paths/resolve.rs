@@ -14,8 +14,8 @@ use crate::socks::{Proxy, ProxyFault};
 /// Function that returns the addresses of a name, at least one.
 pub type Names<'n> = &'n dyn Fn(&Target) -> io::Result<Vec<SocketAddr>>;
 
-/// Looks up routes to each of `destinations` in turn, until all paths lead to one of them. Returns
-/// the egresses (interface, source address and route) of the paths to this server.
+/// Returns the egresses (interface, source address and route) of the paths to the first of
+/// `destinations` that all paths lead to. Later destinations are not looked up.
 ///
 /// * `if:` the interface must exist, be up and have a route to the server. If a routing rule
 ///   limits the route to packets from one of the interface's own addresses (usual for a second
@@ -152,7 +152,7 @@ pub fn uplinks() -> io::Result<Vec<PathSpec>> {
 }
 
 /// Returns the path over the interface `device`. Characters that a path's name cannot contain
-/// become '-'.
+/// become '-'. Returns `None` if the result is not a valid name.
 fn uplink(device: &str) -> Option<PathSpec> {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "_.-".contains(c) { c } else { '-' };
     let name: String = device.chars().map(plain).collect();
@@ -266,7 +266,7 @@ fn to_stream(
 }
 
 /// Refuses two paths with the same interface and source address, because one observer sees both.
-/// Paths through different proxies are distinct, because each proxy has other observers.
+/// Paths through different proxies count as different, because different observers see them.
 pub(crate) fn refuse_same<'e>(
     egresses: impl IntoIterator<Item = &'e Egress>,
 ) -> Result<(), PathError> {
@@ -299,8 +299,8 @@ impl Machine {
         Ok(Machine { links: netlink::links()?, addresses: netlink::addresses()? })
     }
 
-    /// Checks that the interface and the address of a path exist and are up, and that its password
-    /// can be read.
+    /// Checks that the path's interface is up, that an interface that is up has its source
+    /// address, and that the password of its proxy can be read.
     fn check(&self, spec: &PathSpec) -> Result<(), Fault> {
         if let Some(name) = &spec.device {
             self.device(name).map_err(|fault| fault.of_tunnel(spec))?;
@@ -362,8 +362,8 @@ impl Machine {
         self.links.iter().find(|link| link.index == index)
     }
 
-    /// Returns the interface that has the address `ip`. All of 127.0.0.0/8 is local, although only
-    /// 127.0.0.1 is listed.
+    /// Returns the interface that has the address `ip`. Returns `None` if the address does not
+    /// belong to this machine. All of 127.0.0.0/8 is local, although only 127.0.0.1 is listed.
     fn holder(&self, ip: IpAddr) -> Option<&Link> {
         let listed = self.addresses.iter().find(|address| address.ip == ip);
         match listed {

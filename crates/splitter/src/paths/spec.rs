@@ -12,7 +12,7 @@ use crate::wg_quick::interface_name;
 
 /// Maximum number of characters of a path's name, which becomes a file name.
 pub const MAX_NAME: usize = 32;
-/// Maximum number of source ports that a path uses in turn.
+/// Maximum number of source ports among which a path rotates.
 pub const MAX_PORTS: u16 = 64;
 /// Keyword of a proxy.
 const PROXY: &str = "socks5";
@@ -26,20 +26,22 @@ const KINDS: [&str; 5] = ["if", "wg", "addr", "ports", PROXY];
 pub struct PathSpec {
     /// Name of the path: at most [`MAX_NAME`] letters, digits, `_`, `.` and `-`, not only dots.
     pub name: String,
-    /// Interface that the path's sockets are bound to (`if:`, or derived from `wg:`).
+    /// Interface that the path's sockets are bound to (`if:`, or derived from `wg:`); `None` if
+    /// the user names none.
     pub device: Option<String>,
-    /// Name of a wg-quick file (`wg:`), whose tunnel is the path's interface. The file is not
-    /// read.
+    /// Name of a wg-quick file (`wg:`), whose tunnel is the path's interface; `None` without
+    /// `wg:`. The file is not read.
     pub tunnel: Option<String>,
-    /// Source address that the path's sockets are bound to (`addr:`).
+    /// Source address that the path's sockets are bound to (`addr:`); `None` if the user names
+    /// none.
     pub source: Option<IpAddr>,
-    /// Number of source ports that the path uses in turn (`ports:`), from 1 to [`MAX_PORTS`].
+    /// Number of source ports among which the path rotates (`ports:`), from 1 to [`MAX_PORTS`].
     pub ports: u16,
-    /// The proxy of the path (`socks5:`). `device` and `source` then apply to the connection to
-    /// the proxy.
+    /// The proxy of the path (`socks5:`); `None` for a path without a proxy. With a proxy,
+    /// `device` and `source` apply to the connection to the proxy.
     pub proxy: Option<Proxy>,
-    /// The kind of stream that the path is; `None` for a path of datagrams. `device` and `source`
-    /// then apply to the connection to the stream's first hop.
+    /// The kind of stream that the path is; `None` for a path of datagrams. For a stream, `device`
+    /// and `source` apply to the connection to the stream's first hop.
     pub stream: Option<StreamKind>,
 }
 

@@ -21,8 +21,8 @@ pub(super) struct Control<'s> {
     /// the calling program.
     pub(super) stop: UnixStream,
     pub(super) hangup: Option<Hangup>,
-    /// Whether SIGINT ends the program at once. It is set near the end of the run, when only work
-    /// is left that may be interrupted.
+    /// True if SIGINT ends the program at once. The flag is set near the end of the run, when only
+    /// work is left that may be interrupted.
     hasty: Arc<AtomicBool>,
     /// Function that reads the settings again on a reload; `None` if reloads are not supported.
     pub(super) reread: Option<Reread<'s>>,

@@ -123,7 +123,7 @@ pub(super) struct Driver<'s> {
     pub(super) settings: Settings,
     /// The present settings for display, with resolved names and paths.
     pub(super) about: ActiveSettings,
-    /// Whether the datagrams that are sent now may be fragmented, because they arrived in
+    /// True if the datagrams that are sent now may be fragmented, because they arrived in
     /// fragments.
     pub(super) in_parts: bool,
 }
@@ -195,7 +195,8 @@ impl Driver<'_> {
         self.send(now, &outgoing);
     }
 
-    /// Handles datagrams of the server that arrived on a path's socket.
+    /// Handles datagrams of the server that arrived on the path's socket with `token`. If `error`
+    /// is true, first handles the errors that the kernel has queued for the socket.
     fn on_server(&mut self, token: u64, error: bool, buffers: &mut RecvBatch) {
         let now = self.clock.now();
         if error {

@@ -23,8 +23,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Adopts the far end's address that a lookup has `found`, or repeats the lookup if it failed.
-    /// Replaces all sockets if the address has changed.
+    /// Adopts the far end's address `found` from a lookup. If the lookup has failed (`None`),
+    /// repeats it. Replaces all sockets if the address has changed.
     pub(super) fn on_far_end_found(&mut self, now: Time, found: Option<SocketAddr>) {
         let Some(far) = found else { return self.uplinks.resolver.ask(now, TUNNEL) };
         let before = self.uplinks.servers.insert(TUNNEL, far);

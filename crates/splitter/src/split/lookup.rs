@@ -1,5 +1,5 @@
 //! Name resolution on a separate thread, for settings that take effect only when their names are
-//! resolved. These settings are the "caller" (`W`) that waits for the results.
+//! resolved. `W` is the type of the settings, or of another value that waits for the results.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;

@@ -71,7 +71,9 @@ impl Driver<'_> {
         }
     }
 
-    /// Handles the result of a repeated lookup of the server's name, for one session.
+    /// Handles the result of a repeated lookup of the server's name, for one session. `found` has
+    /// the addresses of the name. `suitable` is an address in `found` that the paths reach; `None`
+    /// if there is none.
     pub(super) fn on_found_again(
         &mut self,
         now: Time,

@@ -178,8 +178,8 @@ impl Driver<'_> {
     }
 }
 
-/// Returns the names of new first hops that must be looked up: proxies, the far end `far`, and
-/// other targets of streams.
+/// Returns the names of new first hops that must be looked up: proxies, the far end `far` (`None`
+/// without a far end), and other targets of streams.
 fn names(old: &[PathSpec], new: &[PathSpec], far: Option<&Target>) -> Vec<Target> {
     let fresh = new.iter().zip(places(old, new)).filter(|(_, place)| place.is_none());
     let hops = fresh.filter_map(|(spec, _)| match &spec.stream {

@@ -1,9 +1,9 @@
 //! Associations (UDP relays) of the proxies of paths: one for each four-tuple, and a spare one.
 //!
-//! A proxy gives each association its own address towards the server, and assigns answers by this
-//! address. If two sessions shared an association, they would look like one client to the server,
-//! and their answers could not be distinguished. So each four-tuple of a session has its own
-//! association.
+//! A proxy sends the datagrams of each association from a separate address, so that it can assign
+//! the server's answers to associations. If two sessions shared an association, they would look
+//! like one client to the server, and their answers could not be distinguished. So each four-tuple
+//! of a session has its own association.
 //!
 //! The *spare* association is opened in advance, so that the first datagram of a session need not
 //! wait. Its connection also shows at once that a proxy has failed, even while nothing is sent.
