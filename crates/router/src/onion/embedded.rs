@@ -59,7 +59,7 @@ pub struct Settings {
     pub policy: ExitPolicy,
     /// Number of relays in addition to the authority, at most 250.
     pub relays: u8,
-    /// Number of exits among the relays. The last relays are exits.
+    /// Number of exits among the relays. The relays with the highest numbers are exits.
     pub exits: u8,
     /// Interval between consensuses of the network, in seconds.
     pub interval: u64,

@@ -193,7 +193,7 @@ pub(super) fn save(folder: &Path, keys: &RelayKeys) -> Result<(), StoreError> {
 }
 
 /// Writes `content` to a new file `path` that only its owner can read, and waits until it is on
-/// disk. An old file of that name is deleted before.
+/// disk. An old file of that name is deleted first.
 fn write_temporary(path: &Path, content: &[u8]) -> io::Result<()> {
     let _ = fs::remove_file(path);
     let mut file: File = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;

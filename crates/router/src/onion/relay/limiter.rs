@@ -24,7 +24,7 @@ pub(super) struct Limiter<'w> {
     kinds: Vec<Kind>,
 }
 
-/// One kind of protocol violation, and how often it was reported.
+/// One kind of protocol violation, and the state of its reports.
 struct Kind {
     violation: Violation,
     reported_at: Time,

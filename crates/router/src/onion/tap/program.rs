@@ -120,8 +120,8 @@ impl Assembler {
         self.put(0x1f, to, from, 0, 0);
     }
 
-    /// Emits instructions that compare `left - right`, computed with 32 bits in `R5`, with `than`.
-    /// If the comparison `operation` is true, they jump to the label `to`.
+    /// Emits instructions that compare `left - right` with `than`, and jump to the label `to` if
+    /// the comparison `operation` is true. The difference is computed with 32 bits in `R5`.
     fn compare_numbers(&mut self, [left, right]: [u8; 2], operation: u8, than: i32, to: Label) {
         self.put(0xbc, R5, left, 0, 0);
         self.put(0x1c, R5, right, 0, 0);
