@@ -13,7 +13,7 @@ use crate::{
 
 /// Port of the receiving host.
 const PORT: u16 = 5001;
-/// Maximum unsent bytes that a sender writes to the send buffer of a connection.
+/// Number of unsent bytes in a connection at which a sender pauses writing.
 const AHEAD: u32 = 64 << 10;
 
 /// A benchmark of several connections from one host to another. The access lines of both hosts

@@ -57,8 +57,9 @@ impl Hosts {
         self.addresses[host.index()]
     }
 
-    /// Returns the properties of an open link to `peer` that the protocol core needs. Properties
-    /// that depend on the kind of link are missing. `dialled` is true if this host opened the link.
+    /// Returns the properties of an open link to `peer` that the protocol core needs. The caller
+    /// must add the properties that depend on the kind of link. `dialled` is true if this host
+    /// opened the link.
     pub(super) fn start(&self, io: &Io<'_>, peer: HostId, dialled: bool) -> Start {
         let is_relay = self.certificates.contains_key(&io.host);
         Start {

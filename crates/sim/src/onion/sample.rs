@@ -83,9 +83,9 @@ impl ListedRelay {
 /// out.
 ///
 /// A sample is stratified, as in "Once is Never Enough" (USENIX Security 2021): each class of
-/// flags has its share of the relays. A class is sorted by weight and divided into strata, one for
-/// each relay of the sample, and a relay is drawn from each stratum. A sample therefore has nearly
-/// the same distribution of weights as the whole network.
+/// relays has the same share of the sample as of the consensus. A class is sorted by weight and
+/// divided into strata, one for each relay of the sample, and a relay is drawn from each stratum.
+/// A sample therefore has nearly the same distribution of weights as the whole network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConsensusRelays {
     /// Relays by class, each class sorted by weight.
