@@ -433,8 +433,8 @@ impl<'s> Driver<'s> {
         found.or(only).map(|(name, server)| (name.clone(), Destination::Server(*server)))
     }
 
-    /// Forwards a client's datagrams, sends the packets due to it, reports changes of its paths,
-    /// and sets its timer.
+    /// Forwards a client's datagrams, sends the client the packets that are due, reports changes
+    /// of its paths, and sets its timer.
     pub(super) fn tend(&mut self, now: Time, client: ClientId) {
         self.hand_on(now, client);
         self.send_own_packets(now, client);

@@ -16,8 +16,8 @@ pub const PASSWORD_VARIABLE: &str = "ANABRANCH_SOCKS5_PASSWORD";
 /// Maximum bytes of a user name or password: their length is one byte (RFC 1929, section 2).
 const LONGEST: usize = 255;
 
-/// A SOCKS5 proxy: `[USER[:PASSWORD]@]HOST:PORT`. A `PASSWORD` of the form `@FILE` is the first
-/// line of that file.
+/// A SOCKS5 proxy: `[USER[:PASSWORD]@]HOST:PORT`. `@FILE` in place of `PASSWORD` stands for the
+/// first line of that file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proxy {
     /// TCP address at which the proxy listens.
