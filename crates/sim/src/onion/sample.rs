@@ -83,9 +83,10 @@ impl ListedRelay {
 /// out.
 ///
 /// A sample is stratified, as in "Once is Never Enough" (USENIX Security 2021): each class of
-/// relays has the same share of the sample as of the consensus. A class is sorted by weight and
-/// divided into strata, one for each relay of the sample, and a relay is drawn from each stratum.
-/// A sample therefore has nearly the same distribution of weights as the whole network.
+/// relays (by the flags Exit and Guard) has the same share of the sample as of the consensus. A
+/// class is sorted by weight and divided into strata, one for each relay of the sample, and a
+/// relay is drawn from each stratum. A sample therefore has nearly the same distribution of
+/// weights as the whole network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConsensusRelays {
     /// Relays by class, each class sorted by weight.
