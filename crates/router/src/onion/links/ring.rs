@@ -66,8 +66,8 @@ impl AsFd for Waker {
     }
 }
 
-/// A shard's access to the other shards (threads) of its relay: links, and tables that all shards
-/// share.
+/// A shard's access to the other shards (threads) of its relay: ring buffers to and from each of
+/// them, and the tables that all shards share.
 pub(in crate::onion) struct Siblings {
     pub(in crate::onion) rings: Rings,
     pub(in crate::onion) claims: ShardClaims,
