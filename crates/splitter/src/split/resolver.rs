@@ -106,8 +106,8 @@ impl AsFd for Resolver {
     }
 }
 
-/// The sessions that wait for an answer, and the time of the next lookup. One lookup at a time
-/// serves all waiting sessions. After a failed lookup there is a pause.
+/// The state of the lookups: the sessions that wait for an answer, and the pause after a failed
+/// lookup. One lookup at a time serves all waiting sessions.
 #[derive(Debug, Default)]
 struct Asking {
     /// The waiting sessions, each with its number of failed lookups.

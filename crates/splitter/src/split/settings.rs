@@ -199,7 +199,8 @@ impl ActiveSettings {
         dealing(&self.schedule, &self.every, more)
     }
 
-    /// Resolves the server's name and every path; opens no UDP socket and sends nothing on a path.
+    /// Resolves the server's name, and finds the egress of every path. Opens no UDP socket, and
+    /// sends nothing on a path.
     ///
     /// # Errors
     /// The name cannot be resolved, or a path does not lead to the server.
@@ -224,8 +225,8 @@ impl ActiveSettings {
         }
     }
 
-    /// Resolves the settings of a splitter that receives its clients' packets at an interface.
-    /// Each packet names its server, so the paths must lead to any server.
+    /// Does the same as [`ActiveSettings::look`] for a splitter that receives its clients' packets
+    /// at an interface. Each packet names its server, so the paths must lead to any server.
     fn look_around(settings: &Settings, request: &Request) -> Result<ActiveSettings, Failure> {
         let egress_table = EgressTable::anywhere(settings)?;
         let all = egress_table.all();
@@ -266,8 +267,8 @@ impl ActiveSettings {
     }
 }
 
-/// Returns the server's address, and each path's egress (interface, source address and route) to
-/// it.
+/// Returns the server's address (`None` if there are no paths), and each path's egress (interface,
+/// source address and route) to the server.
 fn towards(settings: &Settings, to: &Target) -> Result<(Option<SocketAddr>, Vec<Egress>), Failure> {
     let servers = to.resolve();
     let servers = servers.map_err(|error| Failure::Resolve(to.clone(), error))?;

@@ -323,8 +323,8 @@ impl Sockets {
     }
 
     /// Returns the number of datagrams that closed and open sockets have dropped on arrival. Each
-    /// reading of an open socket's counter costs a system call. Therefore at most [`LOOKED_AT`]
-    /// sockets are read per second, in turn.
+    /// reading of an open socket's counter costs a system call. Therefore each call reads at most
+    /// [`LOOKED_AT`] counters, in rotation, and at most once per [`BETWEEN_COUNTS`].
     pub(super) fn missed(&mut self, now: Time) -> u64 {
         let (first, due) = self.next_count;
         if now >= due && !self.slots.is_empty() {

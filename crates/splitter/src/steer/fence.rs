@@ -24,7 +24,8 @@ pub(super) struct Fence {
 }
 
 impl Fence {
-    /// Starts to watch for changes, before the table exists.
+    /// Starts to watch for changes of the nftables rules in `namespace`, or in this process's
+    /// namespace if that is `None`. The table need not exist yet.
     pub(super) fn open(namespace: Option<Namespace>) -> io::Result<Fence> {
         let monitor = within(namespace.as_ref(), TableMonitor::open)?;
         Ok(Fence { namespace, monitor, listing: None, touched: false })

@@ -107,8 +107,8 @@ pub fn launch(
     }
 }
 
-/// Moves the calling thread into the namespace. One thread is enough, because the program that is
-/// executed next replaces all threads.
+/// Moves the calling thread into the namespace `name` and, if `user` is given, changes to that
+/// user. One thread is enough, because the program that is executed next replaces all threads.
 fn enter(name: &str, user: Option<&RunAs>) -> io::Result<()> {
     let step = |what: &str| {
         let what = what.to_owned();

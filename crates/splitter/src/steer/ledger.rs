@@ -38,7 +38,7 @@ pub(crate) struct Notes {
     /// Name of the namespace that the splitter made; `None` if it made none.
     pub(crate) netns: Option<String>,
     /// The kernel's number of the namespace `netns`. The number identifies the namespace even if
-    /// the name later belongs to another namespace.
+    /// the name later belongs to another namespace. `None` if no namespace was made.
     pub(crate) netns_number: Option<u64>,
     /// Settings of the machine, with the values that they had before any splitter
     /// changed them.
@@ -176,7 +176,8 @@ fn path(namespace: u64, slot: Slot) -> PathBuf {
     Path::new(FOLDER).join(format!("{namespace:x}-{}.json", slot.0))
 }
 
-/// Opens and locks a file; returns `None` if another process holds it.
+/// Opens and locks the file `path`; if `create`, creates a missing file. Returns `None` if another
+/// process has locked the file.
 fn lock(path: &Path, create: bool) -> io::Result<Option<FileLock>> {
     loop {
         let mut options = OpenOptions::new();

@@ -351,7 +351,8 @@ impl Plan {
     }
 }
 
-/// Checks that the process has the required capabilities.
+/// Checks that the process has the required capabilities, including those for a namespace if
+/// `with_namespace`.
 fn check_rights(with_namespace: bool) -> Result<(), SteerError> {
     let mut needed = CapabilitySet::NET_ADMIN;
     if with_namespace {

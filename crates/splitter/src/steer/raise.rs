@@ -449,8 +449,8 @@ fn is_passing(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|errno| passing.contains(&errno))
 }
 
-/// Returns the addresses of the virtual Ethernet pair for each IP version: on the machine's side,
-/// on the namespace's side, and the length of their network's prefix.
+/// Returns the addresses of the virtual Ethernet pair for IPv4 and, if `with6`, for IPv6: on the
+/// machine's side, on the namespace's side, and the length of their network's prefix.
 fn ends(slot: Slot, with6: bool) -> Vec<(IpAddr, IpAddr, u8)> {
     let (here4, there4) = slot.ends4();
     let (here6, there6) = slot.ends6();

@@ -1,7 +1,7 @@
 //! The keys of wg(8) and wg-quick(8), and the additional keys of AmneziaWG, which are left
 //! unchanged.
 
-/// The two kinds of section in a file.
+/// The kind of a section in a configuration file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Interface,

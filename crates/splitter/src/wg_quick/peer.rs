@@ -2,7 +2,7 @@
 
 use anabranch_os::target::Target;
 
-/// The fields of a peer that the splitter uses.
+/// A peer in a wg-quick file, with only the fields that the splitter uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Position of the peer among the peers of the file, from 1.

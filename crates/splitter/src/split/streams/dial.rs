@@ -20,7 +20,7 @@ use crate::paths::{SshHost, StreamKind};
 use crate::socks::{ConnectSettings, DeadlineStream, Proxy, ProxyFault, connect};
 use crate::streams::{TlsEnd, TlsError, TlsStream, prepare};
 
-/// Timeout for a TCP connection.
+/// Timeout for opening a TCP connection.
 const CONNECTING: Duration = Duration::from_secs(8);
 /// Timeout for a TLS handshake.
 const SHAKING: Duration = Duration::from_secs(10);

@@ -81,7 +81,7 @@ pub(super) struct Streams {
 /// Settings that all streams share.
 #[derive(Clone)]
 pub(super) struct Terms {
-    /// The mark of our sockets (`SO_MARK`), if any.
+    /// The mark of our sockets (`SO_MARK`); `None` if the user set none.
     pub(super) fwmark: Option<u32>,
     /// TLS settings for paths over TLS; `None` if such paths cannot be dialled.
     pub(super) tls: Option<Arc<dyn TlsEnd>>,
@@ -230,7 +230,8 @@ impl Streams {
     }
 
     /// Begins the dials that are due. Closes connections on which no far end has answered in time,
-    /// and returns their paths with the warnings to show.
+    /// and returns their paths. Each path has the warning to show, or `None` if it was shown
+    /// before.
     pub(super) fn on_time(
         &mut self,
         now: Time,
@@ -292,7 +293,7 @@ impl Streams {
     }
 
     /// Handles a failed dial. If the path still has an open connection, keeps it. Returns the
-    /// warning to show, if it is new.
+    /// warning to show; `None` if there is none, or it was shown before.
     fn refused(&mut self, now: Time, path: PathId, fault: &str) -> Option<String> {
         match self.places.get_mut(&path) {
             Some(place) if place.replaces => {
@@ -304,8 +305,9 @@ impl Streams {
     }
 
     /// Records that the onion network's circuit of `path` is slower than the fastest path by
-    /// `lag`. A lag of `None` means that it is unknown. If the circuit has been slow for too long,
-    /// dials another circuit, under a new SOCKS user name. Returns the warning to show.
+    /// `lag`. A `lag` of `None` means that it is unknown. If the circuit has been slow for too
+    /// long, dials another circuit, under a new SOCKS user name, and returns the warning to show.
+    /// Otherwise returns `None`.
     pub(super) fn note_lag(
         &mut self,
         now: Time,
@@ -358,7 +360,7 @@ impl Streams {
     }
 
     /// Handles a first hop whose name has only addresses that this machine cannot reach. Returns
-    /// the warning to show, if it is new.
+    /// the warning to show; `None` if there is none, or it was shown before.
     pub(super) fn fail_move(&mut self, now: Time, path: PathId) -> Option<String> {
         self.fail(
             now,
@@ -428,8 +430,8 @@ impl Streams {
         wire.connection.push(now, packet, lasts)
     }
 
-    /// Writes appended packets to the sockets. Returns the paths whose connections failed, with
-    /// the warnings to show.
+    /// Writes appended packets to the sockets. Returns the paths whose connections failed. Each
+    /// path has the warning to show, or `None` if it was shown before.
     pub(super) fn flush(&mut self, now: Time, poller: &Poller) -> Vec<(PathId, Option<String>)> {
         let touched = std::mem::take(&mut self.touched);
         let ended = touched.iter().filter_map(|&path| self.flush_one(now, path, poller));
@@ -440,7 +442,8 @@ impl Streams {
     }
 
     /// Writes the appended packets of `path` to its socket. If the connection has failed, returns
-    /// the path, and the warning to show if it is new.
+    /// the path, and the warning to show (`None` if it was shown before). Otherwise returns an
+    /// outer `None`.
     pub(super) fn flush_one(
         &mut self,
         now: Time,
@@ -458,10 +461,11 @@ impl Streams {
         Some((path, self.fail(now, path, &ending.to_string())))
     }
 
-    /// Reads from the connection of `path`, and calls `each` with every packet.
+    /// Reads from the connection of `path`, and calls `each` with every packet. `each` returns
+    /// whether the far end has sent the packet.
     ///
     /// # Errors
-    /// The connection has ended. The error is the warning to show, if it is new.
+    /// The connection has ended. The error is the warning to show; `None` if it was shown before.
     pub(super) fn read(
         &mut self,
         now: Time,
@@ -511,7 +515,7 @@ impl Streams {
     }
 
     /// Applies the result of a check of the machine's network. Returns the reason why the path is
-    /// down, if it is.
+    /// down, as found on this machine; `None` if no reason was found.
     pub(super) fn on_look(&mut self, now: Time, look: &RouteLookup) -> Option<DownReason> {
         let Some(place) = self.places.get_mut(&look.path) else { return look.broken };
         let is_back = place.way.is_some() && look.broken.is_none();

@@ -27,10 +27,10 @@ pub(super) struct DelayRecord {
 }
 
 impl DelayRecord {
-    /// Records the delay of this path relative to the fastest path. Returns this `lag` if it has
-    /// been too large for too long, else `None`. A lag above [`LONGEST_PATIENCE`] is too large,
-    /// because the far end does not wait that long for earlier datagrams and so delivers the
-    /// circuit's datagrams out of order.
+    /// Records `lag`, the additional delay of this path relative to the fastest path; `None` if it
+    /// is unknown. Returns `lag` if it has been too large for too long, else `None`. A lag above
+    /// [`LONGEST_PATIENCE`] is too large, because the far end does not wait that long for earlier
+    /// datagrams and so delivers the circuit's datagrams out of order.
     pub(super) fn note(&mut self, now: Time, lag: Option<Duration>) -> Option<Duration> {
         let lag = lag?;
         if lag <= LONGEST_PATIENCE {
