@@ -65,7 +65,7 @@ pub(crate) struct Opener {
     replay: Replay,
 }
 
-/// A chain of secrets, from which the keys of one direction are derived in turn.
+/// A chain of secrets, from which the keys of one direction are derived, one after the other.
 #[derive(Clone)]
 struct Ratchet {
     secret: Key,
@@ -104,7 +104,8 @@ fn header(number: u64, length: usize) -> [u8; HEADER] {
 }
 
 impl Sealer {
-    /// Creates the sealer of one direction from the direction's `secret`.
+    /// Creates the sealer of one direction from the direction's `secret`. `aes` selects
+    /// AES-256-GCM, otherwise ChaCha20-Poly1305 is used.
     pub(crate) fn new(secret: &Key, aes: bool) -> Sealer {
         let ratchet = Ratchet { secret: *secret, round: 0 };
         Sealer { mask: mask_key(secret), aes, key: ratchet.key(aes), ratchet, number: 0 }
@@ -148,7 +149,8 @@ fn mask(key: &HeaderProtectionKey, tag: &[u8]) -> [u8; HEADER] {
 }
 
 impl Opener {
-    /// Creates the opener of one direction from the direction's `secret`.
+    /// Creates the opener of one direction from the direction's `secret`. `aes` selects
+    /// AES-256-GCM, otherwise ChaCha20-Poly1305 is used.
     pub(crate) fn new(secret: &Key, aes: bool) -> Opener {
         let ratchet = Ratchet { secret: *secret, round: 0 };
         let keys = VecDeque::from([(0, ratchet.key(aes))]);

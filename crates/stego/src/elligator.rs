@@ -17,11 +17,13 @@ pub(crate) type Representative = [u8; 32];
 
 /// The coefficient A of the curve v² = u³ + A·u² + u.
 const A: u64 = 486_662;
-/// The exponent (p + 3) / 8 for p = 2^255 - 19, lowest byte first.
+/// Exponent that yields a candidate for a square root: (p + 3) / 8 for p = 2^255 - 19, lowest byte
+/// first.
 const ROOT: [u8; 32] = exponent(0xfe, 0x0f);
-/// The exponent p - 2 for p = 2^255 - 19, lowest byte first.
+/// Exponent that yields the inverse: p - 2 for p = 2^255 - 19, lowest byte first.
 const INVERSE: [u8; 32] = exponent(0xeb, 0x7f);
-/// The exponent (p - 1) / 4 for p = 2^255 - 19, lowest byte first.
+/// Exponent with which 2 becomes a square root of -1: (p - 1) / 4 for p = 2^255 - 19, lowest byte
+/// first.
 const QUARTER: [u8; 32] = exponent(0xfb, 0x1f);
 
 const fn exponent(first: u8, last: u8) -> [u8; 32] {
@@ -77,7 +79,7 @@ pub(crate) fn public_of(secret: &[u8; 32]) -> [u8; 32] {
     MontgomeryPoint::mul_base_clamped(*secret).0
 }
 
-/// Decodes a public key. Any 32 bytes encode one.
+/// Decodes a public key. Any 32 bytes encode a public key.
 pub(crate) fn public_key(representative: &Representative) -> [u8; 32] {
     let mut bytes = *representative;
     bytes[31] &= 0x3f;

@@ -45,7 +45,7 @@ pub(crate) enum Frame<'a> {
     /// The answer to a PING.
     Pong,
     /// The client's index of this connection. If the server still has an older connection with the
-    /// same index, this one replaces it.
+    /// same index, the new connection replaces it.
     Slot(u64),
 }
 

@@ -31,7 +31,7 @@ const RECEIPT_COPIES: u8 = 2;
 pub(crate) enum Overrun {
     /// The stream has more bytes than flow control permits.
     Bytes,
-    /// A chunk is too far ahead of the next one in order.
+    /// A chunk is too far ahead of the next chunk in order.
     Chunks,
 }
 
@@ -73,7 +73,8 @@ enum Chunk {
     End,
 }
 
-/// Time at which an acknowledgement is due, and number of chunks received since the last one.
+/// Time at which an acknowledgement is due, and number of chunks received since the last
+/// acknowledgement.
 #[derive(Default)]
 struct AckDue {
     at: Option<Time>,

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use crate::budget::{Budget, LEAST_WINDOW};
 use crate::frame::{Ack, DATA_OVERHEAD, Frame};
 
-/// Maximum number of chunks between the first unacknowledged chunk and the last sent one.
+/// Maximum number of chunks between the first unacknowledged chunk and the last sent chunk.
 pub(crate) const AHEAD: usize = 8_192;
 /// Maximum window in bytes.
 pub(crate) const MOST_WINDOW: usize = 16 << 20;

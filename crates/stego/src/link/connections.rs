@@ -25,7 +25,7 @@ pub(super) struct Connection {
     /// The index that the client has given to the connection; `None` if it is not
     /// known.
     slot: Option<u64>,
-    /// A control frame that has to be sent over this connection.
+    /// A control frame that has to be sent over this connection; `None` if there is none.
     pub(super) control: Option<Frame<'static>>,
     pub(super) recovery: Recovery,
 }
@@ -188,7 +188,7 @@ impl Connections {
 
     /// Sets the client's index of the connection of `path`. Returns the path of an earlier
     /// connection with the same index, if there is one; the caller has to remove that connection.
-    /// The client may have closed it without notice.
+    /// The client may have closed the earlier connection without notice.
     pub(super) fn set_slot(&mut self, path: usize, slot: u64) -> Option<usize> {
         let has_seat = |connection: &Option<Box<Connection>>| {
             connection.as_ref().is_some_and(|connection| connection.slot == Some(slot))

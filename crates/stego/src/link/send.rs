@@ -74,8 +74,9 @@ impl Link {
         dealt.is_some()
     }
 
-    /// Seals a block on `path`, with the frames that `write` appends. `write` returns the number of
-    /// the block's chunk, if it has one.
+    /// Seals a block on `path`, with the frames that `write` appends. `write` returns the number
+    /// of the block's chunk; `None` if the block has none. `ack_eliciting` is whether the other
+    /// end must acknowledge the block.
     fn seal(
         &mut self,
         now: Time,

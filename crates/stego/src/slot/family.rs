@@ -16,8 +16,8 @@ pub struct Family {
     pub connections: usize,
     /// Maximum number of simultaneous connections of a link while it is idle.
     pub idle_connections: usize,
-    /// Maximum bytes that a connection carries in each direction. `None` for the profiles with few
-    /// and persistent connections.
+    /// Maximum bytes that a connection carries in each direction. `None` for no limit, in profiles
+    /// with few and persistent connections.
     pub most: Option<usize>,
     /// Whether a server poses as a web server, so that it needs a site that answers strangers.
     pub wants_site: bool,
@@ -31,7 +31,7 @@ pub struct Family {
     pub(crate) answer: Option<usize>,
     /// Whether messages are costly and should therefore be few.
     pub(crate) coalesces: bool,
-    /// Whether both ends of a connection may send at any time, instead of in turn.
+    /// Whether both ends of a connection may send at any time. If not, they send alternately.
     pub(crate) streams: bool,
     /// Maximum bytes of a chunk, the unit of retransmission, which has to fit into a message.
     pub(crate) chunk: usize,
@@ -50,7 +50,7 @@ pub struct Family {
     pub(crate) server: fn(&Family, &Arc<SharedContext>) -> Box<dyn ServerEnd>,
 }
 
-/// Number of simultaneous connections in profiles with short connections.
+/// Maximum number of simultaneous connections in profiles with short connections.
 pub(super) const MANY: usize = 24;
 /// Maximum bytes that a short connection carries in each direction. Some networks freeze a
 /// connection after a larger volume.

@@ -4,10 +4,10 @@
 //! returns how many hidden bytes its next message can carry, builds the message, and extracts the
 //! hidden bytes of received messages. It does not depend on blocks, links and keys.
 //!
-//! A connection carries one *exchange*, or several in turn. In each exchange, there is a stream of
-//! hidden bytes in each direction. The client's stream begins with a token. If a connection is one
-//! long exchange (`nosteg`), it has one token. If a proxy may forward each request separately
-//! (`http`), each request is an exchange.
+//! A connection carries one *exchange*, or several, one after the other. In each exchange, there
+//! is a stream of hidden bytes in each direction. The client's stream begins with a token. If a
+//! connection is one long exchange (`nosteg`), it has one token. If a proxy may forward each
+//! request separately (`http`), each request is an exchange.
 
 mod embed;
 mod family;

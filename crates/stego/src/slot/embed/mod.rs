@@ -88,7 +88,8 @@ struct ShapePosition {
     /// Number of bytes received so far in the current step (the bytes that one end sends in a
     /// row).
     received: usize,
-    /// Time at which the previous step (bytes that one end sends in a row) ended.
+    /// Time at which the previous step (bytes that one end sends in a row) ended; `None` before
+    /// the first step ends.
     since: Option<Time>,
     /// Whether the pause before the current step is over.
     ready: bool,

@@ -21,7 +21,7 @@ pub(super) enum Answers {
     Objects(SitePosition),
 }
 
-/// A client's position in a web site, whose objects (files) it requests in turn.
+/// A client's position in a web site, whose objects (files) it requests one after the other.
 #[derive(Debug, Default)]
 pub(super) struct SitePosition {
     /// Index of the requested object (file) in the site.

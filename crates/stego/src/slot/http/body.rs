@@ -221,7 +221,8 @@ impl Text {
     }
 }
 
-/// Decodes a string of the list. All strings but the last have [`CHARACTERS`] characters.
+/// Decodes a string of the list. If `last` is false, the string must have [`CHARACTERS`]
+/// characters; the last string may be shorter.
 fn read_piece(quoted: &[u8], last: bool) -> Result<Vec<u8>, NotCover> {
     let characters = quoted.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
     let characters = characters.ok_or(NotCover)?;

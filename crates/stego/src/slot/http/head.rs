@@ -53,7 +53,7 @@ pub(super) struct Heads {
 /// `None` if the head is not complete yet.
 ///
 /// # Errors
-/// The head is longer than any valid one, or does not begin like one.
+/// The head is longer than any valid head, or does not begin like a head.
 pub(super) fn gather(inbox: &mut Vec<u8>, bytes: &mut &[u8]) -> Result<Option<Vec<u8>>, NotCover> {
     let (before, from) = (inbox.len(), inbox.len().saturating_sub(3));
     inbox.extend_from_slice(&bytes[..bytes.len().min((HEAD + 1).saturating_sub(before))]);

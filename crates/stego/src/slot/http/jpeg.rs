@@ -195,7 +195,7 @@ struct Component {
     ac: usize,
 }
 
-/// The parameters that are needed to decode a scan.
+/// The header fields and tables of a picture that are needed to decode its scan.
 #[derive(Debug)]
 struct Frame {
     width: usize,
@@ -273,7 +273,8 @@ impl Frame {
         Some(())
     }
 
-    /// Parses a scan's header. The scan has to contain all components, in their order.
+    /// Parses a scan's header. The scan has to contain all components, in their order. Returns
+    /// `None` if the header is not valid.
     fn scan(&mut self, body: &[u8]) -> Option<()> {
         let (&count, rest) = body.split_first()?;
         let (parts, over) = rest.as_chunks::<2>();
