@@ -64,7 +64,7 @@ pub const TIMEOUT_MIN: Duration = Duration::from_millis(8);
 
 /// CUBIC's scaling constant `C`, in segments per second cubed (RFC 9438, section 5).
 pub const CUBIC_C: f64 = 0.4;
-/// CUBIC's multiplicative decrease (RFC 9438, section 4.6).
+/// CUBIC's multiplicative decrease: the factor of the window after a loss (RFC 9438, section 4.6).
 pub const CUBIC_BETA: f64 = 0.7;
 /// Growth per round trip of the window that Reno would have, `3 * (1 - beta) / (1 + beta)`, in
 /// segments (RFC 9438, section 4.3).
@@ -75,7 +75,8 @@ pub const CUBIC_MAX_GROWTH: f64 = 0.5;
 /// Minimum growth of CUBIC's window in a round trip before the first loss, as a fraction of the
 /// window (Linux: `cnt` of 20).
 pub const CUBIC_FIRST_GROWTH: f64 = 0.05;
-/// Reno's multiplicative decrease (RFC 5681, section 3.1, equation 4).
+/// Reno's multiplicative decrease: the factor of the window after a loss (RFC 5681, section 3.1,
+/// equation 4).
 pub const RENO_BETA: f64 = 0.5;
 
 /// Minimum window, in segments, at which HyStart looks for the end of slow start (Ha and Rhee,
@@ -125,9 +126,10 @@ pub const TIME_WAIT: Duration = Duration::from_secs(60);
 pub const PAWS_IDLE: Duration = Duration::from_secs(24 * 24 * 3600);
 /// Maximum shift of a window in bits (RFC 7323, section 2.3).
 pub const MAX_WINDOW_SCALE: u8 = 14;
-/// Maximum segment size of a peer that announces none (RFC 9293, section 3.7.1, IPv4).
+/// Maximum segment size of a peer that announces none, in bytes (RFC 9293, section 3.7.1, IPv4).
 pub const DEFAULT_MSS: u16 = 536;
-/// Lower bound of the maximum segment size that a peer can announce (Linux, `tcp_min_snd_mss`).
+/// Lower bound in bytes for the maximum segment size that a peer announces (Linux,
+/// `tcp_min_snd_mss`).
 pub const MIN_MSS: u16 = 48;
 
 /// Assumed round-trip time of a path (leg) before the first measurement (`kInitialRtt`, RFC 9002,

@@ -19,7 +19,7 @@ const NO_OPERATION: u8 = 1;
 /// Maximum total length of a segment's options, in bytes.
 const ROOM: usize = 40;
 
-/// The options of a TCP segment.
+/// The options of a TCP segment; `None` for an option that the segment does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Maximum segment size in bytes, on SYNs (RFC 9293, section 3.7.1).

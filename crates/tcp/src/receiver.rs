@@ -33,7 +33,7 @@ struct SparseAcks {
     rtt: Option<Duration>,
     /// Time at which the last acknowledgement was sent.
     last: Time,
-    /// Latest timestamp of the peer that has arrived on each path (leg).
+    /// Latest timestamp of the peer that has arrived on each path (leg); `None` before the first.
     stamps: [Option<u32>; MAX_LEGS],
 }
 
@@ -213,6 +213,7 @@ impl Receiver {
     }
 
     /// Sets the expected round-trip time, which determines the number of sparse acknowledgements.
+    /// With `None`, the previous value stays.
     pub(crate) fn expect_rtt(&mut self, rtt: Option<Duration>) {
         if let Some(sparse) = &mut self.sparse {
             sparse.rtt = rtt.or(sparse.rtt);

@@ -37,8 +37,8 @@ pub(super) const FAMILY: Family = Family {
     build: |initial_window| Control::Model(Box::new(Bbr::new(initial_window))),
 };
 
-/// Minimum gain that lets the rate double in each round trip: 2 / ln 2 (`HighGain`, BBR draft -00,
-/// section 4.3.1).
+/// Gain of the pacing rate in Startup: the minimum with which the rate doubles in each round trip,
+/// 2 / ln 2 (`HighGain`, BBR draft -00, section 4.3.1).
 const HIGH_GAIN: f64 = 2.89;
 /// Gains of the pacing rate in the phases of ProbeBW (BBR draft -00, section 4.3.4.2).
 const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
@@ -65,7 +65,7 @@ const FULL_ROUNDS: u32 = 3;
 /// Number of bursts (send quanta) that the window allows in addition to the bandwidth-delay
 /// product (BBR draft -00, section 4.2.3.2).
 const QUANTA: f64 = 3.0;
-/// Time for which a burst lasts at the pacing rate (BBR draft -00, section 4.2.2).
+/// Maximum duration of a burst at the pacing rate (BBR draft -00, section 4.2.2).
 const QUANTUM: Duration = Duration::from_millis(1);
 /// Maximum bytes of a burst (BBR draft -00, section 4.2.2).
 const QUANTUM_MAX: f64 = 65_536.0;

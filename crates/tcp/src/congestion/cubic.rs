@@ -26,7 +26,7 @@ const SETTLING: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cubic {
     hystart: HyStart,
-    /// Minimum round-trip time of the connection.
+    /// Minimum round-trip time of the connection; `None` before the first sample.
     delay_min: Option<Duration>,
     /// Congestion window before the last reduction, in segments. It is lower after fast
     /// convergence.

@@ -34,7 +34,7 @@ struct Round {
 }
 
 impl HyStart {
-    /// Begins a new round trip if the data of the last one have been acknowledged.
+    /// Begins a new round trip if the data of the previous round trip have been acknowledged.
     pub(crate) fn begin_round(&mut self, ack: &AckSample) {
         if self.round.as_ref().is_none_or(|round| ack.una > round.end) {
             self.round = Some(Round {

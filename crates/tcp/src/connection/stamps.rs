@@ -46,8 +46,9 @@ impl Stamps {
         (self.enabled && stamps.echo != 0 && age < PAWS_IDLE).then_some(age)
     }
 
-    /// Returns whether the timestamp of a segment is older than `TS.Recent`. If `TS.Recent` is
-    /// outdated, returns false (PAWS, RFC 7323, section 5.3).
+    /// Returns whether the timestamp of a segment is older than `TS.Recent`. Returns false if
+    /// `TS.Recent` is outdated (PAWS, RFC 7323, section 5.3), or if one of the two timestamps is
+    /// missing.
     pub(super) fn is_old(&self, now: Time, stamps: Option<Timestamps>) -> bool {
         let Some((stamps, (recent, at))) = stamps.filter(|_| self.enabled).zip(self.recent) else {
             return false;
@@ -67,7 +68,8 @@ impl Stamps {
         }
     }
 
-    /// Stores the timestamp of the peer's SYN, and whether the peer uses timestamps.
+    /// Stores the timestamp of the peer's SYN. If `stamps` is `None`, the peer does not use
+    /// timestamps.
     pub(super) fn begin(&mut self, now: Time, stamps: Option<Timestamps>) {
         self.enabled &= stamps.is_some();
         self.recent = stamps.map(|stamps| (stamps.value, now));

@@ -213,9 +213,10 @@ impl Sender {
         }
     }
 
-    /// Processes an acknowledgement of a peer without SACK (RFC 6582, section 3.2). A duplicate
-    /// acknowledgement stands for a segment that arrived. The first unacknowledged segment counts
-    /// as lost after the third duplicate and, in recovery, after a partial acknowledgement.
+    /// Processes an acknowledgement of a peer without SACK (RFC 6582, section 3.2). `duplicate` is
+    /// whether it is a duplicate acknowledgement, which stands for a segment that arrived. The
+    /// first unacknowledged segment counts as lost after the third duplicate and, in recovery,
+    /// after a partial acknowledgement.
     fn count_duplicate(&mut self, duplicate: bool, progress: &mut Progress) {
         let recovering = self.recovery.phase == Phase::Recovery;
         if duplicate && !self.board.is_empty() && self.board.add_duplicate() {

@@ -12,7 +12,8 @@ use super::{Chunk, Sender};
 use crate::constants::{COPY_DELAY, COPY_DIVISOR};
 use crate::timers::{Timer, Timers};
 
-/// The copies to send.
+/// The state of the copies: the part of the stream that is sent twice, and the copies that are not
+/// sent yet.
 #[derive(Clone, Debug)]
 pub(super) struct Copies {
     /// Segments that begin before this stream offset are sent twice.

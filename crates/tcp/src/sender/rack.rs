@@ -31,7 +31,7 @@ pub(crate) struct Rack {
     reo_wnd_mult: u32,
     reo_wnd_persist: u32,
     /// Stream offset that must be acknowledged before another duplicate report (DSACK) widens the
-    /// reordering window.
+    /// reordering window; `None` before the first report.
     dsack_round: Option<u64>,
     /// Whether the reordering window covers the measured delay of overtaken segments, which may
     /// exceed `SRTT`.
@@ -103,8 +103,9 @@ impl Rack {
         Rack { expects_jitter: true, ..Rack::default() }
     }
 
-    /// Processes the first report that the segment `sent` has arrived (RFC 8985, section 6.2, steps
-    /// 2 and 3). `mss` is the maximum segment size in bytes.
+    /// Processes the first report that the segment `sent` has arrived (RFC 8985, section 6.2,
+    /// steps 2 and 3). `least` is the minimum round-trip time, `None` if unknown. `mss` is the
+    /// maximum segment size in bytes.
     pub(crate) fn on_delivered(
         &mut self,
         now: Time,
@@ -175,7 +176,8 @@ impl Rack {
     }
 
     /// Returns the reordering window: the time for which an overtaken segment does not count as
-    /// lost (RFC 8985, section 6.2, step 4).
+    /// lost (RFC 8985, section 6.2, step 4). `sacked` is the number of segments that have arrived
+    /// out of order. `recovering` is whether loss recovery is in progress.
     fn window(&self, rtt: &Rtt, sacked: u32, recovering: bool) -> Duration {
         if !self.reordering_seen && (recovering || sacked >= DUP_THRESH) {
             return Duration::ZERO;
