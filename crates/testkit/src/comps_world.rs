@@ -208,7 +208,8 @@ impl<S: Server> World<S> {
         }
     }
 
-    /// Interrupts the path with this index, or restores it. The splitter is not notified.
+    /// Interrupts the path with this index if `down`; otherwise restores it. The splitter is not
+    /// notified.
     pub fn cut(&mut self, path: usize, down: bool) {
         self.up[path].change(self.now, |settings| settings.down = down);
         self.down[path].change(self.now, |settings| settings.down = down);

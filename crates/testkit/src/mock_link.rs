@@ -9,7 +9,8 @@ use anabranch_multipath::Time;
 pub struct MockLink {
     record: usize,
     unsent: Vec<u8>,
-    /// A byte that the link sends even if nothing is written, and the time at which it does so.
+    /// A byte that the link sends even if nothing is written, and the time at which it does so;
+    /// `None` for no such byte.
     due: Option<(Time, u8)>,
 }
 

@@ -38,7 +38,7 @@ pub use server::Server;
 /// Simulated time at the start of a run, in seconds since 1970.
 pub const UNIX: u64 = 1_800_000_000;
 /// Number of bytes that are fetched from a core at once. While this number of bytes waits in the
-/// link's pipe (the link in memory), no more are fetched.
+/// link's pipe (the link in memory), no further bytes are fetched.
 const BATCH: usize = 32 * CELL;
 
 /// A relay with its keys and addresses, and the servers that its streams reach.
@@ -70,8 +70,8 @@ pub struct Setting {
     pub shards: usize,
     pub rate: u64,
     pub delay: Duration,
-    /// Rates and delays of the links to some relays, by the relay's index. They replace the
-    /// default.
+    /// Rates (bits per second) and delays of the links to some relays, by the relay's index. They
+    /// replace `rate` and `delay`.
     pub lines: BTreeMap<usize, (u64, Duration)>,
     /// Multipath design: the protocol with which several circuits carry the same streams (Conflux
     /// or another).
@@ -79,7 +79,7 @@ pub struct Setting {
     /// Scheduler that distributes data among the circuits of a set, at exit and client; `None` for
     /// the default.
     pub dealing: Option<LegScheduler>,
-    /// Scheduler at the client, if it differs from the exit's scheduler.
+    /// Scheduler at the client; `None` if it is the same as the exit's scheduler.
     pub client_dealing: Option<LegScheduler>,
     pub policy: circuitmux::Kind,
     pub max_cells: usize,
@@ -212,7 +212,7 @@ pub struct World {
     /// For each link, the times at which data arrived at either end.
     pub moves: BTreeMap<LinkId, Vec<Time>>,
     pub trace: u64,
-    /// The core, as an index of `relays`, whose time is measured.
+    /// Index in `relays` of the core whose time is measured; `None` for no measurement.
     pub timed: Option<usize>,
     /// Real time that the core `timed` has used.
     pub spent: Duration,
@@ -368,7 +368,7 @@ impl World {
         self.outputs.iter().any(is_it)
     }
 
-    /// Builds a circuit of the client over all relays, with the request `wish` for the last one.
+    /// Builds a circuit of the client over all relays, with the request `wish` for the last relay.
     pub fn build_through_all(&mut self, key: u64, wish: HopRequest) -> CircuitKey {
         let last = self.setting.relays - 1;
         let asked = |n| if n == last { wish } else { HopRequest::Plain };

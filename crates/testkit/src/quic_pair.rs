@@ -27,7 +27,7 @@ pub const CELL: usize = 514;
 pub const ENDS: u8 = 4;
 
 /// Parses the head of a cell (test cell): a circuit, a command, and a length if the command is 128
-/// or more.
+/// or more. Returns `None` if `bytes` is too short.
 pub fn head(bytes: &[u8], _: bool) -> Option<Head> {
     let (circuit, rest) = bytes.split_first_chunk()?;
     let command = *rest.first()?;
@@ -97,7 +97,7 @@ pub struct QuicPair {
     pub ends: [Endpoint; 2],
     /// Emulated line from each endpoint to the other one.
     pub ways: [Direction; 2],
-    /// Identifier of the link at each endpoint, once the link exists.
+    /// Identifier of the link at each endpoint; `None` until the link exists.
     pub ids: [Option<ConnId>; 2],
     /// Bytes that each endpoint has received in streams.
     pub received: [Vec<u8>; 2],

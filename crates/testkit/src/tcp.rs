@@ -73,7 +73,7 @@ impl Sender {
         }
     }
 
-    /// Returns the next segment if it may be sent now.
+    /// Returns the next segment if it may be sent now, otherwise `None`.
     pub fn poll(&mut self, now: Time) -> Option<Vec<u8>> {
         if self.out.len() - self.lost.len() >= self.window as usize {
             return None;
@@ -223,7 +223,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Receives a segment. Returns an acknowledgement if one is due.
+    /// Receives a segment. Returns the acknowledgement that is due, or `None`.
     pub fn take(&mut self, segment: &[u8]) -> Option<Vec<u8>> {
         let number = u32::from_be_bytes(segment[..4].try_into().unwrap());
         if number >= self.next {

@@ -153,7 +153,8 @@ impl RawTlsPeer {
         self.update = content;
     }
 
-    /// Seals a KeyUpdate message (RFC 8446, section 4.6.3). Later records use new keys.
+    /// Seals a KeyUpdate message (RFC 8446, section 4.6.3). Later records use new keys. If
+    /// `requested`, the message asks the other end for a KeyUpdate, too.
     pub fn update(&mut self, requested: bool) -> Vec<u8> {
         let content = [KEY_UPDATE, 0, 0, 1, u8::from(requested)];
         let record = self.record(HANDSHAKE, &content, self.update.saturating_sub(content.len()));

@@ -64,8 +64,8 @@ pub struct World {
 /// core. After waiting, an end reads everything that has arrived in the meantime.
 struct Cores {
     dice: Stream,
-    /// For each end that has something to do: the time since which it waits, and the time at which
-    /// it gets a core.
+    /// For each end: the time since which it waits, and the time at which it gets a core; `None`
+    /// if the end has nothing to do.
     turns: [Option<(Time, Time)>; 2],
     /// For each end, the datagrams of its program that the end has not read yet, with their times.
     unread: [VecDeque<(Time, Vec<u8>)>; 2],
@@ -249,7 +249,8 @@ impl World {
         self.drain(end);
     }
 
-    /// Returns the time at which the tunnel's end `end` has something to do.
+    /// Returns the time at which the tunnel's end `end` has something to do; `None` if there is no
+    /// such time.
     fn due(&mut self, end: usize) -> Option<Time> {
         let (wires, timeout) = match end {
             NEAR => (&self.down, Some(self.near.next_timeout())),

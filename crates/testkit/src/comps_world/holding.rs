@@ -56,7 +56,7 @@ pub enum TunnelLoad {
 /// The server of the tunnel.
 pub struct OneAddressServer {
     accepts: Accepts,
-    /// The address to which the server sends.
+    /// The address to which the server sends; `None` before the first datagram.
     answers_to: Option<SeenAddress>,
     offered: BTreeMap<SeenAddress, Time>,
     sender: Sender,
@@ -252,7 +252,8 @@ impl User {
         due.into_iter().map(number).collect()
     }
 
-    /// Processes a datagram, and returns the answer to it.
+    /// Processes a datagram. Returns the kind and the content of the answer; `None` if there is no
+    /// answer.
     fn read_one(
         &mut self,
         now: Time,

@@ -67,7 +67,8 @@ pub struct Moving {
     changes: usize,
     /// For each client address, the time at which its validation began.
     challenged: BTreeMap<SeenAddress, Time>,
-    /// The address that is being validated, and the time at which the validation began.
+    /// The address that is being validated, and the time at which the validation began; `None` if
+    /// no address is being validated.
     candidate: Option<(SeenAddress, Time)>,
     newest: Vec<u8>,
     window: usize,
@@ -129,7 +130,8 @@ impl Moving {
         now.since(since) >= 2 * DELAY
     }
 
-    /// Returns a probe if the server sends bulk data and no datagram was sent for [`PROBE`].
+    /// Returns a probe if the server sends bulk data and no datagram was sent for [`PROBE`],
+    /// otherwise `None`.
     fn probe(&mut self, now: Time) -> Option<(SeenAddress, Vec<u8>)> {
         let is_due = matches!(self.traffic, ServerTraffic::Bulk) && now.since(self.busy) >= PROBE;
         let answers_to = self.answers_to.filter(|_| is_due && !self.stands_still)?;
@@ -186,7 +188,7 @@ struct PauseGenerator {
 }
 
 impl PauseGenerator {
-    /// If a pause begins at `now`, returns what pauses and for how long.
+    /// If a pause begins at `now`, returns what pauses and for how long; otherwise `None`.
     fn begins(&mut self, now: Time) -> Option<(Late, Duration)> {
         if now < self.next {
             return None;

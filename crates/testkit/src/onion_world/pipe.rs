@@ -22,7 +22,7 @@ pub struct Pipe {
     /// Number of bytes that side 1 receives (positive) or sends (negative) at each time. `None` if
     /// the test does not record them.
     pub seen: Option<Vec<(Time, i64)>>,
-    /// Circuit ID of the last cell from side 0.
+    /// Circuit ID of the last cell from side 0; `None` before the first cell.
     pub last_circuit: Option<u32>,
     wires: [Link<Vec<u8>>; 2],
     /// Lossy cells (cells that may get lost) in flight in both directions. Each cell is a separate
@@ -44,7 +44,8 @@ pub struct Pipe {
     chunks: Option<Stream>,
     /// Data that has arrived but was not delivered yet, by the receiving side.
     rest: [Vec<u8>; 2],
-    /// Size in bytes of the records that each side sends, once records may overtake each other.
+    /// Size in bytes of the records that each side sends, once its records may overtake each
+    /// other; `None` before.
     records: [Option<usize>; 2],
     /// Number of records per thousand that are lost. A lost record is sent again one round trip
     /// later.
@@ -104,7 +105,8 @@ impl Pipe {
         Pipe { opens: None, ..pipe }
     }
 
-    /// Returns the time at which data arrives or the link opens, whichever is first.
+    /// Returns the time at which data arrives or the link opens, whichever is first; `None` if
+    /// neither will happen.
     pub fn next_timeout(&self) -> Option<Time> {
         let wires = self.wires.iter().chain(&self.datagrams).filter_map(Link::next_timeout);
         let again = self.again.iter().filter_map(|lost| Some(lost.front()?.0));
@@ -143,7 +145,7 @@ impl Pipe {
         self.records.iter().all(Option::is_some)
     }
 
-    /// Returns the next chunk of the data that has arrived at `side`.
+    /// Returns the next chunk of the data that has arrived at `side`; `None` if there is none.
     pub fn arrival(&mut self, now: Time, side: usize) -> Option<Vec<u8>> {
         while let Some((_, record)) = self.again[1 - side].pop_front_if(|(time, _)| *time <= now) {
             let length = record.len();
@@ -177,7 +179,8 @@ impl Pipe {
         }
     }
 
-    /// Returns the next lossy cell (a cell in a datagram) that has arrived at `side`.
+    /// Returns the next lossy cell (a cell in a datagram) that has arrived at `side`; `None` if
+    /// there is none.
     pub fn lossy_arrival(&mut self, now: Time, side: usize) -> Option<Vec<u8>> {
         let mut cell = self.datagrams[1 - side].pop(now)?;
         if self.swallows[side] {
