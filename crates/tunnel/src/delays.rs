@@ -18,7 +18,7 @@ pub const LONGEST: Duration = Duration::from_millis(250);
 #[derive(Default)]
 pub(crate) struct Delays {
     /// Arrival time of the first packet minus its timestamp, in microseconds (32 bits). All delays
-    /// are relative to this difference.
+    /// are relative to this difference. `None` before the first packet.
     base: Option<u32>,
     paths: Vec<Delay>,
 }
@@ -26,7 +26,7 @@ pub(crate) struct Delays {
 #[derive(Clone, Default)]
 struct Delay {
     /// Minimum delays in the current [`MIN_DELAY_FILTER_LENGTH`] and in the previous one, in
-    /// microseconds.
+    /// microseconds; `None` for a period without packets.
     least: [Option<i64>; 2],
     until: Time,
     /// Average delay in microseconds, times 8 (to keep precision); `None` before the first packet.

@@ -233,7 +233,8 @@ impl<R: CryptoRng> NearEnd<R> {
         (self.theirs, self.tries, self.due) = (None, 0, now + pause);
     }
 
-    /// Processes an answer to a handshake.
+    /// Processes an answer to a handshake. Returns `None` if `packet` is not a valid answer to a
+    /// pending handshake.
     fn answered(&mut self, now: Time, path: PathId, packet: &[u8]) -> Option<()> {
         let message = self.disguise.find(packet)?;
         let noise = match Message::read(&message)? {

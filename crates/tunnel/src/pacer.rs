@@ -20,7 +20,8 @@ const MOST: usize = 8_192;
 /// A queue of datagrams, in the order in which they leave.
 pub(crate) struct Pacer<T> {
     queue: VecDeque<(Time, T)>,
-    /// The last datagram's due time, its steady time ([`Pacer::push`]), and the sender's timestamp.
+    /// The last datagram's due time, its steady time ([`Pacer::push`]), and the sender's
+    /// timestamp; `None` before the first datagram.
     last: Option<(Time, Time, u32)>,
 }
 

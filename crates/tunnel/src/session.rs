@@ -365,7 +365,8 @@ impl Session {
         sealed
     }
 
-    /// Appends a packet with `frame`, after skipping `skip` packet numbers.
+    /// Appends a packet with `frame`, after skipping `skip` packet numbers. Returns false if there
+    /// are no keys, or no such path.
     pub(crate) fn seal_frame(
         &mut self,
         disguise: &Disguise,
@@ -444,6 +445,7 @@ impl Session {
 
     /// Processes the frame in `bytes`. If it carries data, returns the flow, the position of the
     /// part (if the frame has only a part of a datagram), and the range of the data in `bytes`.
+    /// Otherwise returns `None`.
     fn take(
         &mut self,
         now: Time,

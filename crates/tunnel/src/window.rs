@@ -279,8 +279,9 @@ impl Window {
     }
 
     /// Records the delivery rate of a sample: a packet that was sent at `at` has arrived. The
-    /// tuple has the packet's `delivered`, `delivered_at` and `first_at`. An app-limited sample
-    /// counts only if it is not below `BBR.max_bw` (BBR draft -02, section 4.5.2.3).
+    /// tuple has the packet's `delivered`, `delivered_at` and `first_at`. If `network_limited` is
+    /// false, the sample is app-limited. An app-limited sample counts only if it is not below
+    /// `BBR.max_bw` (BBR draft -02, section 4.5.2.3).
     fn note_rate(
         &mut self,
         (delivered, last_arrival, sent): (f64, Time, Time),
@@ -326,7 +327,8 @@ impl Window {
     /// Ends Startup if the path is full (BBRCheckStartupFullBandwidth, BBR draft -02, section
     /// 4.3.1.2). Begins Startup again in the first round that is not app-limited after [`IDLE`]
     /// app-limited rounds of short packets. Rounds of short packets show nothing about the path,
-    /// but Startup may have ended in such a round because of a queue on the way back.
+    /// but Startup may have ended in such a round because of a queue on the way back. `lossy` is
+    /// whether too many packets of the round were lost ([`LOSS_THRESHOLD`]).
     fn go_on_searching(&mut self, round: &Round, lossy: bool) {
         if !round.network_limited && round.bytes < i64::from(round.sent) * SHORT {
             self.short += 1;
@@ -411,7 +413,8 @@ impl Window {
     }
 
     /// Returns the path's state for a scheduler. `rtt` is the path's round-trip time measured by
-    /// probes, which is used until the window has a sample.
+    /// probes, which is used until the window has a sample. `current` is whether this path carried
+    /// the last packet.
     pub(crate) fn view(&self, now: Time, rtt: Option<Duration>, current: bool) -> PathView {
         let (unit, rtt) = (self.unit(), self.srtt.or(rtt).unwrap_or(INITIAL_RTT));
         let leg = LegView {
