@@ -62,8 +62,8 @@ struct GenerateArgs {
     /// than --hops is needed.
     #[arg(long, value_name = "ADDRESS:PORT", value_delimiter = ',', required = true)]
     nodes: Vec<SocketAddr>,
-    /// Make the last NODES of the nodes exits. Exits are the nodes that connect to destinations.
-    #[arg(long, value_name = "NODES", default_value_t = 1)]
+    /// Let the last COUNT nodes of the list be exits, the nodes that connect to destinations.
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
     exits: usize,
     /// Put at most BYTES bytes of content into each packet. BYTES is 450 to 1000. For comparison,
     /// a cell (packet) of Tor carries 498 bytes of content.

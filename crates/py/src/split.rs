@@ -193,7 +193,7 @@ impl TraceSplit {
             let out = &mut paths[packets.clone()];
             let done = self.core.assign(entity, &times[packets.clone()], &sizes[packets], out);
             done.map_err(|error| {
-                refuse(format!("load {} of run {}: {error}", entity.load, entity.run))
+                refuse(format!("page load {} of repetition {}: {error}", entity.load, entity.run))
             })?;
         }
         Ok(paths)

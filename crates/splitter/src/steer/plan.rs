@@ -200,7 +200,11 @@ impl Plan {
         }
         if let Some(CreatedFile { path, .. }) = self.resolver() {
             let servers: Vec<_> = self.nameservers.iter().map(IpAddr::to_string).collect();
-            lines.push(format!("name servers: {} in {}", servers.join(", "), path.display()));
+            lines.push(format!(
+                "name servers: {} (written to {})",
+                servers.join(", "),
+                path.display()
+            ));
         }
         lines
     }

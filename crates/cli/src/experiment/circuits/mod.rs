@@ -38,15 +38,19 @@ const PAGE: &str = "circuits.html";
 pub(crate) struct CircuitsArgs {
     #[command(flatten)]
     common: Common,
-    /// Compare these designs [default: all]. With one circuit for a download: tor, stock (C tor,
-    /// the Tor project's program), udp-or. With several circuits: conflux, conflux-2013, mtor,
-    /// anabranch (our own design), stock-conflux (C tor), mudp-or, merged and merged-batches (the
-    /// circuits join at a middle relay). With several circuits that take turns (round robin):
-    /// conflux-2013-turns, mtor-turns, anabranch-turns, mudp-or-turns (this one with CUBIC, as de
-    /// la Cadena et al. measured). Without circuits, on loopback only: more (MORE, which draws a
-    /// new path for each packet).
+    /// Compare these designs [default: all].
     ///
-    /// With udp-or and mudp-or, TCP runs between client and exit over circuits that may lose data.
+    /// One circuit for each download: tor (this program), stock (C tor, the Tor project's program),
+    /// udp-or (this program; the circuit may lose data, and TCP runs between client and exit).
+    ///
+    /// Several circuits: conflux, conflux-2013, mtor, anabranch (this program, each by the method of
+    /// the same name), stock-conflux (C tor), mudp-or (udp-or over several circuits), merged (the
+    /// circuits join at a middle relay), merged-batches (merged, in batches of 50 to 70 cells).
+    ///
+    /// Several circuits by round robin: conflux-2013-turns, mtor-turns, anabranch-turns,
+    /// mudp-or-turns. The last one uses the congestion control CUBIC.
+    ///
+    /// No circuits: more (MORE, which draws a new path for each packet). On loopback only.
     #[arg(long, value_name = "DESIGN,...", value_delimiter = ',')]
     designs: Vec<Design>,
     /// Use N circuits for each download in designs that use several circuits. C tor (the Tor
