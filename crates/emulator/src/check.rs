@@ -1,6 +1,5 @@
 //! The emulator's requirements, and a check of whether this machine meets them.
 
-use std::fs;
 use std::io;
 
 use anabranch_os::pid_namespace::PidNamespace;
@@ -28,15 +27,17 @@ pub fn check() -> Vec<Need> {
     };
     let tun = inside(setup::try_interface);
     let cubic = inside(setup::try_cubic);
+    let ipv6 = inside(setup::try_ipv6);
     let nobody = "run as root, or allow unprivileged user namespaces";
     let device = "load the kernel module `tun`, and allow access to /dev/net/tun";
     let translation = inside(setup::try_translation);
     let shut = "run outside a container that hides parts of /proc";
+    let own_kernel = "boot a kernel that has IPv6, without the option ipv6.disable=1";
     vec![
         need("network namespaces", namespace.err(), nobody),
         need("TUN interfaces", tun, device),
         need("TCP congestion control cubic", cubic, "load the kernel module `tcp_cubic`"),
-        need("IPv6", ipv6(), "topologies without IPv6 addresses work nevertheless"),
+        Need { only_for: Some("IPv6 addresses"), ..need("IPv6", ipv6, own_kernel) },
         Need {
             only_for: Some("[[program]]"),
             ..need("PID namespaces", PidNamespace::new().err(), shut)
@@ -48,15 +49,22 @@ pub fn check() -> Vec<Need> {
     ]
 }
 
-fn ipv6() -> Option<io::Error> {
-    let switch = fs::read_to_string("/proc/sys/net/ipv6/conf/all/disable_ipv6");
-    if !setup::has_ipv6() {
-        return Some(io::Error::other("this kernel has no IPv6"));
-    }
-    let off = "IPv6 is disabled (sysctl net.ipv6.conf.all.disable_ipv6)";
-    switch.is_ok_and(|value| value.trim() == "1").then(|| io::Error::other(off))
-}
-
 fn need(what: &'static str, error: Option<io::Error>, help: &str) -> Need {
     Need { what, only_for: None, missing: error.map(|error| format!("{error}; {help}")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_topologies_with_ipv6_addresses_need_ipv6() {
+        let needs = check();
+        let ipv6 = needs.iter().find(|need| need.what == "IPv6").unwrap();
+        assert_eq!(ipv6.only_for, Some("IPv6 addresses"));
+        let general: Vec<_> =
+            needs.iter().filter(|need| need.only_for.is_none()).map(|need| need.what).collect();
+        let wanted = ["network namespaces", "TUN interfaces", "TCP congestion control cubic"];
+        assert_eq!(general, wanted);
+    }
 }

@@ -68,6 +68,7 @@ impl Network {
     /// [`SetupError`] names the step that the machine refused. The effects of earlier steps are
     /// undone.
     pub fn start(topology: &Topology) -> Result<Network, SetupError> {
+        setup::find_ipv6(topology)?;
         setup::find_translator(topology)?;
         let (namespaces, congestion_control) = setup::hosts(topology)?;
         let laid = |cable| Ok((cable, setup::cable(cable, &namespaces)?));

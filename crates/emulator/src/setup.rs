@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anabranch_os::netlink::Prefix;
 use anabranch_os::netlink::configure::{self, NewRoute};
@@ -116,6 +116,25 @@ pub(super) fn find_translator(topology: &Topology) -> Result<(), SetupError> {
     step(found, || "translate addresses (`nat = true`)".to_owned())
 }
 
+/// Checks that the running kernel supports IPv6, if the topology has IPv6 addresses or routes.
+pub(super) fn find_ipv6(topology: &Topology) -> Result<(), SetupError> {
+    let missing = || {
+        let cure = "this kernel has no IPv6: remove them, or use a kernel that has it";
+        io::Error::new(io::ErrorKind::Unsupported, cure)
+    };
+    let found = if has_ipv6() || !uses_ipv6(topology) { Ok(()) } else { Err(missing()) };
+    step(found, || "set up the topology's IPv6 addresses and routes".to_owned())
+}
+
+/// Returns whether a topology has IPv6 addresses or routes.
+fn uses_ipv6(topology: &Topology) -> bool {
+    let hosts = topology.hosts.iter().flat_map(|host| &host.address);
+    let ends = || topology.links.iter().flat_map(|link| &link.ends);
+    let routes = ends().flat_map(|end| &end.routes).map(|route| &route.to);
+    let prefixes = hosts.chain(ends().flat_map(|end| &end.address)).chain(routes);
+    prefixes.into_iter().any(|prefix| prefix.ip.is_ipv6())
+}
+
 /// Sets up address translation in the hosts that need it.
 pub(super) fn translation(topology: &Topology, hosts: &[Namespace]) -> Result<(), SetupError> {
     for (host, (about, namespace)) in topology.hosts.iter().zip(hosts).enumerate() {
@@ -173,9 +192,12 @@ fn sysctls(host: &Host, tcp: TcpControl) -> io::Result<()> {
     ] {
         sysctl(name, value)?;
     }
-    if !has_ipv6() {
-        return Ok(());
-    }
+    if has_ipv6() { ipv6_sysctls(forward) } else { Ok(()) }
+}
+
+/// Sets the sysctls of IPv6 in the calling thread's namespace. Switches IPv6 on, even if it is off
+/// outside the namespace. `forward` is the value for forwarding.
+fn ipv6_sysctls(forward: &str) -> io::Result<()> {
     for (name, value) in [
         ("ipv6/conf/all/disable_ipv6", "0"),
         ("ipv6/conf/default/disable_ipv6", "0"),
@@ -205,7 +227,7 @@ fn sysctl(name: &str, value: &str) -> io::Result<()> {
 }
 
 /// Returns whether the running kernel supports IPv6.
-pub(super) fn has_ipv6() -> bool {
+fn has_ipv6() -> bool {
     fs::exists("/proc/sys/net/ipv6/conf").unwrap_or(false)
 }
 
@@ -228,7 +250,40 @@ pub(super) fn try_cubic() -> io::Result<()> {
     })
 }
 
+/// Checks that an interface in the calling thread's namespace can have an IPv6 address.
+pub(super) fn try_ipv6() -> io::Result<()> {
+    if !has_ipv6() {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "this kernel has no IPv6"));
+    }
+    ipv6_sysctls("0")?;
+    configure::set_up(LO, true)?;
+    let ip = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into();
+    configure::add_address(LO, Prefix { ip, len: 128 })
+}
+
 /// Checks that addresses can be translated in the calling thread's namespace.
 pub(super) fn try_translation() -> io::Result<()> {
     nat::masquerade(&["lo"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_routes_of_both_kinds_show_whether_a_topology_needs_ipv6() {
+        let uses = |host: &str, end: &str, route: &str| {
+            let text = format!(
+                "[[host]]\nname = 'a'\naddress = ['10.1.0.1/32', {host}]\n[[host]]\nname = 'b'\n\
+                 [[link]]\nname = 'l'\nends = [\n\
+                 {{ host = 'a', address = ['10.0.0.1/24', {end}],\n\
+                 routes = ['10.2.0.0/24', {route}] }},\n\
+                 {{ host = 'b', address = ['10.0.0.2/24'] }} ]\n"
+            );
+            uses_ipv6(&Topology::parse(&text, "t.toml").unwrap())
+        };
+        assert!(!uses("", "", ""));
+        assert!(uses("'fd01::1/128'", "", "") && uses("", "'fd00::1/64'", ""));
+        assert!(uses("", "", "'fd02::/64'"));
+    }
 }

@@ -9,7 +9,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anabranch_emulator::{self as emulate, DirectionStats, Edit, Namespace, Network, Topology};
+use anabranch_emulator::{
+    self as emulate, DirectionStats, Edit, Namespace, Need, Network, Topology,
+};
 use anabranch_multipath::Time;
 use anabranch_netem::Link;
 
@@ -46,7 +48,8 @@ pub fn network() -> Option<(Network, MutexGuard<'static, ()>)> {
 pub fn network_with(more: &str) -> Option<(Network, MutexGuard<'static, ()>)> {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    for need in emulate::check().into_iter().filter(|need| need.only_for.is_none()) {
+    let concerns = |need: &Need| need.only_for.is_none_or(|only| only == "IPv6 addresses");
+    for need in emulate::check().into_iter().filter(concerns) {
         if let Some(why) = need.missing {
             eprintln!("skipped: no {}: {why}", need.what);
             return None;
