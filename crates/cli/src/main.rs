@@ -85,7 +85,8 @@ fn main() -> ExitCode {
 
 /// Reads the command line.
 fn parse() -> Result<Cli, Failure> {
-    let matches = help::sentences(plain::values(Cli::command())).try_get_matches()?;
+    let command = help::sentences(plain::values(Cli::command()));
+    let matches = plain::matches(&command, std::env::args_os().collect())?;
     Ok(Cli::from_arg_matches(&matches)?)
 }
 

@@ -1,14 +1,14 @@
 //! Parsers of numbers and addresses in flags. Unlike clap's parsers, they name no Rust types in
-//! their error messages.
+//! their error messages. Negative numbers are values of flags, and not flags themselves.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::str::FromStr;
 
 use clap::builder::{TypedValueParser, ValueParser};
-use clap::error::ErrorKind;
-use clap::{Arg, Command};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, ArgMatches, Command};
 
 use crate::split::values::address;
 
@@ -17,6 +17,48 @@ use crate::split::values::address;
 pub(crate) fn values(command: Command) -> Command {
     let command = command.mut_args(value);
     command.mut_subcommands(values)
+}
+
+/// Parses the command line `words`. If clap takes a value such as `-5` or `-5ms` for an unknown
+/// flag, parses `--flag -5` as `--flag=-5`. The flag's parser then accepts the value, or reports
+/// which values are allowed.
+///
+/// # Errors
+/// The command line is invalid, or asks for help.
+pub(crate) fn matches(
+    command: &Command,
+    mut words: Vec<OsString>,
+) -> Result<ArgMatches, clap::Error> {
+    loop {
+        let result = command.clone().try_get_matches_from(&words);
+        let Some(place) = result.as_ref().err().and_then(|error| negative(error, &words)) else {
+            return result;
+        };
+        let value = words.remove(place);
+        words[place - 1].push("=");
+        words[place - 1].push(value);
+    }
+}
+
+/// Returns the index of the word that `error` reports as an unknown flag, if the word begins as a
+/// negative number and follows a long flag without `=`.
+fn negative(error: &clap::Error, words: &[OsString]) -> Option<usize> {
+    let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    let is_number = unknown.strip_prefix('-')?.starts_with(|first: char| first.is_ascii_digit());
+    if error.kind() != ErrorKind::UnknownArgument || !is_number {
+        return None;
+    }
+    let bytes = |word: &OsString| word.as_encoded_bytes().to_vec();
+    let is_value = |pair: &[OsString]| {
+        let flag = bytes(&pair[0]);
+        let is_flag = flag.len() > 2 && flag.starts_with(b"--") && !flag.contains(&b'=');
+        is_flag && bytes(&pair[1]).starts_with(unknown.as_bytes())
+    };
+    // The words after `--` are not flags.
+    let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    words[..end].windows(2).position(is_value).map(|place| place + 1)
 }
 
 /// Replaces the parser of a flag whose value is an address, or an integer of 64 bits or pointer
@@ -90,6 +132,42 @@ mod tests {
         for inner in command.get_subcommands() {
             flags(inner, &[words, &[inner.get_name().to_owned()]].concat(), found);
         }
+    }
+
+    fn parsed(line: impl IntoIterator<Item = impl AsRef<str>>) -> Result<ArgMatches, String> {
+        let words = line.into_iter().map(|word| OsString::from(word.as_ref())).collect();
+        let result = matches(&values(Cli::command()), words);
+        result.map_err(|error| crate::failure::Failure::from(error).to_string())
+    }
+
+    #[test]
+    fn a_negative_number_after_a_flag_is_its_value() {
+        let mut found = Vec::new();
+        flags(&values(Cli::command()), &["anabranch".to_owned()], &mut found);
+        for (words, flag) in found {
+            for value in ["-5", "-5ms", "-0.5"] {
+                let apart = parsed(words.iter().map(String::as_str).chain([&*flag, value]));
+                let joined = format!("{flag}={value}");
+                let joined = parsed(words.iter().map(String::as_str).chain([&*joined]));
+                assert_eq!(apart.err(), joined.err(), "{words:?} {flag} {value}");
+            }
+        }
+        let refused = |line: &str| parsed(line.split(' ')).unwrap_err();
+        let message = refused("anabranch split --max-sessions -5 --quic-tuples -4");
+        assert_eq!(message, "invalid value '-5' for '--max-sessions <N>': write 1 or more");
+        let message = refused("anabranch split --idle -5ms");
+        assert!(message.starts_with("invalid value '-5ms' for '--idle <TIME>': "), "{message}");
+    }
+
+    #[test]
+    fn negative_numbers_elsewhere_stay_what_they_are() {
+        let refused = |line: &str| parsed(line.split(' ')).unwrap_err();
+        assert_eq!(refused("anabranch split -5"), "unexpected argument '-5' found");
+        assert_eq!(refused("anabranch split t.toml -5 -- x -5"), "unexpected argument '-5' found");
+        let line = "anabranch emulate t.toml --in a -- head --lines -5";
+        let matches = parsed(line.split(' ')).unwrap();
+        let words = matches.subcommand_matches("emulate").unwrap().get_many::<String>("command");
+        assert_eq!(words.unwrap().collect::<Vec<_>>(), ["head", "--lines", "-5"]);
     }
 
     #[test]

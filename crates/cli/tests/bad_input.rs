@@ -359,14 +359,19 @@ fn numbers_out_of_range() {
     for (flag, value) in [
         ("--quic-tuples", "0"),
         ("--max-sessions", "0"),
+        ("--max-sessions", "-5"),
         ("--idle", "0s"),
+        ("--idle", "-5ms"),
         ("--fwmark", "0x"),
         ("--seed", "-1"),
         ("--protocol", "tcp"),
     ] {
         let given = format!("{flag}={value}");
-        let message = refused(&[LISTEN, TO, PATH, &[&given]]);
-        assert!(message.starts_with(&format!("invalid value '{value}' for '{flag}")), "{message}");
+        for given in [&[&*given][..], &[flag, value]] {
+            let message = refused(&[LISTEN, TO, PATH, given]);
+            let wanted = format!("invalid value '{value}' for '{flag}");
+            assert!(message.starts_with(&wanted), "{message}");
+        }
     }
 }
 

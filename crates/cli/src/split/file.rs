@@ -242,7 +242,7 @@ mod tests {
             ("\npath = ['wlan0']\n", "f.toml:2: `path`: 'wlan0' is not a path"),
             ("\npath = [7]\n", "f.toml:2: `path`: 7: expected a path written as in --path"),
             ("dns = ['x']\n", "f.toml:1: `dns`: 'x': it is not an IP address"),
-            ("pad = ['x']\n", "f.toml:1: `pad`: 'x': it is not a whole number"),
+            ("pad = ['x']\n", "f.toml:1: `pad`: 'x': it is not a whole number of 0 or more"),
         ] {
             let message = parse(text).unwrap_err();
             assert!(message.starts_with(words), "{message}");
@@ -262,6 +262,23 @@ mod tests {
     }
 
     #[test]
+    fn a_number_out_of_range_is_told_with_key_value_and_range() {
+        let path = |more: &str| parse(&format!("[[path]]\nname = 'a'\n{more}\n")).unwrap_err();
+        for number in ["-3", "0", "65", "70000", "-9223372036854775808"] {
+            let wanted = format!("f.toml:3: `ports`: {number}: write a whole number from 1 to 64");
+            assert_eq!(path(&format!("ports = {number}")), wanted);
+        }
+        for number in ["-3", "0", "17", "300"] {
+            let wanted = format!("f.toml:3: `onion`: {number}: write a whole number from 1 to 16");
+            assert_eq!(path(&format!("onion = {number}")), wanted);
+        }
+        let words = "f.toml:3: `ports`: 'x': expected a whole number from 1 to 64";
+        assert_eq!(path("ports = 'x'"), words);
+        let pad = parse("pad = -3\n").unwrap_err();
+        assert_eq!(pad, "f.toml:1: `pad`: '-3': it is not a whole number of 0 or more");
+    }
+
+    #[test]
     fn mistakes_are_told_with_their_line() {
         let mistake = |text: &str| parse(text).unwrap_err();
         let near = "f.toml:2: unknown key `evry`; did you mean `every`?";
@@ -272,7 +289,7 @@ mod tests {
             ("fwmark = -1\n", "f.toml:1: "),
             ("max-sessions = 0\n", "f.toml:1: "),
             ("[[path]]\nname = 'a'\nports = 1\n\n[[path]]\nname = 'b'\n", "f.toml:5: "),
-            ("[[path]]\nname = 'a'\nports = 0\n", "f.toml:1: "),
+            ("[[path]]\nname = 'a'\nports = 0\n", "f.toml:3: "),
             ("[[path]]\ninterface = 'a'\n", "f.toml:1: "),
             ("[[path]]\nname = 'a'\ninterface = 'b'\nwg = 'b.conf'\n", "f.toml:1: "),
             ("path = 'a'\n", "f.toml:1: "),

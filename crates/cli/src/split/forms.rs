@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use anabranch_os::target::Target;
 use anabranch_os::toml_keys::in_plain_words;
-use anabranch_splitter::paths::{PathSpec, SpecError, StreamKind};
+use anabranch_splitter::paths::{MAX_CIRCUITS, MAX_PORTS, PathSpec, SpecError, StreamKind};
 use anabranch_splitter::socks::{Login, Password, Proxy, ProxyError};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
@@ -246,6 +246,7 @@ struct PathFields {
     interface: Option<String>,
     wg: Option<String>,
     address: Option<IpAddr>,
+    #[serde(default, deserialize_with = "ports")]
     ports: Option<u16>,
     socks5: Option<String>,
     user: Option<String>,
@@ -256,7 +257,38 @@ struct PathFields {
     http: Option<String>,
     ssh: Option<String>,
     tls: Option<String>,
+    #[serde(default, deserialize_with = "circuits")]
     onion: Option<u8>,
+}
+
+/// Parses the number of source ports of a path.
+fn ports<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u16>, D::Error> {
+    deserializer.deserialize_i64(Count { most: MAX_PORTS })
+}
+
+/// Parses the number of circuits of a path.
+fn circuits<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u8>, D::Error> {
+    deserializer.deserialize_i64(Count { most: MAX_CIRCUITS })
+}
+
+/// Parser of a whole number from 1 to `most`, whose errors name this range.
+struct Count<N> {
+    most: N,
+}
+
+impl<N: TryFrom<i64> + PartialOrd + Display> Visitor<'_> for Count<N> {
+    type Value = Option<N>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a whole number from 1 to {}", self.most)
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Option<N>, E> {
+        let count = N::try_from(number).ok().filter(|count| number > 0 && *count <= self.most);
+        let refusal =
+            || E::custom(format!("{number}: write a whole number from 1 to {}", self.most));
+        count.map(Some).ok_or_else(refusal)
+    }
 }
 
 impl PathFields {

@@ -35,7 +35,7 @@ const WANTED: &[(&str, &str)] = &[
 
 /// Other phrases in parsers' messages, each with the text that replaces the phrase.
 const WHOLE: &[(&str, &str)] = &[
-    ("invalid digit found in string", "it is not a whole number"),
+    ("invalid digit found in string", "it is not a whole number of 0 or more"),
     ("cannot parse integer from empty string", "it is empty: write a whole number"),
     ("number too large to fit in target type", "it is too large"),
     ("number too small to fit in target type", "it is too small"),
