@@ -197,6 +197,24 @@ fn client_and_relay_have_views_with_the_same_keys() {
 }
 
 #[test]
+fn warnings_above_a_view_begin_with_the_name_of_the_run() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("split.toml");
+    let [port] = free_ports();
+    let text = format!(
+        "listen = '127.0.0.1:{port}'\nto = '127.0.0.1:9'\nsame-egress = true\n\
+         path = ['b=addr:127.0.0.2', 'a=addr:127.0.0.3']\n"
+    );
+    fs::write(&file, text).unwrap();
+    let words = ["split", file.to_str().unwrap(), "--name", "home"];
+    let terminal = Terminal::start(160, &words, &[]);
+    terminal.shows("q quit");
+    fs::write(&file, "path = 'x'\n").unwrap();
+    terminal.signal("-HUP");
+    terminal.shows("[home] warning: ");
+}
+
+#[test]
 fn a_far_end_has_a_view_with_the_same_keys() {
     let folder = TempDir::new().unwrap();
     let keys = ["far.key", "home.key"].map(|name| folder.path().join(name).display().to_string());

@@ -12,6 +12,7 @@ use super::bar::Bar;
 use super::view::Model;
 use crate::failure::Failure;
 use crate::screen::has_terminal;
+use crate::screen::journal::Journal;
 use crate::screen::live::LiveView;
 
 /// A reporter of the progress of an experiment. Its output is a live view, a progress bar or, with
@@ -85,7 +86,7 @@ impl<R: Record> Reporter<R> {
 impl Interface {
     /// Creates a view, or a bar if the terminal does not support one.
     fn view(name: &'static str) -> Interface {
-        let mut live = LiveView::new();
+        let mut live = LiveView::new(Journal::NONE);
         live.begin(true, Model::new(name));
         match live.is_gone() {
             true => Interface::Bar(Bar::new()),

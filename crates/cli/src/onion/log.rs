@@ -96,6 +96,11 @@ impl Log {
         self.out.flush()
     }
 
+    /// Returns the prefix of lines for people.
+    pub(super) fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
     /// Returns the time since the start of the program.
     pub(super) fn now(&self) -> Time {
         self.stamp.clock.now()

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::frame::{self, Picture};
+use super::journal::Journal;
 use super::quiet_terminal::QuietTerminal;
 use super::view::View;
 
@@ -15,15 +16,18 @@ pub(crate) const PERIOD: Duration = Duration::from_millis(100);
 /// report the position of its cursor.
 pub(crate) struct LiveView<M> {
     view: Option<View<M>>,
+    /// Prefix of the lines above the view, with the name of the running program if it has one.
+    journal: Journal,
     gone: bool,
     /// Guard that restores the terminal's mode after the view has ended.
     quiet_terminal: Option<QuietTerminal>,
 }
 
 impl<M: Picture> LiveView<M> {
-    /// Creates a live view that is not open yet.
-    pub(crate) fn new() -> LiveView<M> {
-        LiveView { view: None, gone: false, quiet_terminal: None }
+    /// Creates a live view that is not open yet. Lines above the view begin with `journal`, as
+    /// lines without a view do.
+    pub(crate) fn new(journal: Journal) -> LiveView<M> {
+        LiveView { view: None, journal, gone: false, quiet_terminal: None }
     }
 
     /// Opens the view of `model`, if the terminal has accepted all previous lines (`takes_lines`).
@@ -31,7 +35,7 @@ impl<M: Picture> LiveView<M> {
     pub(crate) fn begin(&mut self, takes_lines: bool, model: M) {
         let height = frame::height(&model);
         if takes_lines {
-            self.view = View::open(height, model);
+            self.view = View::open(height, model, self.journal.clone());
         }
         self.quiet_terminal = self.view().and_then(|view| {
             let quiet_terminal = QuietTerminal::begin(height)?;
@@ -75,7 +79,7 @@ mod tests {
     #[test]
     #[ignore = "the program of the test below, on a terminal"]
     fn a_program_that_panics_while_it_has_a_view() {
-        let mut live = LiveView::new();
+        let mut live = LiveView::new(Journal::NONE);
         live.begin(true, Numbers::default());
         live.view().expect("a terminal").redraw();
         panic!("on purpose");

@@ -16,6 +16,7 @@ use ratatui::widgets::Widget;
 use ratatui::{Terminal, TerminalOptions, Viewport};
 
 use super::frame::{self, Picture, ViewState};
+use super::journal::{Journal, Priority};
 use super::keys::{self, Key};
 use super::palette::Palette;
 use crate::text::wrapped;
@@ -36,10 +37,10 @@ pub(crate) struct View<M> {
 }
 
 impl<M: Picture> View<M> {
-    /// Opens a view of `model` that is `height` lines high. Returns `None` if the terminal cannot
-    /// be opened.
-    pub(super) fn open(height: u16, model: M) -> Option<View<M>> {
-        let state = State::of(model);
+    /// Opens a view of `model` that is `height` lines high. Lines above the view begin with
+    /// `journal`. Returns `None` if the terminal cannot be opened.
+    pub(super) fn open(height: u16, model: M, journal: Journal) -> Option<View<M>> {
+        let state = State { journal, ..State::of(model) };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let (drawing, name) = (EndGuard(shared.clone()), "view".to_owned());
         thread::Builder::new().name(name).spawn(move || drawing.0.run(height)).ok()?;
@@ -77,7 +78,7 @@ impl<M: Picture> View<M> {
     }
 
     /// Prints `text` above the view, where the text remains.
-    pub(crate) fn keep(&self, text: String) {
+    pub(crate) fn keep(&self, text: &str) {
         self.shared.lock().keep(text);
         self.shared.changed.notify_all();
     }
@@ -110,6 +111,8 @@ struct State<M> {
     held: Option<M>,
     look: ViewState,
     opened: Instant,
+    /// Prefix of the lines above the view, with the name of the running program if it has one.
+    journal: Journal,
     kept: VecDeque<String>,
     /// Number of lines dropped because `kept` was full.
     skipped: u64,
@@ -127,6 +130,7 @@ impl<M: Picture> State<M> {
             held: None,
             look: ViewState::new(Palette::of_environment()),
             opened: Instant::now(),
+            journal: Journal::NONE,
             kept: VecDeque::new(),
             skipped: 0,
             wanted: false,
@@ -162,10 +166,10 @@ impl<M: Picture> State<M> {
 }
 
 impl<M> State<M> {
-    fn keep(&mut self, text: String) {
+    fn keep(&mut self, text: &str) {
         self.wanted = true;
         if self.kept.len() < KEPT {
-            self.kept.push_back(text);
+            self.kept.push_back(self.journal.line(Priority::Warning, text));
         } else {
             self.skipped += 1;
         }
@@ -174,8 +178,10 @@ impl<M> State<M> {
     /// Takes the queued lines, followed by a notice of the dropped ones.
     fn take_kept(&mut self) -> Vec<String> {
         let skipped = std::mem::take(&mut self.skipped);
-        let notice =
-            (skipped > 0).then(|| format!("warning: {skipped} further warnings not shown"));
+        let notice = (skipped > 0).then(|| {
+            let text = format!("warning: {skipped} further warnings not shown");
+            self.journal.line(Priority::Warning, &text)
+        });
         self.kept.drain(..).chain(notice).collect()
     }
 
@@ -314,11 +320,21 @@ mod tests {
     #[test]
     fn warnings_that_a_stalled_terminal_does_not_take_are_bounded_and_counted() {
         let mut state = State::of(Numbers::default());
-        (0..1000).for_each(|number| state.keep(number.to_string()));
+        (0..1000).for_each(|number| state.keep(&number.to_string()));
         let kept = state.take_kept();
         assert_eq!((kept.len(), kept[255].as_str()), (257, "255"));
         assert_eq!(kept[256], "warning: 744 further warnings not shown");
         assert!(state.take_kept().is_empty());
+    }
+
+    #[test]
+    fn each_line_above_the_view_of_a_run_begins_with_its_name() {
+        let journal = Journal::NONE.of_run(Some("home"));
+        let mut state = State { journal, ..State::of(Numbers::default()) };
+        (0..257).for_each(|_| state.keep("warning: a"));
+        let kept = state.take_kept();
+        let ends = (kept[0].as_str(), kept[256].as_str());
+        assert_eq!(ends, ("[home] warning: a", "[home] warning: 1 further warnings not shown"));
     }
 
     #[test]

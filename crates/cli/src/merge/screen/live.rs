@@ -8,6 +8,7 @@ use anabranch_splitter::merge::{ActiveSettings, News, Screen, Snapshot};
 use super::model::Model;
 use super::plain::{PlainScreen, reloaded as words_of};
 use super::{is_warning, words};
+use crate::screen::journal::Journal;
 use crate::screen::live::{LiveView, PERIOD};
 
 mod draw;
@@ -23,7 +24,7 @@ pub(super) struct LiveScreen {
 
 impl LiveScreen {
     pub(super) fn new(plain: PlainScreen, name: Option<String>) -> LiveScreen {
-        LiveScreen { plain, live: LiveView::new(), name }
+        LiveScreen { plain, live: LiveView::new(Journal::NONE.of_run(name.as_deref())), name }
     }
 }
 
@@ -44,7 +45,7 @@ impl Screen for LiveScreen {
         let words = words(news);
         if is_warning(news) {
             view.change(|model| model.recent.warn(now, words.clone()));
-            view.keep(format!("{:9.3}  warning: {words}", now.secs_f64()));
+            view.keep(&format!("{:9.3}  warning: {words}", now.secs_f64()));
         } else {
             view.change(|model| model.recent.keep(now, words));
         }
@@ -63,7 +64,7 @@ impl Screen for LiveScreen {
 
     fn warn(&mut self, text: &str) {
         let Some(view) = self.live.view() else { return self.plain.warn(text) };
-        view.keep(format!("warning: {text}"));
+        view.keep(&format!("warning: {text}"));
     }
 
     fn interval(&self) -> Duration {

@@ -4,6 +4,7 @@ use anabranch_router::onion::client::ClientEvent;
 
 use super::model::Model;
 use super::plain::{PlainScreen, warning};
+use crate::screen::journal::Journal;
 use crate::screen::live::LiveView;
 
 /// A screen (output for the user) with a live view. If the terminal is gone, or does not report
@@ -17,7 +18,7 @@ pub(super) struct LiveScreen {
 
 impl LiveScreen {
     pub(super) fn new(plain: PlainScreen, name: Option<String>) -> LiveScreen {
-        LiveScreen { plain, live: LiveView::new(), name }
+        LiveScreen { plain, live: LiveView::new(Journal::NONE.of_run(name.as_deref())), name }
     }
 
     pub(super) fn report(&mut self, event: &ClientEvent) {
@@ -31,7 +32,7 @@ impl LiveScreen {
         let Some(view) = self.live.view() else { return self.plain.report(event) };
         view.change(|model| model.take(event));
         if let Some(text) = warning(event) {
-            view.keep(format!("warning: {text}"));
+            view.keep(&format!("warning: {text}"));
         }
         if let ClientEvent::Status(_) = event {
             view.redraw();
@@ -41,7 +42,7 @@ impl LiveScreen {
     /// Prints a line that is not an event of the client. If there is a view, the line is above it.
     pub(super) fn print(&mut self, text: &str) {
         match self.live.view() {
-            Some(view) => view.keep(text.to_owned()),
+            Some(view) => view.keep(text),
             None => self.plain.print(text),
         }
     }
@@ -49,7 +50,7 @@ impl LiveScreen {
     /// Prints a warning. If there is a view, the warning is above it.
     pub(super) fn warn(&mut self, text: &str) {
         match self.live.view() {
-            Some(view) => view.keep(format!("warning: {text}")),
+            Some(view) => view.keep(&format!("warning: {text}")),
             None => self.plain.warn(text),
         }
     }

@@ -35,7 +35,8 @@ pub(super) struct Screen {
 impl Screen {
     /// Creates a screen without a view.
     pub(super) fn of(log: Arc<Log>) -> Screen {
-        Screen { log, live: LiveView::new(), model: None }
+        let live = LiveView::new(log.journal().clone());
+        Screen { log, live, model: None }
     }
 
     /// Creates a screen with a view of `model` if the output is text, not only warnings are
@@ -70,7 +71,7 @@ impl Screen {
         let Some(view) = self.live.view() else { return self.log.warn(event, text) };
         self.log.log_json(event);
         view.change(|model| model.recent.warn(now, text.to_owned()));
-        view.keep(format!("warning: {text}"));
+        view.keep(&format!("warning: {text}"));
     }
 }
 

@@ -10,6 +10,7 @@ use anabranch_splitter::split::{ActiveSettings, FarEndNews, Screen};
 use super::book::is_warning;
 use super::model::{Model, settings};
 use super::plain::PlainScreen;
+use crate::screen::journal::Journal;
 use crate::screen::live::{LiveView, PERIOD};
 
 mod draw;
@@ -25,7 +26,7 @@ pub(super) struct LiveScreen {
 
 impl LiveScreen {
     pub(super) fn new(plain: PlainScreen, name: Option<String>) -> LiveScreen {
-        LiveScreen { plain, live: LiveView::new(), name }
+        LiveScreen { plain, live: LiveView::new(Journal::NONE.of_run(name.as_deref())), name }
     }
 }
 
@@ -41,7 +42,7 @@ impl Screen for LiveScreen {
         let Some(view) = self.live.view() else { return self.plain.event(now, event) };
         let words = view.change(|model| model.event(now, event));
         if let (true, Some(words)) = (is_warning(event), words) {
-            view.keep(format!("{:9.3}  warning: {words}", now.secs_f64()));
+            view.keep(&format!("{:9.3}  warning: {words}", now.secs_f64()));
         }
     }
 
@@ -50,7 +51,7 @@ impl Screen for LiveScreen {
     fn reloaded(&mut self, now: Time, about: &ActiveSettings) {
         let Some(view) = self.live.view() else { return self.plain.reloaded(now, about) };
         view.change(|model| model.reloaded(now, about));
-        view.keep(format!("{:9.3}  {}", now.secs_f64(), settings(about)));
+        view.keep(&format!("{:9.3}  {}", now.secs_f64(), settings(about)));
     }
 
     fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
@@ -68,13 +69,13 @@ impl Screen for LiveScreen {
         let Some(view) = self.live.view() else { return self.plain.far_end(now, news) };
         let words = view.change(|model| model.far_end(now, news));
         if *news != FarEndNews::Up {
-            view.keep(format!("{:9.3}  warning: {words}", now.secs_f64()));
+            view.keep(&format!("{:9.3}  warning: {words}", now.secs_f64()));
         }
     }
 
     fn warn(&mut self, text: &str) {
         let Some(view) = self.live.view() else { return self.plain.warn(text) };
-        view.keep(format!("warning: {text}"));
+        view.keep(&format!("warning: {text}"));
     }
 
     fn interval(&self) -> Duration {
