@@ -30,6 +30,15 @@ impl<T> Legs<T> {
         self.0[leg.index()] = Some(known);
     }
 
+    /// Returns the mutable state of the leg `leg` (a circuit of the set). If its slot is empty,
+    /// first sets the state to the result of `new`.
+    pub(crate) fn get_or_insert_with(&mut self, leg: PathId, new: impl FnOnce() -> T) -> &mut T {
+        if leg.index() >= self.0.len() {
+            self.0.resize_with(leg.index() + 1, || None);
+        }
+        self.0[leg.index()].get_or_insert_with(new)
+    }
+
     /// Removes the state of the leg `leg` (a circuit of the set).
     pub(crate) fn remove(&mut self, leg: PathId) {
         self.0.get_mut(leg.index()).into_iter().for_each(|place| *place = None);

@@ -26,26 +26,22 @@ struct OnLeg {
 
 impl LegWindows {
     /// Returns the stream's windows on `leg` (a parallel circuit). If there are none yet, creates
-    /// them, fully open. The result is therefore never `None`.
-    fn on(&mut self, leg: PathId) -> Option<&mut OnLeg> {
-        if self.legs.get(leg).is_err() {
-            self.legs.set(leg, OnLeg { windows: Windows::new(), early: 0 });
-        }
-        self.legs.get_mut(leg).ok()
+    /// them, fully open.
+    fn on(&mut self, leg: PathId) -> &mut OnLeg {
+        self.legs.get_or_insert_with(leg, || OnLeg { windows: Windows::new(), early: 0 })
     }
 
     /// Returns the leg (parallel circuit) on which a cell arrived, and the stream's windows on it.
-    /// Returns `None` if this leg is closed and has no windows any more. Never returns an error,
-    /// because [`LegWindows::on`] creates missing windows.
-    fn of(&mut self, arrived: &ArrivedCell) -> Result<Option<(PathId, &mut OnLeg)>, Broken> {
-        let Some(leg) = arrived.by else { return Ok(None) };
-        Ok(Some((leg, self.on(leg).ok_or(Broken::OutOfPlace)?)))
+    /// Returns `None` if this leg is closed and has no windows any more.
+    fn of(&mut self, arrived: &ArrivedCell) -> Option<(PathId, &mut OnLeg)> {
+        let leg = arrived.by?;
+        Some((leg, self.on(leg)))
     }
 }
 
 impl Flow for LegWindows {
     fn may_send(&mut self, now: Time, by: &[PathId]) -> bool {
-        by.iter().any(|leg| self.on(*leg).is_some_and(|on| on.windows.may_send(now, &[])))
+        by.iter().any(|leg| self.on(*leg).windows.may_send(now, &[]))
     }
 
     fn wake_at(&self) -> Option<Time> {
@@ -53,7 +49,7 @@ impl Flow for LegWindows {
     }
 
     fn sent(&mut self, by: PathId, bytes: usize) {
-        self.on(by).into_iter().for_each(|on| on.windows.sent(by, bytes));
+        self.on(by).windows.sent(by, bytes);
     }
 
     fn received(
@@ -62,7 +58,7 @@ impl Flow for LegWindows {
         arrived: ArrivedCell,
         replies: &mut Replies<'_>,
     ) -> Result<(), Broken> {
-        let Some((leg, on)) = self.of(&arrived)? else { return Ok(()) };
+        let Some((leg, on)) = self.of(&arrived) else { return Ok(()) };
         if on.early > 0 {
             on.early -= 1;
             return Ok(());
@@ -76,7 +72,7 @@ impl Flow for LegWindows {
         arrived: ArrivedCell,
         replies: &mut Replies<'_>,
     ) -> Result<(), Broken> {
-        let Some((leg, on)) = self.of(&arrived)? else { return Ok(()) };
+        let Some((leg, on)) = self.of(&arrived) else { return Ok(()) };
         on.early += 1;
         on.windows.received(now, arrived, &mut replies.by(leg))
     }
@@ -92,7 +88,7 @@ impl Flow for LegWindows {
     }
 
     fn acknowledged(&mut self, by: PathId) -> Result<(), Broken> {
-        self.on(by).ok_or(Broken::OutOfPlace)?.windows.acknowledged(by)
+        self.on(by).windows.acknowledged(by)
     }
 
     fn set_rate(&mut self, _now: Time, _rate: Option<u32>) -> Result<(), Broken> {
