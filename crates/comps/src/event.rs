@@ -88,8 +88,8 @@ pub enum Event {
     Released {
         /// The session.
         session: SessionId,
-        /// Measured round-trip time of the handshake; zero if it was not measured.
-        rtt: Duration,
+        /// Measured round-trip time of the handshake; `None` if it was not measured.
+        rtt: Option<Duration>,
     },
     /// A session has stayed on one path for a reason other than the schedule's random choices.
     /// Reported once per stay, after at least 3 s of traffic and at least three runs. A run is the

@@ -191,6 +191,34 @@ fn without_a_handshake_path_the_connection_keeps_to_the_one_it_began_on() {
     assert!(world.counts(released, Time::MAX).iter().all(|&count| count > 30));
 }
 
+/// A server whose first flight is lost, and which has given its client a new connection ID.
+struct LateServer;
+
+impl Server for LateServer {
+    fn receive(&mut self, _: Time, from: SeenAddress, _: &[u8]) -> Vec<(SeenAddress, Vec<u8>)> {
+        vec![(from, short(b"newer_id", CONFIRMED))]
+    }
+}
+
+#[test]
+fn a_round_trip_that_was_not_measured_is_absent() {
+    let released = |events: &[(Time, Event)]| {
+        let rtt = |(_, event): &(Time, Event)| match event {
+            Event::Released { rtt, .. } => Some(*rtt),
+            _ => None,
+        };
+        events.iter().find_map(rtt).expect("the connection is confirmed")
+    };
+    let mut world = World::new(with_handshake_path(), LateServer);
+    world.client(client(0), &long(INITIAL, b"invented", CLIENT));
+    world.client(client(0), &short(b"invented", 7));
+    world.run_until(Time::from_secs(1));
+    assert_eq!(released(&world.events), None);
+    let mut world = World::new(with_handshake_path(), QuicServer::default());
+    connect(&mut world, Time::from_secs(1));
+    assert_eq!(released(&world.events), Some(2 * world::DELAY));
+}
+
 #[test]
 fn a_connection_uses_no_more_four_tuples_than_allowed_and_says_so() {
     let limits = Config { ports: vec![1, 1, 8], ..config(3, "uniform", "1p") };

@@ -92,14 +92,13 @@ impl Handshakes {
     }
 
     /// Unpins the path of handshakes once no connection is pinned (bound to one path) any more.
-    /// Then returns the round-trip time of the handshake, which is zero if it was not measured.
-    /// Returns `None` if nothing was unpinned.
-    pub(super) fn release(&mut self) -> Option<Duration> {
+    /// Returns whether it did.
+    pub(super) fn release(&mut self) -> bool {
         let released = self.pins.take_release();
-        released.then(|| {
+        if released {
             self.pinned_to = None;
-            self.pins.rtt().unwrap_or_default()
-        })
+        }
+        released
     }
 
     /// Learns a cookie from datagrams of a WireGuard server that arrived on `path` at the source

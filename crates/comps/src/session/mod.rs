@@ -399,7 +399,8 @@ impl Session {
     /// Lets the schedule choose the session's path once no connection is pinned (bound to one
     /// path) any more.
     fn release(&mut self, now: Time, common: &mut Common) {
-        if let Some(rtt) = self.handshakes.release() {
+        if self.handshakes.release() {
+            let rtt = self.handshakes.pins.rtt();
             self.splitter.begin_run(now);
             common.event(Event::Released { session: self.origin.id, rtt });
         }

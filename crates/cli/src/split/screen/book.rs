@@ -163,10 +163,10 @@ impl Book {
                 self.path(path)
             ),
             Event::Released { session, rtt } => format!(
-                "session {}: QUIC handshake confirmed, RTT {}; from now on the schedule chooses \
-                 the paths",
+                "session {}: QUIC handshake confirmed{}; from now on the schedule chooses the \
+                 paths",
                 session.0,
-                text::millis(Some(rtt))
+                rtt.map_or_else(String::new, |rtt| format!(", RTT {}", text::millis(Some(rtt))))
             ),
             Event::Down { path, session, reason } => {
                 let whom = session_name(session);
@@ -289,6 +289,18 @@ mod tests {
         assert_eq!(book.client(session), Some(client), "still known while its end is shown");
         book.close(&end);
         assert!(book.sessions.is_empty());
+    }
+
+    #[test]
+    fn a_confirmed_handshake_is_told_with_its_round_trip_if_it_was_measured() {
+        let told = |rtt| {
+            let event = Event::Released { session: SessionId(3), rtt };
+            Book::default().words(&event)
+        };
+        let end = "; from now on the schedule chooses the paths";
+        let rtt = Some(std::time::Duration::from_micros(20_500));
+        assert_eq!(told(rtt), format!("session 3: QUIC handshake confirmed, RTT 20.5 ms{end}"));
+        assert_eq!(told(None), format!("session 3: QUIC handshake confirmed{end}"));
     }
 
     /// Returns, for each recognised protocol in `found`, whether it is shown and whether it is a

@@ -213,7 +213,7 @@ enum Record<'a> {
     },
     Released {
         session: u64,
-        rtt_ms: f64,
+        rtt_ms: Option<f64>,
     },
     Path {
         path: String,
@@ -589,7 +589,8 @@ fn record(book: &Book, event: &Event) -> Record<'static> {
             Record::Pinned { session: session.0, path: book.path(path) }
         }
         Event::Released { session, rtt } => {
-            Record::Released { session: session.0, rtt_ms: rtt.as_secs_f64() * 1e3 }
+            let rtt_ms = rtt.map(|rtt| rtt.as_secs_f64() * 1e3);
+            Record::Released { session: session.0, rtt_ms }
         }
         Event::Down { path, session, reason } => Record::Path {
             path: book.path(path),
@@ -798,6 +799,18 @@ mod tests {
     }
 
     #[test]
+    fn a_round_trip_that_was_not_measured_is_null() {
+        let rtts = [None, Some(Duration::from_millis(20))];
+        let lines = printed(|screen| {
+            for rtt in rtts {
+                screen.event(Time::ZERO, &Event::Released { session: SessionId(0), rtt });
+            }
+        });
+        let rtts: Vec<_> = lines.iter().map(|line| &line["rtt_ms"]).collect();
+        assert_eq!(rtts, [&json!(null), &json!(20.0)]);
+    }
+
+    #[test]
     fn programs_that_read_earlier_lines_can_read_todays() {
         let (path, session) = (PathId(1), SessionId(0));
         let client = "127.0.0.1:9".parse().unwrap();
@@ -810,7 +823,7 @@ mod tests {
             Event::Unanswered { session, server, waited, last: None },
             Event::TuplesCut { session, wanted: 8, used: 4 },
             Event::Pinned { session, path },
-            Event::Released { session, rtt: waited },
+            Event::Released { session, rtt: Some(waited) },
             Event::Down { path, session: Some(session), reason: DownReason::Silent },
             Event::Up { path, session: Some(session) },
             Event::Skewed { session, path, percent: 97, followed: false },
