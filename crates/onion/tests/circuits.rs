@@ -12,7 +12,7 @@ use std::time::Duration;
 use anabranch_onion::circuitmux;
 use anabranch_onion::client::{Cause, CircuitKey, Hop, HopKey, Input, Output};
 use anabranch_onion::handshake::extension::HopRequest;
-use anabranch_onion::wire::message::{Answer, Begin, EndReason};
+use anabranch_onion::wire::message::{Answer, Begin, DestroyReason, EndReason};
 use anabranch_onion::{
     CircuitFault, Event, LinkCore, LinkFault, Neighbour, StreamKey, StreamOutput,
 };
@@ -529,13 +529,33 @@ fn a_relay_that_cannot_be_reached_fails_the_circuit_at_once() {
     assert!(closed, "{:?}", world.outputs);
 }
 
+/// Cells of two circuits wait at the exit, which may store 300 cells. Neither circuit exceeds this
+/// limit alone.
 #[test]
 fn when_memory_is_short_the_circuit_whose_cells_waited_longest_goes() {
-    let setting = Setting { max_cells: 300, rate: 1_000_000, ..Setting::default() };
-    let mut world = World::new(setting);
-    let circuit = world.build_through_all(1, HopRequest::CongestionControl);
-    // All links have the same low rate, so the circuit's cells wait in a relay's queue.
-    begin(&mut world, circuit, &format!("source-{}", 5 * MEGABYTE));
-    world.run_for(Duration::from_secs(20));
-    assert!(world.relays.iter().all(|relay| relay.core.stats().cells <= 300));
+    for cells in [[120, 290], [290, 120]] {
+        let setting = Setting { max_cells: 300, rate: 1_000_000, ..Setting::default() };
+        let mut world = World::new(setting);
+        // The windows are fixed, so the exit queues all cells of a stream at once.
+        let circuits = [1, 2].map(|key| world.build_through_all(key, HopRequest::Plain));
+        let lengths = cells.map(|cells| cells * 498);
+        let streams = [0, 1].map(|one| {
+            let stream = begin(&mut world, circuits[one], &format!("source-{}", lengths[one]));
+            // The cells take 0.5 s or more, because all links have the same low rate.
+            world.run_for(Duration::from_millis(150));
+            stream
+        });
+        let exit = world.relays[2].core.stats();
+        assert_eq!((exit.out_of_memory, exit.circuits), (1, 1), "{cells:?}: {exit:?}");
+        assert!(exit.cells <= 300, "{cells:?}: {exit:?}");
+        world.run_for(Duration::from_secs(20));
+        let closed = world.outputs.iter().filter_map(|output| match output {
+            Output::CircuitClosed { circuit, cause, .. } => Some((*circuit, *cause)),
+            _ => None,
+        });
+        let wanted = [(circuits[0], Cause::Destroyed(DestroyReason::RESOURCES))];
+        assert_eq!(closed.collect::<Vec<_>>(), wanted, "{cells:?}");
+        assert_eq!(world.received[&streams[1]].len(), lengths[1], "{cells:?}");
+        assert!(world.received.get(&streams[0]).is_none_or(|data| data.len() < lengths[0]));
+    }
 }
