@@ -173,7 +173,15 @@ fn a_folder_with_other_files_is_refused_and_stays_as_it_is() {
     fs::write(at.join("one.toml"), DRAWN).unwrap();
     fs::create_dir_all(at.join("photos/runs")).unwrap();
     fs::write(at.join("photos/summer.jpg"), "mine").unwrap();
+    let listing = |folder: &str| {
+        let entries = fs::read_dir(at.join(folder)).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let both = || ["photos", "photos/runs"].map(listing);
     let refused = |words: &[&str], named: &str| {
+        let before = both();
         let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
         command.args(words).current_dir(at).stdin(Stdio::null());
         let output = command.output().unwrap();
@@ -184,17 +192,21 @@ fn a_folder_with_other_files_is_refused_and_stays_as_it_is() {
              results: choose a new or an empty folder"
         );
         assert!(message.contains(&wanted) && message.lines().count() == 1, "{message}");
-        assert_eq!(fs::read_dir(at.join("photos")).unwrap().count(), 2);
-        assert_eq!(fs::read_dir(at.join("photos/runs")).unwrap().count(), 0);
+        assert_eq!(both(), before);
     };
     let sweep = ["sim", "sweep", "photos", "one.toml"];
     refused(&sweep, "summer.jpg");
     refused(&[&sweep[..], &["--list"]].concat(), "summer.jpg");
     refused(&[&sweep[..], &["--run", "one-n1-s1"]].concat(), "summer.jpg");
+    // Sweeps write the folder `runs`, so the other file is named.
+    let wide = ["experiment", "wide", "photos"];
+    refused(&wide, "summer.jpg");
+    fs::rename(at.join("photos/summer.jpg"), at.join("photos/runs/summer.jpg")).unwrap();
+    refused(&sweep, "runs/summer.jpg");
     // An experiment never has this folder without its journal.
-    refused(&["experiment", "wide", "photos"], "runs");
+    refused(&wide, "runs");
     // Downloads that `--run` has written to a folder are accepted.
-    fs::remove_file(at.join("photos/summer.jpg")).unwrap();
+    fs::remove_file(at.join("photos/runs/summer.jpg")).unwrap();
     assert_eq!(swept(at, &["photos", "one.toml"])["runs"], 1);
 }
 

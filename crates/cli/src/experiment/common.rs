@@ -6,6 +6,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+use anabranch_experiment::sweep::RUNS;
 use anabranch_experiment::{Disturbance, Journal, Origin, Programs, Record, Spread, built, table};
 use anabranch_os::shell;
 use clap::Args;
@@ -189,8 +190,8 @@ pub(crate) fn make(folder: &Path) -> Result<(), Failure> {
 }
 
 /// Creates a folder of results as [`make`] does. Refuses a folder that has files and no journal,
-/// because these files are not results to continue. `own` are names of files that a folder without
-/// a journal may contain.
+/// because these files are not results to continue. `own` are names of folders with tables that a
+/// folder without a journal may contain.
 ///
 /// # Errors
 /// Misuse (exit code 2): the folder cannot be created, or has other files.
@@ -199,10 +200,16 @@ pub(crate) fn make_results(folder: &Path, own: &[&str]) -> Result<(), Failure> {
     if folder.join(JOURNAL).exists() {
         return Ok(());
     }
-    let entries = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-    let names = entries.map_err(|e| no_folder(folder, &e))?.into_iter();
-    let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    match names.filter(|name| !own.contains(&&**name)).min() {
+    let (tables, mut others): (Vec<_>, Vec<_>) =
+        names_in(folder)?.into_iter().partition(|name| own.contains(&&**name));
+    for tables in tables {
+        // A hidden file is a table that was not completed.
+        let is_other = |name: &String| !name.ends_with(".parquet") && !name.starts_with('.');
+        let names = names_in(&folder.join(&tables))?.into_iter().filter(is_other);
+        others.extend(names.map(|name| format!("{tables}/{name}")));
+    }
+    // Sweeps make the folder `runs`, so any other name shows better that the folder is not ours.
+    match others.into_iter().min_by_key(|name| (name == RUNS, name.clone())) {
         None => Ok(()),
         Some(other) => Err(Failure::misuse(format!(
             "{}: the folder contains {other:?} but no {JOURNAL}, so it is not a folder of results: \
@@ -210,6 +217,13 @@ pub(crate) fn make_results(folder: &Path, own: &[&str]) -> Result<(), Failure> {
             folder.display()
         ))),
     }
+}
+
+/// Returns the names of the entries of `folder`.
+fn names_in(folder: &Path) -> Result<Vec<String>, Failure> {
+    let entries = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+    let entries = entries.map_err(|e| no_folder(folder, &e))?.into_iter();
+    Ok(entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
 }
 
 fn no_folder(folder: &Path, error: &io::Error) -> Failure {
