@@ -17,7 +17,7 @@ use crate::Fault;
 
 /// Maximum number of cells in a datagram. Two cells of 518 bytes fit at every MTU of at least
 /// 1,280; three do not fit below 1,583.
-const TOGETHER: usize = 2;
+pub const TOGETHER: usize = 2;
 /// Maximum number of unsent bytes in the connection's own queue, which CoDel does not control: 32
 /// datagrams of two cells, one segmented send (UDP segmentation offload).
 pub(super) const SENDING: usize = 36 << 10;
@@ -30,7 +30,7 @@ const LEAST: usize = 4 << 10;
 const BURST: Duration = Duration::from_millis(2);
 /// Maximum number of bytes of received datagrams that the connection buffers. Above this limit it
 /// drops the oldest datagrams.
-pub(super) const RECEIVING: usize = 256 << 10;
+pub const RECEIVING: usize = 256 << 10;
 
 /// Counters of lossy cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -38,5 +38,9 @@ pub use endpoint::{
     Arrival, ConnId, Endpoint, EndpointCounts, EndpointInput, EndpointOutput, Packets,
 };
 pub use link::QuicLink;
-pub use lossy::LossyCounts;
+pub use lossy::{LossyCounts, RECEIVING, TOGETHER};
 pub use socket_index::SocketIndex;
+
+/// Number of bytes of cells that are written to a link before its datagrams are sent. It is about
+/// one segmented send (UDP GSO).
+pub const WRITTEN: usize = 40 << 10;

@@ -10,7 +10,7 @@ use rustls::{CipherSuite, SupportedCipherSuite};
 use super::secrets::Secret;
 
 /// Length of a record's header in bytes: type, version, length.
-pub(crate) const HEADER: usize = 5;
+pub const HEADER: usize = 5;
 /// Length in bytes of the authentication tag at the end of a record. All cipher suites used here
 /// have the same length.
 pub(crate) const TAG: usize = 16;

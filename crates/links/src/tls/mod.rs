@@ -40,11 +40,13 @@ mod verify;
 
 use library::Library;
 use records::Records;
-use sealer::{RECORD, SENT};
+use sealer::RECORD;
 use secrets::SecretKeeper;
 
 pub use agreed::AgreedSecrets;
 pub use context::Context;
+pub use keys::HEADER;
+pub use sealer::SENT;
 pub use setup::SetupError;
 
 /// TLS, a type of link over a byte stream.

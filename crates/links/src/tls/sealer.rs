@@ -10,7 +10,7 @@ pub(super) const RECORD: usize = 1 << 14;
 /// number. C tor has the same maximum, because it writes each chunk of its buffers separately
 /// (4,096 bytes, less a header). Longer records break some clients: torpy reads at most 4,094
 /// bytes at a time, and loses the rest of a longer record.
-pub(super) const SENT: usize = 4_048;
+pub const SENT: usize = 4_048;
 
 /// Encryption of records with the keys of one direction. It changes the keys before they reach
 /// their maximum number of records.

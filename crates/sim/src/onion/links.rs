@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use anabranch_links::quic::TOGETHER;
 use anabranch_multipath::Time;
 use anabranch_onion::channel::{Capabilities, QuicPreferences, Start};
 use anabranch_onion::circuitmux::kist;
@@ -31,8 +32,6 @@ const SMALL: usize = 32 << 10;
 /// Minimum amount of data that is fetched at once from a core, in records. The constant `RECORDS`
 /// of the router is the same.
 const RECORDS: usize = 2;
-/// Maximum number of lossy cells (cells that may get lost) in a datagram.
-const CELLS: usize = 2;
 /// Bytes that QUIC adds to each datagram. With [`FRAME`], 29 bytes are added for one cell and 32
 /// for two cells, as measured with the QUIC library.
 const QUIC: usize = 26;
@@ -281,8 +280,8 @@ impl Links {
         Some(at)
     }
 
-    /// Sends the lossy cells of a link (cells that may get lost, for UDP-OR), up to [`CELLS`] in
-    /// each datagram.
+    /// Sends the lossy cells of a link (cells that may get lost, for UDP-OR), up to [`TOGETHER`]
+    /// in each datagram.
     fn send_lossy(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore, link: LinkId) {
         let Some(at) =
             self.links.get(&link).filter(|at| at.simulates_quic && at.stage == Stage::Open)
@@ -291,7 +290,7 @@ impl Links {
         };
         self.plain.clear();
         core.transmit_lossy(link, &mut self.plain);
-        for cells in self.plain.chunks(CELLS * NUMBERED_CELL) {
+        for cells in self.plain.chunks(TOGETHER * NUMBERED_CELL) {
             let bytes = QUIC + cells.len() + cells.len() / NUMBERED_CELL * FRAME;
             io.udp.send(at.peer, bytes, [&at.session[..], cells].concat());
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub use anabranch_links::quic::Congestion as QuicCongestion;
 use anabranch_links::quic::{
     Arrival, CellFormat, ConnId, Endpoint, EndpointInput, EndpointOutput, Head, Packets,
-    SocketIndex,
+    SocketIndex, WRITTEN,
 };
 use anabranch_links::tls::Context;
 use anabranch_links::{Link as _, State};
@@ -28,9 +28,6 @@ use crate::simulation::Io;
 
 /// Number that marks QUIC links in a [`LinkId`].
 pub(super) const CARRIER: u8 = 1;
-/// Number of bytes of cells that are written to a link before its datagrams are sent. The constant
-/// `SEND` of the router is the same.
-const SEND: usize = 40 << 10;
 /// CPU time that a relay takes for a byte of a datagram, relative to a byte of a TLS link, in
 /// percent (`docs/spec/quic-links.md`).
 const COST: usize = 238;
@@ -326,13 +323,13 @@ impl QuicLinks {
         }
     }
 
-    /// Writes up to [`SEND`] bytes of the protocol core's cells to a link. Returns whether any
+    /// Writes up to [`WRITTEN`] bytes of the protocol core's cells to a link. Returns whether any
     /// cells were written.
     fn fill(&mut self, now: Time, core: &mut dyn LinkCore, conn: ConnId) -> bool {
         let (link, mut written) = (LinkId::new(CARRIER, conn.0), 0);
         while let Some(at) = self.links.get_mut(&conn).filter(|at| at.has_output)
             && let Some(quic) = self.endpoint.link(conn)
-            && written < SEND
+            && written < WRITTEN
             && quic.room() >= CELL
         {
             self.plain.clear();

@@ -1,16 +1,15 @@
 //! The overhead of TLS on a link, without encryption: records have the same lengths as in TLS, and
 //! the handshake takes one round trip (RFC 8446, sections 2 and 5).
 
+use anabranch_links::tls::HEADER;
+/// Maximum bytes of content in the records of relays and clients.
+pub(super) use anabranch_links::tls::SENT as RECORD;
+
 use super::early::EarlyRecords;
 
-/// Length of a record's header, in bytes.
-const HEADER: usize = 5;
 /// Number of bytes in a record in addition to its header and content: the content's type, and the
 /// AEAD tag.
 const OVERHEAD: usize = 17;
-/// Maximum bytes of content in the records of relays and clients. The constant `SENT` of the crate
-/// `links` is the same.
-pub(super) const RECORD: usize = 4_048;
 
 /// Content type of a record with handshake messages.
 const HANDSHAKE: u8 = 22;

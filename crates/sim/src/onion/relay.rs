@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use anabranch_links::quic::RECEIVING;
 use anabranch_multipath::{Core as _, Time, seed};
 use anabranch_onion::channel::Role;
 use anabranch_onion::conflux::ConfluxParams;
 use anabranch_onion::congestion::Params;
 use anabranch_onion::padding::PaddingParams;
 use anabranch_onion::relay::{Config, Output, Relay, ServiceParams, Stats};
+use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::wire::crypto::CurveKeys;
 use anabranch_onion::{Event, LossyTraffic};
 
@@ -24,8 +26,6 @@ use crate::stack::{ConnId, TcpEvent};
 
 /// Maximum bytes that a relay processes from one link before it continues with the next link.
 const QUANTUM: usize = 16 << 10;
-/// Length of a cell, in bytes.
-const CELL: u64 = 514;
 
 /// Times that a relay's CPU, with a single core, takes for its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,8 +48,7 @@ impl Default for Cpu {
 }
 
 /// Maximum total bytes of datagrams that wait for a relay's CPU; further datagrams are dropped.
-/// QUIC links in the crate `links` have the same limit.
-const MOST_DATAGRAMS: usize = 256 << 10;
+const MOST_DATAGRAMS: usize = RECEIVING;
 
 /// Work that waits for a host's CPU.
 #[derive(Debug)]
@@ -75,7 +74,7 @@ struct Processor {
 impl Processor {
     fn spend(&mut self, now: Time, bytes: usize, circuits: u64) {
         let Some(cpu) = self.settings else { return };
-        let cells = Duration::from_nanos(cpu.cell.as_nanos() as u64 * bytes as u64 / CELL);
+        let cells = Duration::from_nanos(cpu.cell.as_nanos() as u64 * bytes as u64 / CELL as u64);
         let time = cells + cpu.circuit * u32::try_from(circuits).unwrap_or(u32::MAX);
         self.free = self.free.max(now) + time;
         self.busy += time;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anabranch_links::quic::{
     Arrival, CellFormat, Congestion, ConnId, Endpoint, EndpointCounts, EndpointInput,
-    EndpointOutput, Head, Packets, QuicLink, SocketIndex,
+    EndpointOutput, Head, Packets, QuicLink, SocketIndex, WRITTEN,
 };
 use anabranch_links::tls::Context;
 use anabranch_links::{Link as _, State, quic};
@@ -36,9 +36,6 @@ mod sockets;
 pub(in crate::onion) const CARRIER: u8 = 1;
 /// Timeout of a QUIC handshake. Until the QUIC link is open, circuits use the TLS link.
 const OPENING: Duration = Duration::from_secs(30);
-/// Number of bytes of cells that are written to a link before its datagrams are sent. It is about
-/// one segmented send (UDP GSO).
-const SEND: usize = 40 << 10;
 /// Maximum number of messages received per system call. Each may contain several datagrams (UDP
 /// GRO).
 const MESSAGES: usize = 16;
@@ -431,14 +428,14 @@ impl QuicLinks {
         self.ports[conn.port].endpoint.link(conn.conn)
     }
 
-    /// Writes about `SEND` bytes of the protocol core's data to `link`, or less if there is less
-    /// data or room. Returns whether any bytes were written.
+    /// Writes about [`WRITTEN`] bytes of the protocol core's data to `link`, or less if there is
+    /// less data or room. Returns whether any bytes were written.
     fn fill(&mut self, now: Time, link: LinkId, fetch: &mut Fetch<'_>) -> bool {
         let mut written = 0;
         while let Some(conn) = self.links.get_mut(&link).filter(|conn| conn.has_output)
             && let Port { endpoint, blocked: None, .. } = &mut self.ports[conn.port]
             && let Some(quic) = endpoint.link(conn.conn)
-            && written < SEND
+            && written < WRITTEN
             && quic.room() >= CELL
         {
             if self.limits.as_ref().is_some_and(|[_, send]| send.left(now) == 0) {
