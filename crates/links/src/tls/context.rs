@@ -94,9 +94,11 @@ impl Context {
             .map_err(setup)?
             .with_no_client_auth();
         let mut server = builder.with_single_cert(vec![own.clone()], key).map_err(setup)?;
-        // As in C tor, the server's order of preference counts. It sends two tickets after a TLS
-        // 1.3 handshake, which no client uses.
+        // As in C tor, the server's order of preference counts, because clients choose their order
+        // to look like other programs. C tor does not set OpenSSL's option PRIORITIZE_CHACHA. A
+        // client that lists ChaCha20 first gets it only if it does not offer AES-256-GCM.
         server.ignore_client_order = true;
+        // As in C tor, two tickets follow a TLS 1.3 handshake. No client uses them.
         server.send_tls13_tickets = 2;
         // This crate processes the records after the handshake.
         server.enable_secret_extraction = true;
@@ -255,7 +257,8 @@ fn quic_server(
         .map_err(setup)?
         .with_no_client_auth();
     let mut config = builder.with_single_cert(vec![own], key).map_err(setup)?;
-    // A client of an earlier version prefers AES-256-GCM.
+    // A client of an earlier version prefers AES-256-GCM, so the client's order does not count.
+    // `rustls` has no exception for a client that lists ChaCha20 first.
     config.ignore_client_order = true;
     config.alpn_protocols = vec![ALPN.to_vec()];
     config.send_tls13_tickets = 0;
@@ -281,8 +284,8 @@ fn client_of(
 
 #[cfg(test)]
 mod tests {
-    use rustls::CipherSuite;
-    use rustls::quic::{ClientConnection, ServerConnection, Version};
+    use rustls::quic::{self, Version};
+    use rustls::{CipherSuite, SupportedCipherSuite};
 
     use super::*;
 
@@ -291,12 +294,42 @@ mod tests {
         config.alpn_protocols = vec![ALPN.to_vec()];
         let name = ServerName::try_from("relay.example").unwrap();
         let (config, server) = (Arc::new(config), context.quic().server);
-        let mut client = ClientConnection::new(config, Version::V1, name, Vec::new()).unwrap();
-        let mut server = ServerConnection::new(server, Version::V1, Vec::new()).unwrap();
+        let mut client =
+            quic::ClientConnection::new(config, Version::V1, name, Vec::new()).unwrap();
+        let mut server = quic::ServerConnection::new(server, Version::V1, Vec::new()).unwrap();
         let mut hello = Vec::new();
         client.write_hs(&mut hello);
         server.read_hs(&hello).unwrap();
         server.negotiated_cipher_suite().map(|suite| suite.suite())
+    }
+
+    /// Returns a client's cryptographic primitives that prefer `suites` in this order.
+    fn preferring(suites: &[SupportedCipherSuite]) -> Arc<CryptoProvider> {
+        Arc::new(CryptoProvider { cipher_suites: suites.to_vec(), ..(*provider()).clone() })
+    }
+
+    /// C tor chooses by its own order, whatever the client prefers (`tortls_openssl.c`).
+    #[test]
+    fn tls_links_use_the_order_of_c_tor_and_not_that_of_the_client() {
+        let context = Context::new(1_800_000_000).unwrap();
+        let chosen = |suites: &[SupportedCipherSuite]| {
+            let client = client_of(&preferring(suites), rustls::ALL_VERSIONS).unwrap();
+            let name = ServerName::try_from("relay.example").unwrap();
+            let mut client = ClientConnection::new(Arc::new(client), name).unwrap();
+            let mut server = ServerConnection::new(Arc::clone(&context.server)).unwrap();
+            let mut hello = Vec::new();
+            client.write_tls(&mut hello).unwrap();
+            server.read_tls(&mut hello.as_slice()).unwrap();
+            server.process_new_packets().unwrap();
+            server.negotiated_cipher_suite().map(|suite| suite.suite())
+        };
+        let [chacha, aes_128, aes_256] = [
+            cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+            cipher_suite::TLS13_AES_128_GCM_SHA256,
+            cipher_suite::TLS13_AES_256_GCM_SHA384,
+        ];
+        assert_eq!(chosen(&[chacha, aes_128, aes_256]), Some(aes_256.suite()));
+        assert_eq!(chosen(&[aes_128, chacha]), Some(chacha.suite()));
     }
 
     #[test]
@@ -304,7 +337,11 @@ mod tests {
         let context = Context::new(1_800_000_000).unwrap();
         let ours = ClientConfig::clone(&context.quic().client);
         let others = client_of(&provider(), &[&rustls::version::TLS13]).unwrap();
-        for config in [ours, others] {
+        let versions = [&rustls::version::TLS13];
+        let chacha =
+            [cipher_suite::TLS13_CHACHA20_POLY1305_SHA256, cipher_suite::TLS13_AES_128_GCM_SHA256];
+        let chacha = client_of(&preferring(&chacha), &versions).unwrap();
+        for config in [ours, others, chacha] {
             let suite = negotiated(&context, config);
             assert_eq!(suite, Some(CipherSuite::TLS13_AES_128_GCM_SHA256));
         }
