@@ -37,8 +37,8 @@ use work::{Interface, Work};
 pub(crate) struct EmulateArgs {
     #[command(subcommand)]
     action: Option<Action>,
-    /// Read the network from this TOML file, which has the tables [[host]], [[link]], [[event]]
-    /// and [[program]] (docs/emulator.md).
+    /// Read the network from this TOML file, which has the tables `[[host]]`, `[[link]]`,
+    /// `[[event]]` and `[[program]]` (docs/emulator.md).
     #[arg(required = true, value_name = "TOPOLOGY.toml")]
     topology: Option<PathBuf>,
     /// Print events as JSON lines on standard output, and read commands as JSON lines from

@@ -67,14 +67,15 @@ const KEYS: &[Section] = &[Section {
 #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub(super) struct Options {
-    /// Receive packets from splitters ('anabranch split') at this UDP address, such as [::]:4500.
+    /// Receive packets from splitters ('anabranch split') at this UDP address, such as
+    /// `[::]:4500`.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
     #[arg(help_heading = "Clients and servers")]
     #[serde(deserialize_with = "forms::address")]
     listen: Option<SocketAddr>,
 
     /// Also accept TCP connections from splitters ('anabranch split') at this address, such as
-    /// [::]:443. Splitters connect to it on tcp:, socks5-tcp:, http:, ssh: and onion: paths.
+    /// `[::]:443`. Splitters connect to it on tcp:, socks5-tcp:, http:, ssh: and onion: paths.
     ///
     /// Senders without an accepted key get no answer, and their connections are closed after 20 s.
     /// With --behind, the far end forwards their connections to a web server instead. A connection
@@ -85,7 +86,7 @@ pub(super) struct Options {
     listen_tcp: Option<SocketAddr>,
 
     /// Also accept TLS 1.3 connections from splitters ('anabranch split') at this address, such as
-    /// [::]:443. Splitters connect to it on tls: paths.
+    /// `[::]:443`. Splitters connect to it on tls: paths.
     ///
     /// The far end prints the SHA-256 hash of its certificate. Splitters need this hash for
     /// --tls-fingerprint if no CA has signed the certificate.

@@ -138,8 +138,8 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     #[serde(deserialize_with = "forms::commas")]
     exclude: Vec<String>,
-    /// Enter the network only through a bridge (repeatable). LINE is [TRANSPORT] ADDRESS:PORT
-    /// [FINGERPRINT] [ed25519:KEY] [KEY=VALUE ...], as after the word Bridge in torrc.
+    /// Enter the network only through a bridge (repeatable). LINE is `[TRANSPORT] ADDRESS:PORT
+    /// [FINGERPRINT] [ed25519:KEY] [KEY=VALUE ...]`, as after the word Bridge in torrc.
     ///
     /// A bridge is a first relay that no public list names. If you give several bridges, the
     /// client uses the first one that it can reach. A TRANSPORT camouflages the connection to the

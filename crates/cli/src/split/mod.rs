@@ -117,7 +117,7 @@ EXIT CODES
 #[command(after_long_help = EXAMPLES, after_help = "--help explains the paths and shows examples.")]
 pub(crate) struct SplitArgs {
     /// Read settings from this TOML file. Its keys are the names of the options, and it has one
-    /// [[path]] table for each path. Options on the command line override the file.
+    /// `[[path]]` table for each path. Options on the command line override the file.
     #[arg(value_name = "FILE", conflicts_with = "config")]
     file: Option<PathBuf>,
 

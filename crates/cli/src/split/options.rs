@@ -101,16 +101,17 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", help_heading = "Clients and servers")]
     pub(crate) max_sessions: Option<NonZeroUsize>,
 
-    /// Add a path called NAME (repeatable). KIND is if:DEVICE (through a network interface),
-    /// wg:FILE (through a running WireGuard tunnel), addr:ADDRESS (from a source address), ports:N
-    /// (from N source ports) or socks5:[USER@]HOST:PORT (through a SOCKS5 proxy). Write auto
-    /// instead of NAME=KIND to add a path for each interface with a route to other networks.
+    /// Add a path called NAME (repeatable). KIND is `if:DEVICE` (through a network interface),
+    /// `wg:FILE` (through a running WireGuard tunnel), `addr:ADDRESS` (from a source address),
+    /// `ports:N` (from N source ports) or `socks5:[USER@]HOST:PORT` (through a SOCKS5 proxy).
+    /// Write auto instead of NAME=KIND to add a path for each interface with a route to other
+    /// networks.
     ///
     /// A path may also be a TCP connection to a server that runs 'anabranch merge --listen-tcp'.
-    /// KIND is then tcp:HOST:PORT (direct), socks5-tcp:[USER@]HOST:PORT or http:[USER@]HOST:PORT
-    /// (through a proxy), ssh:[USER@]HOST[:PORT] (through OpenSSH), or onion:N (N paths, each a
-    /// circuit of a Tor client). tls:HOST:PORT is a TLS connection to a server that runs
-    /// 'anabranch merge --listen-tls'.
+    /// KIND is then `tcp:HOST:PORT` (direct), `socks5-tcp:[USER@]HOST:PORT` or
+    /// `http:[USER@]HOST:PORT` (through a proxy), `ssh:[USER@]HOST[:PORT]` (through OpenSSH), or
+    /// `onion:N` (N paths, each a circuit of a Tor client). `tls:HOST:PORT` is a TLS connection to
+    /// a server that runs 'anabranch merge --listen-tls'.
     ///
     /// Commas combine kinds. For example, lte=if:wwan0,ports:4 is a path called lte that uses the
     /// interface wwan0 and four source ports.
