@@ -40,12 +40,14 @@ pub(crate) struct CircuitsArgs {
     common: Common,
     /// Compare these designs [default: all].
     ///
-    /// One circuit for each download: tor (this program), stock (C tor, the Tor project's program),
-    /// udp-or (this program; the circuit may lose data, and TCP runs between client and exit).
+    /// One circuit for each download: tor (this program), stock (C tor, the Tor project's
+    /// program), udp-or (this program; the circuit may lose data, and TCP runs between client and
+    /// exit).
     ///
-    /// Several circuits: conflux, conflux-2013, mtor, anabranch (this program, each by the method of
-    /// the same name), stock-conflux (C tor), mudp-or (udp-or over several circuits), merged (the
-    /// circuits join at a middle relay), merged-batches (merged, in batches of 50 to 70 cells).
+    /// Several circuits: conflux, conflux-2013, mtor, anabranch (this program, each by the method
+    /// of the same name), stock-conflux (C tor), mudp-or (udp-or over several circuits), merged
+    /// (the circuits join at a middle relay), merged-batches (merged, in batches of 50 to 70
+    /// cells).
     ///
     /// Several circuits by round robin: conflux-2013-turns, mtor-turns, anabranch-turns,
     /// mudp-or-turns. The last one uses the congestion control CUBIC.

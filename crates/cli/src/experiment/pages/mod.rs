@@ -83,9 +83,9 @@ pub(crate) struct PagesArgs {
     /// splitter hide the packet numbers of WireGuard from observers.
     #[arg(long)]
     far_end: bool,
-    /// Use three circuits of an onion network as the three paths. All its relays run on the client's
-    /// host (`anabranch up`). The exits send all traffic to the far end (`anabranch merge`) over the
-    /// first emulated path; the other two emulated paths are not used.
+    /// Use three circuits of an onion network as the three paths. All its relays run on the
+    /// client's host (`anabranch up`). The exits send all traffic to the far end (`anabranch
+    /// merge`) over the first emulated path; the other two emulated paths are not used.
     #[arg(long, requires = "far_end")]
     onion: bool,
     /// Pass one more argument to the far end (`anabranch merge`), such as --merge=--every=20ms
