@@ -260,7 +260,7 @@ pub(super) fn outcome(record: &Measured) -> String {
     let busy = percent(record.busy);
     let failed = match record.error.is_empty() {
         true => String::new(),
-        false => format!("; not all completed: {}", record.error),
+        false => format!("; some transfers failed: {}", record.error),
     };
     if record.what == MeasurementKind::Streams {
         let held = record.streams.iter().map(|one| {
