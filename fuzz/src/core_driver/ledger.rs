@@ -160,10 +160,10 @@ impl Ledger {
             Output::Send { session, tuple, path, payload } => {
                 self.leaves(session, tuple, path, &payload, cause);
             }
-            Output::Return { client, server, held: None, .. } => {
+            Output::SendToClient { client, server, held: None, .. } => {
                 self.returns((client, server), cause);
             }
-            Output::Return { client, server, held: Some(held), .. } => {
+            Output::SendToClient { client, server, held: Some(held), .. } => {
                 let ends = (client, server);
                 assert!(self.sessions.values().any(|session| session.ends == ends), "{ends:?}");
                 assert!(held.bytes.len() <= held.stride.max(1) * 64, "{held:?}");
