@@ -16,7 +16,7 @@ use super::super::onions::{TOR, TestPrograms, WEB_PORT};
 use super::super::runner::Unit as _;
 use super::super::stage::Stage;
 use super::super::{Missing, Probe, Programs};
-use super::load::{LoadCounters, Loader};
+use super::load::{Fetched, LoadCounters, Loader};
 use super::measured::{MIB, Measured, Repetition};
 use super::nodes::Nodes;
 use super::place::{self, Role};
@@ -123,9 +123,15 @@ impl Measurement<'_> {
                 let Role::Load(number) = *role else { continue };
                 let (host, proxy) = (role.host(place, self.stage), self.nodes.proxy(*role));
                 let Some(pace) = settings.pace(self.unit) else { continue };
-                let loader = Loader { host, proxy, number, seed, pace };
+                let (length, patience) = (WEB, fetch::PATIENCE);
+                let loader = Loader { host, proxy, number, seed, pace, length, patience };
                 let (servers, done, end) = (self.servers, &done, &end);
-                scope.spawn(move || loader.run(servers, done, end));
+                scope.spawn(move || {
+                    let count = |fetched: Fetched| done.count(fetched.times.is_ok());
+                    if loader.run(servers, end, count).is_err() {
+                        done.count(false);
+                    }
+                });
             }
             let measured = Role::Client.host(place, self.stage).run(|| self.repeat(&done));
             end.store(true, Ordering::Relaxed);

@@ -1,5 +1,6 @@
 //! Clients that create load in the network during a measurement.
 
+use std::io;
 use std::net::{SocketAddr, SocketAddrV4};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -9,8 +10,8 @@ use anabranch_emulator::Namespace;
 use anabranch_multipath::seed;
 use rand::RngExt;
 
-use super::super::onions::fetch::Fetch;
-use super::plan::{Pace, WEB};
+use super::super::onions::fetch::{Fetch, FetchTimes};
+use super::plan::Pace;
 
 /// Interval at which an idle client that creates load checks whether the measurement has ended.
 const LOOK: Duration = Duration::from_millis(20);
@@ -22,15 +23,34 @@ pub(super) struct LoadCounters {
     pub(super) failures: AtomicU64,
 }
 
+impl LoadCounters {
+    /// Counts a fetch that has ended.
+    pub(super) fn count(&self, is_complete: bool) {
+        let counter = if is_complete { &self.fetches } else { &self.failures };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// A client that creates load in the network: its host, its proxy, its number, and the seed of the
 /// times of its fetches.
-pub(super) struct Loader<'a> {
-    pub(super) host: &'a Namespace,
-    pub(super) proxy: SocketAddr,
-    pub(super) number: u8,
-    pub(super) seed: u64,
+pub(in super::super) struct Loader<'a> {
+    pub(in super::super) host: &'a Namespace,
+    pub(in super::super) proxy: SocketAddr,
+    pub(in super::super) number: u8,
+    pub(in super::super) seed: u64,
     /// Rule for the times at which this client fetches.
-    pub(super) pace: Pace,
+    pub(in super::super) pace: Pace,
+    /// Number of bytes in a fetch.
+    pub(in super::super) length: usize,
+    /// Timeout of a fetch.
+    pub(in super::super) patience: Duration,
+}
+
+/// A fetch that has ended: its start, its end, and its times or the reason why it failed.
+pub(in super::super) struct Fetched {
+    pub(in super::super) began: Instant,
+    pub(in super::super) ended: Instant,
+    pub(in super::super) times: io::Result<FetchTimes>,
 }
 
 impl Pace {
@@ -48,32 +68,38 @@ impl Pace {
 
 impl Loader<'_> {
     /// Fetches web pages from the `servers` one after another, at times according to `pace`, until
-    /// `stop` is set.
-    pub(super) fn run(&self, servers: &[SocketAddrV4], done: &LoadCounters, stop: &AtomicBool) {
+    /// `stop` is set. Calls `on_fetch` after each fetch.
+    ///
+    /// # Errors
+    /// No thread can be started on the client's host.
+    pub(in super::super) fn run(
+        &self,
+        servers: &[SocketAddrV4],
+        stop: &AtomicBool,
+        mut on_fetch: impl FnMut(Fetched) + Send,
+    ) -> io::Result<()> {
         let mut dice = seed::stream(self.seed, self.number.into(), "pauses");
         let mut turn = usize::from(self.number);
-        let mut fetched = Duration::ZERO;
-        let looped = self.host.run(|| {
-            while !stop.load(Ordering::Relaxed) {
-                sleep(self.pace.next(&mut dice, fetched), stop);
+        let mut lasted = Duration::ZERO;
+        self.host.run(|| {
+            loop {
+                sleep(self.pace.next(&mut dice, lasted), stop);
                 if stop.load(Ordering::Relaxed) {
-                    break;
+                    return Ok(());
                 }
-                let server = servers[turn % servers.len()];
+                let fetched = self.fetch(servers[turn % servers.len()]);
                 turn += 1;
-                let began = Instant::now();
-                let count = match Fetch::new(self.proxy, server, WEB).run() {
-                    Ok(_) => &done.fetches,
-                    Err(_) => &done.failures,
-                };
-                fetched = began.elapsed();
-                count.fetch_add(1, Ordering::Relaxed);
+                lasted = fetched.ended - fetched.began;
+                on_fetch(fetched);
             }
-            Ok(())
-        });
-        if looped.is_err() {
-            done.failures.fetch_add(1, Ordering::Relaxed);
-        }
+        })
+    }
+
+    fn fetch(&self, server: SocketAddrV4) -> Fetched {
+        let fetch = Fetch::new(self.proxy, server, self.length);
+        let began = Instant::now();
+        let times = Fetch { patience: self.patience, ..fetch }.run();
+        Fetched { began, ended: Instant::now(), times }
     }
 }
 

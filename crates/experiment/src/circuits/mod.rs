@@ -16,9 +16,9 @@
 //! * [`simulated`]: the same network in simulation, compared with the measurements.
 
 mod bench;
-mod load;
+pub(super) mod load;
 mod measured;
-mod nodes;
+pub(super) mod nodes;
 pub mod paper;
 mod place;
 mod plan;
@@ -28,4 +28,5 @@ pub mod summary;
 pub use bench::Bench;
 pub use measured::{MIB, Measured, Repetition, columns};
 pub use place::LINES;
+pub(super) use plan::Pace;
 pub use plan::{Design, LOADED, Layout, Load, MORE_PAUSES, Settings, Unit, WEB, plan};

@@ -80,8 +80,7 @@ impl<'a> Nodes<'a> {
             return network.stock_client(&slot, &self.rules(role, unit.design)).map(Some);
         }
         let legs = unit.legs.to_string();
-        let mut words = vec!["--legs", &legs];
-        words.extend(words_of(unit.design));
+        let words = words_of(unit.design, &legs);
         let pins = Nodes::pins(network, role, unit, load);
         network.our_client(&slot, self.proxy(role), &pins, &words).map(Some)
     }
@@ -120,14 +119,16 @@ impl<'a> Nodes<'a> {
     }
 
     fn rules(&self, role: Role, design: Design) -> String {
-        let conflux = u8::from(design == Design::StockConflux);
-        // On loopback, C tor would learn a timeout of 26 ms for building circuits. Circuits would
-        // then fail whenever the machine is busy.
-        format!(
-            "SocksPort {}\nConfluxEnabled {conflux}\nLearnCircuitBuildTimeout 0\n",
-            self.proxy(role)
-        )
+        stock_rules(design, self.proxy(role))
     }
+}
+
+/// Returns the configuration of a client of C tor with the SOCKS port `proxy`.
+pub(in super::super) fn stock_rules(design: Design, proxy: SocketAddr) -> String {
+    let conflux = u8::from(design == Design::StockConflux);
+    // On loopback, C tor would learn a timeout of 26 ms for building circuits. Circuits would then
+    // fail whenever the machine is busy.
+    format!("SocksPort {proxy}\nConfluxEnabled {conflux}\nLearnCircuitBuildTimeout 0\n")
 }
 
 /// Returns the number that is added to the ports of a client, different for each client.
@@ -165,8 +166,13 @@ fn positions(role: Role, unit: &Unit, load: Load) -> [Vec<usize>; 3] {
     [guards, middles, vec![6]]
 }
 
-/// Returns the command-line arguments with which our client uses `design`.
-fn words_of(design: Design) -> &'static [&'static str] {
+/// Returns the command-line arguments with which our client uses `design` with `legs` circuits for
+/// each stream.
+pub(in super::super) fn words_of(design: Design, legs: &str) -> Vec<&str> {
+    [&["--legs", legs][..], design_words(design)].concat()
+}
+
+fn design_words(design: Design) -> &'static [&'static str] {
     match design {
         Design::Conflux2013 => &["--multipath", "conflux-2013"],
         Design::Conflux2013Turns => &["--multipath", "conflux-2013", "--schedule", "round-robin"],

@@ -134,7 +134,7 @@ pub struct Settings {
 /// Rule for the time at which a load client (a client that only creates load) starts its next
 /// fetch.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Pace {
+pub(in super::super) enum Pace {
     /// Random pauses with an exponential distribution. The field is the mean time in seconds from
     /// the end of a fetch to the start of the next.
     Pause(f64),

@@ -132,7 +132,9 @@ impl Combination {
         }
     }
 
-    fn common(self, seed: u64) -> Common {
+    /// Returns the settings of a simulation of this combination with `seed`. Its web servers take
+    /// the times of the measured ones.
+    pub(in super::super) fn common(self, seed: u64) -> Common {
         let legs = self.legs as usize;
         let (name, schedule) =
             in_simulator(self.design).expect("the simulator has all designs of the plan");
@@ -145,7 +147,6 @@ impl Combination {
             legs,
             dealing,
             crypto: Crypto::Elided,
-            record: MEASURED_RECORD,
             web: MEASURED_SERVERS,
             ..Common::default()
         }
@@ -222,7 +223,7 @@ impl Network {
             pins: Some([(0..GUARDS).collect(), (GUARDS..EXIT).collect(), vec![EXIT]]),
         };
         Scenario {
-            common: combination.common(seed),
+            common: Common { record: MEASURED_RECORD, ..combination.common(seed) },
             documents: self.documents.clone(),
             relays: (0..=EXIT)
                 .map(|relay| if relay < GUARDS { host(OF_GUARDS + relay) } else { core() })

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// Default timeout of a fetch.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(in super::super) const PATIENCE: Duration = Duration::from_secs(60);
 /// Time for which a web server waits for a request.
 const IDLE: Duration = Duration::from_secs(300);
 /// Greetings of a SOCKS5 client: without authentication, and with a user name (RFC 1928, section

@@ -10,7 +10,7 @@ mod node;
 pub(super) use makers::{HostSlot, TestPrograms};
 pub(super) use more::{MoreNetwork, MoreSlot};
 pub(super) use network::{OnionNetwork, RelaySlot};
-pub(super) use node::Node;
+pub(super) use node::{Node, own_cpu};
 
 /// OR port of a relay.
 pub(super) const ONION: u16 = 9_001;

@@ -91,9 +91,18 @@ impl<'a> Node<'a> {
 
     /// Returns the CPU time that the program has used so far, in seconds.
     pub(in super::super) fn cpu(&self) -> f64 {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.id()));
-        stat.ok().and_then(|stat| ticks(&stat)).unwrap_or_default() / TICKS
+        cpu_of(&self.process.id().to_string())
     }
+}
+
+/// Returns the CPU time that this process has used so far, in seconds.
+pub(in super::super) fn own_cpu() -> f64 {
+    cpu_of("self")
+}
+
+fn cpu_of(process: &str) -> f64 {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat"));
+    stat.ok().and_then(|stat| ticks(&stat)).unwrap_or_default() / TICKS
 }
 
 /// Returns the latest event called `name` in `lines`, the output of `--json`; `None` if there is

@@ -53,7 +53,8 @@ impl QuantileTable {
         (self.values.len() == 1).then(|| self.values[0])
     }
 
-    fn draw(&self, rng: &mut Stream) -> u64 {
+    /// Draws one of the values. All are equally likely.
+    pub fn draw(&self, rng: &mut Stream) -> u64 {
         self.only().unwrap_or_else(|| self.values[rng.random_range(0..self.values.len())])
     }
 }
