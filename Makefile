@@ -6,7 +6,7 @@ PYTHON := $(CACHE)/peers/venv/bin/python
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 AREA ?= all
 
-.PHONY: to-add help book build install static reproducible picture demo test screens check package release five-minutes bench bench-wireguard flame accuracy interop soak mixed-soak experiment-overhead experiment-circumvention experiment-circuits experiment-unordered experiment-camouflage experiment-anonymity experiment-wide validate-sim experiment-pages results reproduce reproduce-index lab-results lab-guards lab-designs lab-networks lab-ray covertness camouflage-loads web fuzz clean
+.PHONY: to-add help book build install static reproducible picture demo test screens check package release five-minutes bench bench-wireguard flame accuracy interop soak mixed-soak experiment-overhead experiment-circumvention experiment-circuits experiment-unordered experiment-camouflage experiment-anonymity experiment-wide experiment-validation validate-sim experiment-pages results reproduce reproduce-index lab-results lab-guards lab-designs lab-networks lab-ray covertness camouflage-loads web fuzz clean
 
 ##@ General
 # A line `##@ TITLE` begins a group of the list, and ` | ` a new line of a target's text.
@@ -262,6 +262,13 @@ experiment-wide:  ## Compare multi-path designs in a simulated network of 315 no
 	scripts/build-release -p anabranch
 	@mkdir -p $(CACHE)/experiments
 	$(CARGO_TARGET_DIR)/release/anabranch experiment wide $(or $(FOLDER),$(CACHE)/experiments/wide) $(ARGS)
+
+experiment-validation:  ## Measure a network of 24 relays and 66 clients in the emulator, and | compare it with simulations (root). Twenty minutes on an idle | machine; FOLDER=F ARGS=--short: five.
+	@scripts/need interop
+	tests/interop/setup --area tor
+	scripts/build-release -p anabranch
+	@mkdir -p $(CACHE)/experiments
+	$(CARGO_TARGET_DIR)/release/anabranch experiment validation $(or $(FOLDER),$(CACHE)/experiments/validation) $(ARGS)
 
 validate-sim:  ## Compare the simulator with the measurements of experiment-circuits, and | write docs/results/simulator.md. Minutes. ARGS='--seeds 2': less.
 	@scripts/need build

@@ -338,3 +338,60 @@ fn words_that_make_no_sense_are_refused() {
     }
     assert!(!target.exists());
 }
+
+/// Returns the record of a run of the experiment `validation`: emulated, or simulated. A page takes
+/// `last` seconds.
+fn validation_run(is_simulated: bool, last: f64) -> Value {
+    let page = json!({"client": 0, "bulk": false, "asked": 21.0, "first": 0.5, "last": last});
+    let file = json!({"client": 1, "bulk": true, "asked": 22.0, "first": 0.5, "last": 3.0});
+    let cpu = if is_simulated { 0.0 } else { 0.04 };
+    let relay = json!({
+        "position": "guard", "rate": 8.0, "delay": 12.5, "sent": 4.0, "used": 0.5, "cpu": cpu,
+    });
+    json!({
+        "unit": format!("tor × 1, {is_simulated}"), "design": "tor", "legs": 1,
+        "simulated": is_simulated, "number": 0, "started": 1.7e9, "transfers": [page, file],
+        "failed": 0, "error": "", "relays": [relay], "clients_cpu": 0.2, "own_cpu": 0.1,
+        "busy": 0.3, "machine": {"steal": 0.0, "pressure": 0.5, "load": 1.0, "late": 0.1},
+    })
+}
+
+#[test]
+fn a_wide_network_is_compared_with_its_simulation() {
+    let folder = tempfile::tempdir().unwrap();
+    let header = json!({
+        "experiment": "validation", "version": 1, "seed": 1, "relays": [9, 9, 6], "servers": 4,
+        "clients": [60, 6], "scale": 8, "warm_up": 20, "seconds": 120, "pause": 8.0,
+    });
+    write(folder.path(), &header, &[validation_run(false, 1.0), validation_run(true, 1.2)]);
+    let (page, notes) = reported("validation", folder.path(), &[]);
+    for wanted in [
+        "| tor × 1 | 320 KiB | median | 1000 | 1000–1000 | 1200 | 1.20 | **no** |",
+        "| tor × 1 | 1 MiB | median | 3000 | 3000–3000 | 3000 | 1.00 | yes |",
+        "Within 15 %: 2 of 3 medians; with the quartiles 6 of 9 values.",
+        "| tor × 1 | 1 | 30 % | 4 % | 4 % | 20 % | 10 % | 0.1 |",
+        "9 guards, 9 middles, 6 exits, 4 web servers, 60 web clients",
+    ] {
+        assert!(unwrapped(&notes).contains(wanted), "{wanted}\n{notes}");
+    }
+    assert!(page.contains("A wide network, measured and simulated") && !page.contains("**"));
+    let tables = ["validation.parquet", "validation-relays.parquet"];
+    assert!(tables.iter().all(|table| folder.path().join(table).exists()));
+}
+
+#[test]
+fn an_impossible_wide_network_is_refused_and_makes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("results");
+    for (words, wanted) in [
+        (["--relays", "3"], "`anabranch` needs two guards and two middles"),
+        (["--designs", "more"], "`more` is not simulated: choose one of tor"),
+        (["--clients", "250"], "together may be at most 250"),
+        (["--relays", "many"], "--relays"),
+    ] {
+        let output = experiment("validation", &target, &words).output().unwrap();
+        let message = refusal(output);
+        assert!(message.contains(wanted), "{message}");
+    }
+    assert!(!target.exists());
+}

@@ -22,7 +22,7 @@
 //! summary of the records. [`overhead`], [`pages`] and [`circumvention`] run on a network of a
 //! client, a server and a few paths, with a `wireguard-go` tunnel where needed. [`circuits`],
 //! [`unordered`] and [`camouflage`] run on small onion networks (`onions`). [`anonymity`] computes
-//! and sends nothing; [`wide`] simulates.
+//! and sends nothing; [`wide`] simulates. [`validation`] measures and simulates the same network.
 //!
 //! The design and its reasons: `docs/design/experiments.md`.
 
@@ -50,6 +50,7 @@ pub mod table;
 mod together;
 mod tunnel;
 pub mod unordered;
+pub mod validation;
 pub mod wide;
 
 pub use journal::{Journal, JournalError};

@@ -15,6 +15,7 @@ mod overhead;
 mod pages;
 pub(crate) mod reporter;
 mod unordered;
+mod validation;
 mod view;
 mod wide;
 
@@ -44,6 +45,7 @@ enum ExperimentCommand {
     Camouflage(Box<camouflage::CamouflageArgs>),
     Anonymity(Box<anonymity::AnonymityArgs>),
     Wide(Box<wide::WideArgs>),
+    Validation(Box<validation::ValidationArgs>),
 }
 
 impl ExperimentArgs {
@@ -62,6 +64,7 @@ impl ExperimentArgs {
             ExperimentCommand::Camouflage(args) => frame::run(&*args),
             ExperimentCommand::Anonymity(args) => frame::run(&*args),
             ExperimentCommand::Wide(args) => frame::run(&*args),
+            ExperimentCommand::Validation(args) => frame::run(&*args),
         }
     }
 }
