@@ -60,7 +60,7 @@ pub struct Unit {
 /// Reason why [`Settings`] are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// The design is none of those that can be compared.
+    /// The design cannot be compared.
     Design(Design),
     /// Two circuits for a stream need two guards and two middles.
     TooFewRelays(Design),

@@ -58,7 +58,7 @@ fn carried(run: &OnionNetwork, relays: usize) -> Vec<[u64; 2]> {
     (0..relays as u32).map(bytes).collect()
 }
 
-/// Returns the downloads that ended after the warm-up, and the number of those that failed.
+/// Returns the downloads that ended after the warm-up, and the number of failed ones.
 fn transfers(run: &OnionNetwork, network: &WideNetwork, warm_up: f64) -> (Vec<Transfer>, u32) {
     let (mut found, mut failed) = (Vec::new(), 0);
     for (number, (host, client)) in run.clients().zip(&network.clients).enumerate() {
