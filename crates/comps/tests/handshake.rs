@@ -216,7 +216,9 @@ fn a_round_trip_that_was_not_measured_is_absent() {
     assert_eq!(released(&world.events), None);
     let mut world = World::new(with_handshake_path(), QuicServer::default());
     connect(&mut world, Time::from_secs(1));
-    assert_eq!(released(&world.events), Some(2 * world::DELAY));
+    // Sending the datagrams takes some of the time.
+    let rtt = released(&world.events).expect("the handshake was measured");
+    assert!((2 * world::DELAY..2 * world::DELAY + MS).contains(&rtt), "{rtt:?}");
 }
 
 #[test]

@@ -10,6 +10,8 @@ use anabranch_netem::{Codel, LinkSettings, Loss};
 use world::{MS, World};
 
 const LIMIT: Duration = Duration::from_secs(300);
+/// The longest download of a large file, in virtual time.
+const LONGEST: Duration = Duration::from_secs(24 * 3_600);
 
 fn link(loss: f64, jitter: Duration) -> LinkSettings {
     let loss = if loss > 0.0 { Loss::Bernoulli(loss) } else { Loss::None };
@@ -70,7 +72,7 @@ fn large(loss: f64, seed: u64) {
     for jitter in [Duration::ZERO, 30 * MS] {
         let mut world = World::new(link(loss, jitter), &Config::default(), seed);
         world.start(0, 200 << 20);
-        world.run(100 * LIMIT);
+        world.run(LONGEST);
         world.transfers[0].assert_whole();
         println!("loss {loss}, jitter {jitter:?}: {:.0} s", world.now.secs_f64());
     }
