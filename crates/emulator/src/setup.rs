@@ -273,8 +273,11 @@ mod tests {
     #[test]
     fn addresses_and_routes_of_both_kinds_show_whether_a_topology_needs_ipv6() {
         let uses = |host: &str, end: &str, route: &str| {
+            // A route needs a host that has an address in its network.
+            let beyond = route.replace("::/64", "::1/128");
             let text = format!(
-                "[[host]]\nname = 'a'\naddress = ['10.1.0.1/32', {host}]\n[[host]]\nname = 'b'\n\
+                "[[host]]\nname = 'a'\naddress = ['10.1.0.1/32', {host}]\n\
+                 [[host]]\nname = 'b'\naddress = ['10.2.0.1/32', {beyond}]\n\
                  [[link]]\nname = 'l'\nends = [\n\
                  {{ host = 'a', address = ['10.0.0.1/24', {end}],\n\
                  routes = ['10.2.0.0/24', {route}] }},\n\

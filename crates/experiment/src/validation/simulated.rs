@@ -152,7 +152,7 @@ mod tests {
         for (design, legs) in [(Design::Tor, 1), (Design::Ours, 2)] {
             let found = run(design, legs);
             let count = |is_bulk| found.transfers.iter().filter(|one| one.bulk == is_bulk).count();
-            assert!(count(false) > 10 && count(true) > 1, "{design}: {}", found.transfers.len());
+            assert!(count(false) > 3 && count(true) > 0, "{design}: {}", found.transfers.len());
             assert!(found.transfers.iter().all(|one| 0.0 < one.first && one.first <= one.last));
             assert!(found.relays.iter().any(|relay| relay.used > 0.05), "{:?}", found.relays);
             assert!(found.relays.iter().all(|relay| relay.used < 1.05), "{:?}", found.relays);

@@ -6,7 +6,7 @@ use super::secrets::Secret;
 
 /// Maximum plain bytes in a record (RFC 8446, section 5.1).
 pub(super) const RECORD: usize = 1 << 14;
-/// Maximum number of plain bytes in a record that we send, unless [`Sealer::send_fixed`] sets the
+/// Maximum number of plain bytes in a record that we send, unless `Sealer::send_fixed` sets the
 /// number. C tor has the same maximum, because it writes each chunk of its buffers separately
 /// (4,096 bytes, less a header). Longer records break some clients: torpy reads at most 4,094
 /// bytes at a time, and loses the rest of a longer record.
