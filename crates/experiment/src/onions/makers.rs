@@ -16,7 +16,7 @@ const INTERVAL: &str = "20";
 /// TCP port of the directory authority's directory service.
 pub(super) const DIRECTORY: u16 = 9_030;
 
-/// Name, address and host for a program to start.
+/// Place of a program that will be started: its name, its address, and its emulated host.
 pub(in super::super) struct HostSlot<'a> {
     /// Name of the program, its relay and its files.
     pub(in super::super) name: String,
