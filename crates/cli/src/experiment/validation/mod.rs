@@ -27,12 +27,13 @@ const SERVERS: usize = 4;
 /// simulations of the same network.
 ///
 /// The network has 60 clients that load pages of 320 KiB with random pauses, and 6 clients that
-/// download one file of 1 MiB after another. Each relay, web server and client is a process on a
-/// host with an access line of its own. The rates and delays of the lines are drawn from tables of
-/// the public Tor network and of PlanetLab; all rates are divided by 8. Each client uses given
-/// relays, which are drawn in proportion to the rates of their lines. Relays and clients are our
-/// program with one circuit for a stream, C tor (the Tor project's 'tor' program), and our program
-/// with two circuits. The simulator runs the same network, host by host (docs/simulator.md).
+/// download one file of 1 MiB after another. Each relay and client is a process of its own; the
+/// web servers are part of this program. Each of them has a host with an access line of its own.
+/// The rates and delays of the lines are drawn from tables of the public Tor network and of
+/// PlanetLab; all rates are divided by 8. Each client uses given relays, which are drawn in
+/// proportion to the rates of their lines. Relays and clients are our program with one circuit for
+/// a stream, C tor (the Tor project's 'tor' program), and our program with two circuits. The
+/// simulator runs the same network, host by host (docs/simulator.md).
 ///
 /// FOLDER gets units.jsonl (one line for each run), validation.parquet (downloads),
 /// validation-relays.parquet (relays, with their CPU times) and validation.html. Run the same
