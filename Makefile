@@ -133,7 +133,7 @@ else ifeq ($(AREA),legs)
 else ifeq ($(AREA),tcp)
 	cargo test --release --locked -p anabranch-emulator --test tcp -- --ignored --nocapture
 else ifeq ($(AREA),sim)
-	cargo build --release --locked -p anabranch-sim --example speed --example wide
+	scripts/build-release -p anabranch-sim --example speed --example wide
 	$(CARGO_TARGET_DIR)/release/examples/wide
 	tests/interop/setup --area simulator || true
 	$(PYTHON) bench/simulator.py $(CARGO_TARGET_DIR)/release/examples/speed $(ARGS)
@@ -145,7 +145,7 @@ else ifeq ($(AREA),more)
 	scripts/build-release -p anabranch-bench --bin more-relay
 	$(CARGO_TARGET_DIR)/release/more-relay $(ARGS)
 else ifeq ($(AREA),udp-or)
-	cargo build --release --locked -p anabranch-sim --example udp_or
+	scripts/build-release -p anabranch-sim --example udp_or
 	$(CARGO_TARGET_DIR)/release/examples/udp_or $(ARGS)
 else ifeq ($(AREA),far-end)
 	scripts/build-release -p anabranch -p anabranch-bench -p anabranch-os --bins --examples
@@ -272,7 +272,7 @@ experiment-validation:  ## Measure a network of 24 relays and 66 clients in the 
 
 validate-sim:  ## Compare the simulator with the measurements of experiment-circuits, and | write docs/results/simulator.md. Minutes. ARGS='--seeds 2': less.
 	@scripts/need build
-	cargo build --release --locked -p anabranch-experiment --example validate_simulator
+	scripts/build-release -p anabranch-experiment --example validate_simulator
 	$(CARGO_TARGET_DIR)/release/examples/validate_simulator docs/results/circuits.parquet \
 		--into docs/results/simulator.md $(ARGS)
 
