@@ -25,7 +25,7 @@ use anabranch_onion::wire::netdoc::{
 use anabranch_onion::wire::text::{hex, twenty};
 use base64ct::{Base64Unpadded, Encoding};
 
-/// Number of fields in a row of a table.
+/// Number of tab-separated fields in each relay's row of a consensus table.
 const FIELDS: usize = 12;
 /// Exit policy that relays with the flag Exit are assumed to have if the consensus file has no
 /// exit policies.
@@ -41,9 +41,10 @@ const PACKED: [(&[u8], &str); 2] = [(b"\xfd7zXZ", "xz"), (b"\x1f\x8b", "gzip")];
 const ANNOTATION: char = '@';
 /// Prefix of the annotation that names the document's type.
 const TYPE: &str = "@type ";
-/// Accepted types of documents, before their version.
+/// Accepted document types in the annotation [`TYPE`], without the version number that follows
+/// them.
 const TYPES: [&str; 2] = ["network-status-consensus-3", "network-status-microdesc-consensus-3"];
-/// Number of relays whose microdescriptors are parsed in one call.
+/// Number of relays whose microdescriptors are parsed together in one call.
 const BATCH: usize = 1000;
 
 /// Error: a file is not accepted as a consensus. Contains the faulty line, if there is one, and
@@ -78,15 +79,14 @@ pub struct ListedConsensus {
     pub has_families: bool,
 }
 
-/// Minimum number of relays in a consensus table for [`is_cut`] to check it. That check assumes
-/// uniformly distributed identities, which only a large sample of the public network has.
+/// Minimum number of relays in a consensus table for [`is_cut`] to check whether the table is
+/// complete. The check assumes uniformly distributed identity digests, so it needs a large sample.
 const LARGE: usize = 1000;
-/// Maximum number of missing relays that [`is_cut`] accepts. That function estimates from the last
-/// identity how many relays are missing at the end of a table. With a larger estimate, it
-/// considers the table incomplete.
+/// Estimated number of missing relays above which [`is_cut`] considers a consensus table cut off.
+/// The estimate comes from the table's last identity.
 const MISSING: f64 = 40.0;
 
-/// Entry of one relay in a consensus file.
+/// One relay's entry in a consensus document, or its row in a consensus table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Row {
     nickname: String,
@@ -176,7 +176,7 @@ fn whole(what: &str) -> NoConsensus {
 }
 
 /// Parses a document of the directory protocol of flavour `ns` or `microdesc`. `before` is the
-/// number of lines before it in the file, for error messages.
+/// number of lines that precede the document in the file, for the line numbers in error messages.
 fn document(text: &str, before: usize) -> Result<(Header, Vec<Row>), NoConsensus> {
     let (mut header, mut rows, mut is_signed) = (Header::default(), Vec::<Row>::new(), false);
     let is_ns = !text.starts_with("network-status-version 3 microdesc");
@@ -228,7 +228,7 @@ impl Row {
 }
 
 /// Parses the fields of a line `r`: `NICKNAME IDENTITY [DIGEST] DATE TIME IP ORPORT DIRPORT`. The
-/// digest is present if `is_ns`.
+/// digest is present in the flavour `ns`, which `is_ns` indicates.
 fn routers_line(rest: &str, is_ns: bool) -> Option<Row> {
     let fields: Vec<&str> = rest.split(' ').collect();
     let address = if is_ns { 5 } else { 4 };
@@ -265,8 +265,8 @@ fn flags(text: &str) -> Flags {
 }
 
 impl Header {
-    /// Stores a line of the consensus's header or footer, if it is needed. Returns `None` if the
-    /// line is malformed.
+    /// Stores a line of the consensus's header or footer if the analysis needs it, and ignores
+    /// other lines. Returns `None` if a needed line is malformed.
     fn take(&mut self, keyword: &str, rest: &str) -> Option<()> {
         match keyword {
             "valid-after" => self.valid_after = from_utc(rest)?,
@@ -286,8 +286,8 @@ fn values(text: &str) -> Option<BTreeMap<String, i32>> {
     text.split_whitespace().map(pair).collect()
 }
 
-/// Parses a table with a row for each relay. `before` is the number of lines before it in the
-/// file, for error messages.
+/// Parses a table with a row for each relay. `before` is the number of lines that precede the
+/// table in the file, for the line numbers in error messages.
 fn table(text: &str, before: usize) -> Result<(Header, Vec<Row>), NoConsensus> {
     let (mut header, mut rows, mut is_table) = (Header::default(), Vec::new(), false);
     for (line, text) in (before + 1..).zip(text.lines()) {
@@ -313,12 +313,13 @@ fn table(text: &str, before: usize) -> Result<(Header, Vec<Row>), NoConsensus> {
     }
 }
 
-/// Returns whether the end of a table is missing. A table is sorted by identity and has no end
-/// mark. Identities are digests and therefore uniformly distributed. So the last identity and the
-/// number of rows determine how many relays are expected after the last row. For a complete table,
-/// this number exceeds `MISSING` only with probability `exp(-MISSING)`.
+/// Returns whether the last rows of a consensus table are missing, for example because of an
+/// incomplete download. A table is sorted by relay identity and has no end mark. Identities are
+/// digests and therefore uniformly distributed. So the last row's identity and the number of rows
+/// determine how many relays are expected after the last row. For a complete table, this number
+/// exceeds `MISSING` only with probability `exp(-MISSING)`.
 ///
-/// Returns false for a table with fewer than `LARGE` rows, or in another order.
+/// Returns false for a table with fewer than `LARGE` rows, or for a table that is not sorted.
 fn is_cut(rows: &[Row]) -> bool {
     let is_large = rows.len() >= LARGE && rows.is_sorted_by_key(|row| row.id);
     rows.last().filter(|_| is_large).is_some_and(|last| {

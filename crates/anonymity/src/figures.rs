@@ -1,21 +1,23 @@
-//! Statistics over several random draws of an adversary or of clients.
+//! Statistics over several random repetitions (draws) of the simulation, each with another random
+//! adversary or other clients.
 
 use serde::{Deserialize, Serialize};
 
-/// Mean of a quantity over random draws, and the range from its 5 % to its 95 % quantile.
+/// Mean of a quantity over the random repetitions (draws) of a simulation, and the range from its
+/// 5 % to its 95 % quantile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Band {
-    /// Mean of the quantity over the draws.
+    /// Mean of the quantity over the repetitions (draws).
     pub mean: f64,
-    /// The 5 % quantile of the quantity over the draws.
+    /// The 5 % quantile of the quantity over the repetitions (draws).
     pub low: f64,
-    /// The 95 % quantile of the quantity over the draws.
+    /// The 95 % quantile of the quantity over the repetitions (draws).
     pub high: f64,
 }
 
 impl Band {
-    /// Summarises `values`, which has one value for each draw. All fields are zero if `values` is
-    /// empty.
+    /// Computes the mean and quantiles of `values`, which has one value for each repetition
+    /// (draw). All fields are zero if `values` is empty.
     #[must_use]
     pub fn of(mut values: Vec<f64>) -> Band {
         values.sort_by(f64::total_cmp);
@@ -24,8 +26,8 @@ impl Band {
     }
 }
 
-/// Returns the quantile of the sorted values at `share`, from 0 to 1, interpolated between the two
-/// nearest values.
+/// Returns the quantile of the sorted values for the probability `share` (from 0 to 1),
+/// interpolated between the two nearest values.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
     let at = share * last as f64;
@@ -33,10 +35,10 @@ fn quantile(sorted: &[f64], share: f64) -> f64 {
     sorted[below] + (sorted[above] - sorted[below]) * at.fract()
 }
 
-/// A share found by counting, with its 95 % confidence interval.
+/// A proportion found by counting cases, with its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share {
-    /// The share that was counted, from 0 to 1.
+    /// The counted cases divided by all cases, from 0 to 1.
     pub value: f64,
     /// Lower end of the confidence interval.
     pub low: f64,
@@ -45,9 +47,10 @@ pub struct Share {
 }
 
 impl Share {
-    /// Computes a share over `draws`, each a count and its total. The interval is a Student's t
-    /// interval of the draws' shares, so it includes the variation between draws. For a single
-    /// draw, it is Wilson's interval.
+    /// Computes a share over the repetitions (draws) of a simulation. Each element of `draws` is a
+    /// count of cases and the number of all cases. The interval is a Student's t interval of the
+    /// repetitions' shares, so it includes the variation between them. For a single repetition, it
+    /// is Wilson's interval.
     #[must_use]
     pub fn over(draws: &[(u64, u64)]) -> Share {
         let (count, all) = draws.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
@@ -63,7 +66,8 @@ impl Share {
         Share { value, low: (value - error).max(0.0), high: (value + error).min(1.0) }
     }
 
-    /// Computes the share of `count` in `all`, with Wilson's interval. `all` must not be zero.
+    /// Computes the share of `count` cases in `all` cases, with Wilson's confidence interval.
+    /// `all` must not be zero.
     #[must_use]
     pub fn of(count: u64, all: u64) -> Share {
         const Z: f64 = 1.96;
@@ -75,9 +79,9 @@ impl Share {
     }
 }
 
-/// Returns the 97.5 % quantile of Student's distribution with `free` degrees of freedom. From five
-/// degrees on, computes it by an expansion around the normal quantile (Abramowitz and Stegun,
-/// 26.7.5), accurate to 0.01.
+/// Returns the 97.5 % quantile of Student's t-distribution with `free` degrees of freedom. From
+/// five degrees on, the value comes from an expansion around the normal quantile (Abramowitz and
+/// Stegun, 26.7.5), accurate to 0.01.
 fn student(free: usize) -> f64 {
     const FEW: [f64; 4] = [12.706, 4.303, 3.182, 2.776];
     const Z: f64 = 1.96;

@@ -19,7 +19,7 @@ use crate::{BadSetting, MOST_LEGS, Workers, count, enough_guards};
 /// Simulated time at which the clients start, in seconds since 1970. Its value does not affect the
 /// results.
 const NOW: u64 = 1_500_000_000;
-/// Number of clients that a thread simulates before it takes more work.
+/// Number of simulated clients in one work item of a thread.
 const PIECE: usize = 2000;
 
 /// Settings of the simulation of guard fingerprints.
@@ -31,7 +31,8 @@ pub struct FingerprintSettings {
     /// Maximum number of circuits per stream (legs). Each number from 1 to `legs` gives a row of
     /// results. Each leg has its own guard.
     pub legs: usize,
-    /// Number of random repetitions (draws) of the simulation. Each simulates new clients.
+    /// Number of random repetitions (draws) of the simulation. Each repetition simulates new
+    /// clients.
     pub draws: usize,
     /// Seed of all random choices.
     pub seed: u64,
@@ -55,13 +56,14 @@ impl Default for FingerprintSettings {
 /// Measures of how many clients share the same set of guards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sharing {
-    /// Number of clients per set of guards: the mean over the sets that clients have.
+    /// Mean number of clients per set of guards: an average over the distinct sets that at least
+    /// one client has.
     pub over_sets: Band,
-    /// Number of clients with the same set of guards as a given client, including that client: the
-    /// mean over clients, Σn²/N.
+    /// Mean, over the clients, of the number of clients with the same set of guards (including the
+    /// client): Σn²/N, for sets with n of the N clients.
     pub over_clients: Band,
-    /// Number of clients with the same set of guards as a given client, including that client: the
-    /// median over clients.
+    /// Median, over the clients, of the number of clients with the same set of guards (including
+    /// the client).
     pub median: Band,
     /// Share of clients whose set of guards no other client has.
     pub unique: Band,
@@ -83,12 +85,12 @@ pub struct FingerprintRow {
     /// Mean number of clients per set of guards if all sets are equally likely. It is the number
     /// of clients divided by `C(guards, in_use)`, the paper's formula.
     pub formula: f64,
-    /// How many clients share a set of guards if each client draws its own list of primary guards
-    /// and uses the first `in_use` of them.
+    /// How many clients have the same set of guards if each client draws its own list of primary
+    /// guards and uses the first `in_use` of them.
     pub own: Sharing,
-    /// How many clients share a set of guards if the sets are fixed: the guards are divided into
-    /// sets of `in_use` guards, and each client draws one set with a probability proportional to
-    /// the set's weight.
+    /// How many clients have the same set of guards if the sets are predefined: all guards of the
+    /// network are divided into sets of `in_use` guards, and each client draws one set with a
+    /// probability proportional to the set's weight.
     pub fixed: Sharing,
 }
 
@@ -126,8 +128,9 @@ pub fn combinations(all: usize, some: usize) -> f64 {
     (0..some).map(|n| all.saturating_sub(n) as f64 / (n + 1) as f64).product()
 }
 
-/// The numbers of a client's guards, in ascending order. With fixed sets of guards, the first
-/// element is instead the number of the client's set. Unused elements are `u32::MAX`.
+/// A client's set of guards: the guards' indices in ascending order. With predefined sets of
+/// guards, the first element is instead the index of the client's set. Unused elements are
+/// `u32::MAX`.
 type Set = [u32; MOST_LEGS];
 
 fn own(
@@ -159,10 +162,10 @@ fn set(guards: &[u32], in_use: usize) -> Set {
     set
 }
 
-/// Divides the guards at random into sets of `of` guards, and draws a set for each client with a
-/// probability proportional to the set's weight. Returns the number of each client's set. If
-/// guards remain, they form no set of their own, and their weight is added to the last set. `draw`
-/// is the number of the random repetition.
+/// Divides the guards at random into sets of `of` guards each, and draws a set for each client
+/// with a probability proportional to the set's weight. Returns the index of each client's set. If
+/// fewer than `of` guards remain at the end, their weight is added to the last set. `draw` is the
+/// index of the random repetition, which changes the random numbers.
 fn fixed(weights: &[u64], settings: &FingerprintSettings, of: usize, draw: u64) -> Vec<Set> {
     let mut rng = stream(settings.seed.wrapping_add(draw), 0, "fixed guard sets");
     let mut guards: Vec<usize> = (0..weights.len()).collect();
@@ -200,7 +203,8 @@ fn sharing(settings: &FingerprintSettings, draw: impl Fn(u64) -> Vec<Set>) -> Sh
     }
 }
 
-/// Computes the fields of [`Sharing`], in their order, from the set of guards of each client.
+/// Computes the six measures of [`Sharing`], in the order of its fields, from the set of guards of
+/// each client.
 fn measures(mut sets: Vec<Set>) -> [f64; 6] {
     sets.sort_unstable();
     let mut sizes: Vec<f64> =

@@ -54,7 +54,7 @@ fn order(weights: &[u64], spread: Spread, rng: &mut Stream) -> Vec<usize> {
     places
 }
 
-/// Returns the share of the total weight that the hostile relays have.
+/// Returns the hostile relays' share of the total weight, from 0 to 1.
 #[must_use]
 pub fn held(weights: &[u64], hostile: &[bool]) -> f64 {
     let all: u64 = weights.iter().sum();

@@ -46,7 +46,8 @@ impl std::fmt::Display for BadSetting {
 
 impl std::error::Error for BadSetting {}
 
-/// Checks that the setting `name`, a share, is above 0 and below 1, and returns its value.
+/// Checks that `value`, the value of the setting `name`, is a fraction above 0 and below 1.
+/// Returns the value.
 fn share(name: &str, value: f64) -> Result<f64, BadSetting> {
     match value > 0.0 && value < 1.0 {
         true => Ok(value),
@@ -68,7 +69,8 @@ fn enough_guards(guards: usize, params: &GuardParams, legs: usize) -> Result<(),
     }
 }
 
-/// Checks that the setting `name`, a count, is from 1 to `most`, and returns its value.
+/// Checks that `value`, the value of the count setting `name`, is from 1 to `most`. Returns the
+/// value.
 fn count(name: &str, value: usize, most: usize) -> Result<usize, BadSetting> {
     match (1..=most).contains(&value) {
         true => Ok(value),

@@ -1,7 +1,7 @@
 //! The probability that a stream over several circuits is compromised ("Analysis of Multi-path
-//! Onion Routing", section 6.1). The adversary holds a share of the entry weight and a share of
-//! the exit weight. The adversary links a client to a stream if it runs the stream's exit and one
-//! of its entries.
+//! Onion Routing", section 6.1). The adversary runs relays with a share of the entry weight (the
+//! bandwidth weights of all entry relays) and a share of the exit weight. The adversary links a
+//! client to a stream if it runs the stream's exit and one of its entries.
 //!
 //! The formulas treat relays as independent. A stream has `m` circuits, and the adversary holds
 //! the share `f_g` of the entry weight and the share `f_x` of the exit weight. The exit and at
@@ -27,16 +27,18 @@ use crate::{BadSetting, MOST_LEGS, Workers, count, enough_guards, share};
 /// Simulated time at which the clients start, in seconds since 1970. Its value does not affect the
 /// results.
 const NOW: u64 = 1_500_000_000;
-/// Number of sets of circuits that a thread simulates before it takes more work. A set has the
-/// circuits of one stream.
+/// Number of simulated streams in one work item of a thread. Each stream has a set of one or more
+/// circuits.
 const PIECE: u64 = 500;
 
 /// Settings of the simulation of compromised circuits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathSettings {
-    /// Share of the weight of entry relays that the adversary holds.
+    /// Share of the entry relays' total bandwidth weight that the adversary's relays have, from 0
+    /// to 1.
     pub entry_share: f64,
-    /// Share that the adversary holds of the total weight of exits that allow `port`.
+    /// Share that the adversary's relays have of the total bandwidth weight of the exits that
+    /// allow `port`, from 0 to 1.
     pub exit_share: f64,
     /// Rule for the adversary's choice of relays.
     pub spread: Spread,
@@ -45,10 +47,10 @@ pub struct PathSettings {
     pub legs: usize,
     /// Port of the streams' destination.
     pub port: u16,
-    /// Number of sets of circuits to simulate, for each random adversary and each number of
-    /// circuits per stream. A set has the circuits of one stream, and belongs to a new client.
+    /// Number of streams to simulate, for each random adversary and each number of circuits per
+    /// stream. Each stream has a set of circuits, and belongs to a new client.
     pub circuits: u64,
-    /// Number of random adversaries.
+    /// Number of adversaries with randomly drawn relays; the results are averaged over them.
     pub draws: u64,
     /// Seed of all random choices.
     pub seed: u64,
@@ -83,15 +85,15 @@ pub fn closed_form(entry: f64, exit: f64, legs: usize) -> (f64, f64) {
     (exit * (1.0 - (1.0 - entry).powi(power)), exit * entry.powi(power))
 }
 
-/// Probability of an event. It is determined twice: by a formula, and as a share of the simulated
-/// sets of circuits.
+/// Probability that a stream is compromised in one sense. It is determined twice: by a formula,
+/// and as a share of the simulated streams.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Chance {
-    /// Probability according to the formula for independent relays, with the shares of weight that
-    /// the adversary actually obtained.
+    /// Probability according to the formula for independent relays, with the adversary's actual
+    /// shares of weight, which may be slightly below the configured shares.
     pub closed: f64,
-    /// Share of the simulated sets of circuits in which the event occurred. Its 95 % interval is
-    /// computed over the random adversaries ([`Share::over`]).
+    /// Share of the simulated sets of circuits in which the event occurred. Its 95 % confidence
+    /// interval includes the variation between the random adversaries ([`Share::over`]).
     pub drawn: Share,
 }
 
@@ -107,8 +109,8 @@ pub struct PathRow {
     pub any: Chance,
     /// Probability that all entries and the exit are hostile.
     pub all: Chance,
-    /// Probability that at least one entry and the relay where the circuits meet are hostile. For
-    /// this value, the circuits meet at a middle relay instead of the exit.
+    /// Probability that at least one entry and the relay that merges the stream are hostile. For
+    /// this value, the circuits of a stream meet at a middle relay instead of the exit.
     pub merge: Chance,
     /// Probability that all entries are hostile. All entries together see everything that the
     /// client sends.
@@ -117,11 +119,11 @@ pub struct PathRow {
     /// share of the sets in which exactly `n` entry relays are hostile. If bytes are distributed
     /// evenly, hostile entry relays see `n / legs` of the bytes.
     pub seen: Vec<f64>,
-    /// Share of a stream's bytes that hostile entries see: the mean over the simulated sets of
-    /// circuits.
+    /// Share of a stream's bytes that pass through hostile entries, if the bytes are distributed
+    /// evenly over the circuits. This is the mean over the simulated streams.
     pub bytes: f64,
-    /// Number of attempts to build a set of circuits that failed, because no relay was left for a
-    /// position. `circuits` does not include them.
+    /// Number of failed attempts to build a set of circuits, because no suitable relay was left
+    /// for a position. `circuits` does not include them.
     pub unbuilt: u64,
 }
 
@@ -149,19 +151,19 @@ pub struct PathDraw {
     pub middle: f64,
     /// Number of relays that the adversary runs.
     pub relays: usize,
-    /// Counts for one circuit per stream, for two, and so on.
+    /// Counts by the number of circuits per stream: element 0 is for one circuit, element 1 for
+    /// two, and so on.
     pub circuits: Vec<PathCounts>,
 }
 
-/// Counts of simulated sets of circuits. All of these sets have the same number of circuits.
+/// Counts of simulated sets of circuits that all have the same number of circuits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathCounts {
     /// Element `n` counts sets of circuits with `n` hostile entries. It has three counts: all such
-    /// sets, the sets with a hostile exit, and the sets with a hostile relay where the circuits
-    /// meet.
+    /// sets, the sets with a hostile exit, and the sets whose circuits meet at a hostile relay.
     pub by_entries: Vec<[u64; 3]>,
-    /// Number of attempts to build a set of circuits that failed, because no relay was left for a
-    /// position.
+    /// Number of failed attempts to build a set of circuits, because no suitable relay was left
+    /// for a position.
     pub unbuilt: u64,
 }
 
@@ -177,10 +179,7 @@ pub fn paths(
     Ok(summary(&draw(network, settings, 0..settings.draws)?))
 }
 
-/// Simulates sets of circuits against the random adversaries whose numbers are in `draws`.
-///
-/// # Errors
-/// The errors of [`paths`].
+/// Simulates sets of circuits against the random adversaries whose indices are in `draws`.
 pub fn draw(
     network: &Network,
     settings: &PathSettings,
@@ -191,8 +190,8 @@ pub fn draw(
     Ok(draws.map(|draw| clients.against(draw)).collect())
 }
 
-/// Summarises the results for random adversaries. Returns their mean shares, and a row for each
-/// number of circuits per stream.
+/// Summarises the results for several random adversaries. Returns the adversaries' mean shares of
+/// weight, and a row for each number of circuits per stream.
 #[must_use]
 pub fn summary(draws: &[PathDraw]) -> (Holding, Vec<PathRow>) {
     let mean =
@@ -218,7 +217,7 @@ impl PathSettings {
     }
 }
 
-/// The adversary's relays, and their shares of the weight for each position in a circuit.
+/// The adversary's relays, and their shares of the total weight for each position in a circuit.
 struct Adversary {
     relays: BTreeSet<[u8; 20]>,
     entry: f64,
@@ -226,7 +225,8 @@ struct Adversary {
     middle: f64,
 }
 
-/// Simulated clients, with the lists and weights from which they choose relays.
+/// Data that all simulated clients share: the lists and weights from which the clients choose
+/// relays.
 struct Clients<'a> {
     network: &'a Network,
     settings: &'a PathSettings,
@@ -235,8 +235,8 @@ struct Clients<'a> {
     target: Target,
 }
 
-/// Result for one simulated set of circuits: the number of hostile entries, and whether the exit
-/// and the relay where the circuits meet are hostile.
+/// Result for the simulated circuits of one stream: the number of hostile entries, and whether the
+/// exit and the relay where the circuits meet are hostile.
 struct Circuit {
     entries: usize,
     exit: bool,
@@ -282,8 +282,8 @@ impl<'a> Clients<'a> {
         Adversary { relays, entry, exit, middle }
     }
 
-    /// Selects the relays of the random adversary with the number `draw`. Then simulates the
-    /// circuits of clients, for each number of circuits per stream.
+    /// Selects the hostile relays of the random adversary with the index `draw`. Then simulates
+    /// the circuits of clients, for each number of circuits per stream.
     fn against(&self, draw: u64) -> PathDraw {
         let adversary = self.adversary(draw);
         let legs = 1..=self.settings.legs;
@@ -380,14 +380,14 @@ impl PathCounts {
         self
     }
 
-    /// Returns the number of sets of circuits that were built, without failed attempts.
+    /// Returns the number of sets of circuits that were built successfully.
     fn built(&self) -> u64 {
         self.by_entries.iter().map(|of| of[0]).sum()
     }
 
     /// Counts the sets of circuits with at least `entries` hostile entries. `kind` is the index of
     /// one of the three counts in [`PathCounts::by_entries`]. Returns this count, and the number
-    /// of all sets that were built.
+    /// of all sets of circuits that were built.
     fn least(&self, entries: usize, kind: usize) -> (u64, u64) {
         let of = self.by_entries.iter().skip(entries);
         (of.map(|of| of[kind]).sum(), self.built())

@@ -1,6 +1,6 @@
 //! The population of entry relays over a simulated year. The population consists of places with a
-//! fixed weight. When a relay leaves, another relay of the same weight takes its place. Both
-//! relays and places have numbers.
+//! fixed weight. When a relay leaves the network, another relay of the same weight takes its
+//! place. Relays and places are identified by indices.
 
 use anabranch_multipath::seed::Stream;
 use anabranch_onion::directory::network::{Network, Position};
@@ -10,26 +10,26 @@ use rand_core::Rng;
 
 /// Length of a day in seconds.
 pub const DAY: u64 = 86_400;
-/// Maximum number of attempts to draw a relay that is not already taken. After that, the relay is
-/// drawn from a list of the relays that are not taken.
+/// Maximum number of random draws in search of a relay that is not already taken. After that, the
+/// relay is drawn from a list of the relays that are not taken, which is slower.
 const TRIES: usize = 64;
 
 /// The population of entry relays over a simulated year. It has a fixed number of places
-/// (positions), and each place has one relay at a time. The index of a `RelayLifetime` in `lives`
-/// is the relay's number.
+/// (positions), and each place has one relay at a time. A relay is identified by the index of its
+/// `RelayLifetime` in `lives`.
 #[derive(Clone, Debug)]
 pub struct Population {
     /// Cumulative weights of the places (positions of relays). Entry `n` is the total weight of
     /// the places before `n`, so the first entry is 0.
     sums: Vec<u64>,
-    /// For each place, the number of its first relay. The later relays of the place have the next
-    /// numbers. The last element is the number of all relays.
+    /// For each place, the index of its first relay in `lives`. The later relays of the place have
+    /// the next indices. The last element is the number of all relays.
     first: Vec<u32>,
     lives: Vec<RelayLifetime>,
 }
 
-/// The life of a relay: its place, and the times at which it joins and leaves the network, in
-/// seconds.
+/// The time of a relay in the network: its place in the population, and the times at which it
+/// joins and leaves the network, in seconds.
 #[derive(Clone, Copy, Debug)]
 struct RelayLifetime {
     place: u32,
@@ -47,7 +47,7 @@ pub struct Moment<'a> {
 }
 
 /// Returns the identities and weights of the relays that may be entries and have a weight above
-/// zero.
+/// zero. Other relays are never chosen as entries.
 #[must_use]
 pub fn entries(network: &Network) -> Vec<([u8; 20], u64)> {
     let mut all = network.weights(Position::Guard);
@@ -56,17 +56,17 @@ pub fn entries(network: &Network) -> Vec<([u8; 20], u64)> {
 }
 
 impl Population {
-    /// Creates a population with a place for each entry of `weights`, whose relays never leave. A
-    /// relay and its place have the same number.
+    /// Creates a population with one relay for each entry of `weights`. The relays never leave the
+    /// network. A relay and its place have the same index.
     #[must_use]
     pub fn still(weights: &[u64]) -> Population {
         Population::of(weights, |_| vec![u64::MAX])
     }
 
-    /// Creates a population with a place for each entry of `weights`, for `days` days. A relay
-    /// leaves after a random time with an exponential distribution and a mean of `mean` days, and
-    /// another relay takes its place. If `stays[i]` is true, the relay of place `i` never
-    /// leaves.
+    /// Creates a population in which relays leave and are replaced, over `days` days. It has a
+    /// place for each entry of `weights`. A relay leaves after an exponentially distributed time
+    /// with a mean of `mean` days, and another relay takes its place. If `stays[i]` is true, the
+    /// relay of place `i` never leaves.
     #[must_use]
     pub fn with_churn(
         weights: &[u64],
@@ -108,14 +108,14 @@ impl Population {
         self.lives[relay as usize].place as usize
     }
 
-    /// Returns the time at which `relay` leaves, in seconds from the beginning of the population;
-    /// `u64::MAX` if it never leaves.
+    /// Returns the time at which `relay` leaves the network, in seconds from the beginning of the
+    /// population; `u64::MAX` if it never leaves.
     #[must_use]
     pub fn gone(&self, relay: u32) -> u64 {
         self.lives[relay as usize].gone
     }
 
-    /// Returns the relay that has the place (position in the population) `place` at time `now`.
+    /// Returns the relay that is at the index `place` of the population at time `now`.
     fn holder(&self, place: usize, now: u64) -> u32 {
         let lives = &self.lives[self.first[place] as usize..self.first[place + 1] as usize];
         self.first[place] + number(lives.partition_point(|life| life.gone <= now))

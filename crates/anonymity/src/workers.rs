@@ -1,10 +1,11 @@
-//! Division of work into pieces, for threads that the caller provides. The result does not depend
-//! on the number of threads.
+//! Distribution of work items (pieces) to threads that the caller provides. The result does not
+//! depend on the number of threads.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Function with the arguments `(threads, pieces, work)`. It calls `work` once with each number
-/// below `pieces`, on at most `threads` threads. It returns after the last call.
+/// Function with the arguments `(threads, pieces, work)` that distributes work items (pieces). It
+/// calls `work` once with each index from 0 to `pieces - 1`, on at most `threads` threads. It
+/// returns after the last call.
 pub type ShareOut = fn(usize, usize, &(dyn Fn(usize) + Sync));
 
 /// Threads that the caller provides, because this crate starts none.
@@ -12,7 +13,7 @@ pub type ShareOut = fn(usize, usize, &(dyn Fn(usize) + Sync));
 pub struct Workers {
     /// Number of threads to use.
     pub threads: usize,
-    /// Function that distributes the pieces among the threads.
+    /// Function that distributes the work items (pieces) to the threads.
     pub run: ShareOut,
 }
 
@@ -30,7 +31,8 @@ impl PartialEq for Workers {
 }
 
 impl Workers {
-    /// Returns the result of `work` for each piece from 0 to `pieces - 1`, in this order.
+    /// Calls `work` with the index of each piece from 0 to `pieces - 1`, and returns the results
+    /// in this order.
     pub(crate) fn each<T: Send>(self, pieces: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
         let done = Mutex::new(Vec::with_capacity(pieces));
         (self.run)(self.threads, pieces, &|piece| {

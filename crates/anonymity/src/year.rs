@@ -10,12 +10,13 @@
 //! hostile at the same time. Each model counts clients that were compromised at any time up to a
 //! day (*ever*), and clients that are compromised on that day (*now*).
 //!
-//! The simulation of a client proceeds from event to event. At an event, a guard expires or is no
-//! longer listed. If the adversary only makes existing relays hostile, all random adversaries
-//! share the same clients.
+//! The simulation of a client proceeds from event to event. At an event, a guard expires or leaves
+//! the consensus. If the adversary adds no relays and its relays leave like others, the same
+//! simulated clients serve for all random adversaries.
 //!
-//! Clients and draws have numbers, and the result of each is independent of the others. [`tally`]
-//! counts a part of the clients and draws, [`add`] merges counts, and [`rows`] summarises them.
+//! Clients and random adversaries (draws) are identified by indices, and the result of each is
+//! independent of the others. [`tally`] counts for some of the clients and adversaries, [`add`]
+//! merges counts, and [`rows`] summarises them.
 
 use std::ops::Range;
 
@@ -28,15 +29,15 @@ use crate::hostile::{Spread, take};
 use crate::population::{DAY, Moment, Population};
 use crate::{BadSetting, MOST_LEGS, Workers, count, enough_guards, share};
 
-/// Simulated time at which the clients start, in seconds. It is late enough that earlier times are
-/// not negative. For example, the time at which a guard was added to the sample is randomly
-/// shifted into the past.
+/// Simulated time at which the clients start, in seconds. It is above zero because clients shift
+/// some times into the past, for example the time at which a guard was added to the sample.
 const BEGIN: u64 = 1000 * DAY;
 /// Value that marks an unused element in an [`EntryPeriod`].
 const NOBODY: u32 = u32::MAX;
-/// Number of clients that a thread simulates before it takes more work.
+/// Number of simulated clients in one work item of a thread.
 const PIECE: usize = 2000;
-/// Shares of clients with one, two and three entries in the mixture COMB of the paper's Figure 5.
+/// Shares of clients with one, two and three entries in the mixture of clients named COMB in the
+/// paper's Figure 5.
 pub const COMB: [f64; 3] = [0.6, 0.2, 0.2];
 /// Maximum number of circuits per stream in the simulation of a year; each number from 1 is
 /// simulated.
@@ -63,7 +64,7 @@ pub struct YearSettings {
     pub share: f64,
     /// Origin of the relays that the adversary runs.
     pub adversary: Adversary,
-    /// Mean time, in days, for which a relay is in the network; `None` if relays never leave.
+    /// Mean time, in days, that a relay stays in the network; `None` if relays never leave.
     pub churn: Option<f64>,
     /// Whether hostile relays leave the network at the same rate as other relays.
     pub hostile_churn: bool,
@@ -115,34 +116,34 @@ pub struct YearRow {
     /// Number of guards that a client uses at a time: the larger of `legs` and the consensus
     /// parameter `guard-n-primary-guards-to-use`. `None` for the mixture [`COMB`].
     pub in_use: Option<usize>,
-    /// Number of different guards that a client used in the year: the mean over clients.
+    /// Number of different guards that a client used over the year: the mean over clients.
     pub guards: f64,
     /// Shares of compromised clients on each counted day.
     pub at: Vec<CompromisedShares>,
 }
 
-/// A part of the simulation: some of the clients, and some of the random adversaries.
+/// A part of the simulation: a range of the clients, and a range of the random adversaries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Range of client numbers. For each of the adversaries, the compromised clients in this range
-    /// are counted.
+    /// Range of the clients' indices. The compromised clients in this range are counted, for each
+    /// of the adversaries.
     pub clients: Range<usize>,
-    /// Range of numbers of random adversaries.
+    /// Range of the indices of the randomly drawn adversaries.
     pub draws: Range<usize>,
 }
 
-/// Numbers of compromised clients with one random adversary.
+/// Counts of the clients that one random adversary compromised.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrawTally {
-    /// Number of the random adversary.
+    /// Index of the random adversary.
     pub draw: usize,
     /// Number of simulated clients, which is the same for each number of circuits per stream.
     pub clients: u64,
-    /// Number of different guards, summed over clients: for one circuit per stream, for two, and
-    /// so on.
+    /// Number of different guards that each client used, summed over the clients. Element 0 is for
+    /// one circuit per stream, element 1 for two, and so on.
     pub guards: [u64; MOST],
-    /// Numbers of compromised clients, by day and number of circuits per stream. Each element has
-    /// four counts, in the order of the fields of [`CompromisedShares`].
+    /// Counts of compromised clients, first by day and then by number of circuits per stream. Each
+    /// element has four counts, in the order of the fields of [`CompromisedShares`].
     pub compromised: Vec<[[u64; 4]; MOST]>,
 }
 
@@ -175,8 +176,8 @@ pub fn tally(
     Ok(tallies.collect())
 }
 
-/// Adds the counts in `more` to `sums`. The counts in `more` are for other clients or other random
-/// adversaries than the counts in `sums`.
+/// Adds the counts in `more` to `sums`. No client may be counted in both for the same random
+/// adversary.
 pub fn add(sums: &mut Vec<DrawTally>, more: Vec<DrawTally>) {
     for tally in more {
         match sums.iter_mut().find(|sum| sum.draw == tally.draw) {
@@ -199,16 +200,16 @@ impl DrawTally {
         counts.for_each(|(sum, more)| *sum += more);
     }
 
-    /// Returns the share of compromised clients on the counted day with index `day`. `kind` is the
-    /// index of a field of [`CompromisedShares`], and defines which clients are compromised.
-    /// `legs` is an index: 0 stands for one circuit per stream.
+    /// Returns the share of compromised clients on the counted day with the index `day`. `kind` is
+    /// the index of a field of [`CompromisedShares`], and thus defines "compromised". `legs` is an
+    /// index: 0 stands for one circuit per stream.
     fn share(&self, legs: usize, day: usize, kind: usize) -> f64 {
         self.compromised[day][legs][kind] as f64 / self.clients.max(1) as f64
     }
 }
 
-/// Summarises `tallies`: returns a row for one, two and three circuits, and one for the mixture
-/// [`COMB`].
+/// Summarises `tallies`: returns one row each for one, two and three circuits per stream, and one
+/// for the mixture of clients [`COMB`].
 #[must_use]
 pub fn rows(params: &GuardParams, tallies: &[DrawTally]) -> Vec<YearRow> {
     let guards = |legs: usize| {
@@ -239,8 +240,8 @@ impl YearSettings {
         Part { clients: 0..self.clients, draws: 0..self.draws }
     }
 
-    /// Returns whether all random adversaries share the same clients. If so, counting for all of
-    /// them costs little more than counting for one.
+    /// Returns whether the same simulated clients serve for all random adversaries. If so,
+    /// counting for all of the adversaries costs little more than counting for one.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         let labels = matches!(self.adversary, Adversary::Replaces(_));
@@ -295,8 +296,8 @@ fn bands(
 /// whose relays are hostile.
 struct World {
     population: Population,
-    /// Number of the first random adversary of this population. The seeds of the clients depend on
-    /// this number.
+    /// Index of the first random adversary of this population, which is part of the seeds of the
+    /// simulated clients.
     number: usize,
     draws: Vec<(usize, Vec<bool>)>,
 }
@@ -416,8 +417,8 @@ struct EntryPeriod {
 }
 
 /// Simulates the guards of a client up to day `days`, in steps from one event (a guard expires or
-/// leaves) to the next. Clears `periods`, and then adds an element each time the client's entries
-/// change.
+/// leaves the network) to the next. Clears `periods`, and then adds an element each time the
+/// client's entry relays change.
 fn live(
     population: &Population,
     params: &GuardParams,
@@ -445,8 +446,8 @@ fn live(
     }
 }
 
-/// Simulates the success of a circuit through each guard in use, so that these guards become
-/// confirmed.
+/// Simulates a successful circuit through each guard in use. The guards thereby become confirmed:
+/// the client prefers them from then on.
 fn enter(guards: &mut Guards<u32>, moment: &Moment<'_>, in_use: usize, rng: &mut Stream) {
     let keys: Vec<u64> = (0..in_use as u64).collect();
     for (choice, key) in
@@ -461,7 +462,7 @@ fn enter(guards: &mut Guards<u32>, moment: &Moment<'_>, in_use: usize, rng: &mut
     keys.into_iter().for_each(|key| guards.closed(key));
 }
 
-/// Returns the number of different relays that a client used.
+/// Returns the number of different entry relays in a client's `periods`.
 fn used(periods: &[EntryPeriod]) -> u64 {
     let all = periods.iter().flat_map(|period| period.entries);
     let mut all: Vec<u32> = all.filter(|id| *id != NOBODY).collect();
@@ -470,8 +471,8 @@ fn used(periods: &[EntryPeriod]) -> u64 {
     all.len() as u64
 }
 
-/// Adds a client to the counts of compromised clients for each day. `periods` has the client's
-/// entries over the year.
+/// Adds one simulated client to the counts of compromised clients for each day. `periods` has the
+/// client's entry relays over the year.
 fn judge(
     periods: &[EntryPeriod],
     legs: usize,

@@ -1,17 +1,18 @@
-//! The queue of due times of all link directions. The cost of a lookup grows very little with the
-//! number of links.
+//! The queue of the times at which the emulator must act on the directions of links. The cost of a
+//! lookup grows very little with the number of links.
 
 use std::collections::BTreeSet;
 
 use anabranch_multipath::Time;
 
-/// The next due time of each link direction, ordered by time.
+/// The time of the next action in each direction of each link, in a queue ordered by time.
 ///
-/// Because of the order, the next due direction is found without a scan of all directions. With a
-/// scan for each packet, ten flows through a star of 301 links were a third slower than through a
-/// star of 61 links.
+/// Because of the order, the next direction to act on is found without a scan of all directions.
+/// With a scan for each packet, ten flows through a star of 301 links were a third slower than
+/// through a star of 61 links.
 pub(super) struct Agenda<T = Time> {
-    /// Due time of each direction, by the direction's index; `None` if nothing is due.
+    /// Time of the next action in each direction, by the direction's index; `None` if the
+    /// direction has no next action.
     times: Vec<Option<T>>,
     order: BTreeSet<(T, usize)>,
 }
@@ -23,14 +24,14 @@ impl<T> Default for Agenda<T> {
 }
 
 impl<T: Copy + Ord> Agenda<T> {
-    /// Adds a direction in which nothing is due, and returns its index.
+    /// Adds a link direction without a next action, and returns the direction's index.
     pub(super) fn add(&mut self) -> usize {
         self.times.push(None);
         self.times.len() - 1
     }
 
-    /// Sets the time at which direction `index` is next due. `None` means that nothing is due in
-    /// this direction.
+    /// Sets the time of the next action in the link direction `index`. `None` removes the
+    /// direction from the queue.
     pub(super) fn set(&mut self, index: usize, time: Option<T>) {
         let old = std::mem::replace(&mut self.times[index], time);
         if old == time {
@@ -44,8 +45,9 @@ impl<T: Copy + Ord> Agenda<T> {
         }
     }
 
-    /// Returns the earliest due time and the index of its direction. If several directions have
-    /// this time, returns the direction that was added first. Returns `None` if nothing is due.
+    /// Returns the earliest time in the queue and the index of its link direction. If several
+    /// directions have this time, returns the direction that was added first. Returns `None` if
+    /// the queue is empty.
     pub(super) fn first(&self) -> Option<(T, usize)> {
         self.order.first().copied()
     }

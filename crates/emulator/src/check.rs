@@ -11,10 +11,10 @@ use super::{Namespace, setup};
 pub struct Need {
     /// Description of the requirement.
     pub what: &'static str,
-    /// The feature of a topology for which the requirement is needed; `None` if it is always
-    /// needed.
+    /// The feature of a topology that depends on this requirement; `None` if every topology does.
     pub only_for: Option<&'static str>,
-    /// The reason why the requirement is not met, and the remedy; `None` if it is met.
+    /// The reason why the machine does not meet the requirement, and the remedy; `None` if it
+    /// meets it.
     pub missing: Option<String>,
 }
 

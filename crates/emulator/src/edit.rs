@@ -1,5 +1,5 @@
-//! The properties of a link: as a topology defines them, and as events change them while the
-//! network runs.
+//! The properties of a link, such as rate and delay: as a topology defines them, and as events
+//! change them while the network runs.
 //!
 //! To add a property, add its line to the table in this file, the type of its value to `units.rs`,
 //! and its setting to `LinkSettings` of `netem`. Topologies, events, commands, messages about
@@ -10,15 +10,15 @@ use serde::Deserialize;
 
 use super::units::{LawRule, LossRule, QueueRule, Rate, Span};
 
-/// Name, form and description of a link's property, for topology files and the help.
+/// Name, syntax and description of a link's property, for topology files and the help.
 #[derive(Clone, Copy, Debug)]
 pub struct Impairment {
     /// The property's key in topology files and commands.
     pub name: &'static str,
-    /// The property's key for the direction from the second end to the first; `None` if both
-    /// directions have the same value.
+    /// The property's key in topology files for the direction from the second end to the first;
+    /// `None` if both directions always have the same value.
     pub back: Option<&'static str>,
-    /// The form of the value, with units.
+    /// The syntax of the value, with units.
     pub form: &'static str,
     /// Description of the property in one line, for the help.
     pub about: &'static str,
@@ -29,8 +29,8 @@ pub struct Impairment {
 macro_rules! impairments {
     ($($name:ident $(/ $back:ident)?: $kind:ty, $form:literal, $about:literal, $set:expr;)*) => {
         /// Properties to set on a link; `None` leaves a property unchanged. Each property applies
-        /// to both directions. If the property's `_back` twin is set, the twin applies to the
-        /// direction from the second end to the first instead.
+        /// to both directions. If the field of the same name with `_back` is set, that field
+        /// applies to the direction from the second end to the first instead.
         #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
         #[serde(default)]
         pub struct Edit {
@@ -57,8 +57,7 @@ macro_rules! impairments {
 
         impl Edit {
             /// Writes all properties that are not `None` into `settings`, the settings of one
-            /// direction. `back` is whether this is the direction from the second end to the
-            /// first.
+            /// direction. `back` is true for the direction from the second end to the first.
             pub fn apply(&self, settings: &mut LinkSettings, back: bool) {
                 $(
                     let twin = None$(.or(self.$back.as_ref()))?;

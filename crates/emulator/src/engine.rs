@@ -1,4 +1,4 @@
-//! The transport of packets between interfaces, through the links.
+//! Transport of packets from interface to interface, through the emulated links.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -16,24 +16,25 @@ use super::stats::{DirectionStats, LinkStats, udp_ports};
 use super::topology::{Cable, Event};
 use crate::censor::Censor;
 
-/// Maximum number of packets read from one interface before the other interfaces are served.
+/// Maximum number of packets read from one interface before the next interface is read.
 const BATCH: usize = 64;
 /// Maximum size of an IP packet, in bytes.
 const PACKET: usize = 65_535;
-/// Maximum number of UDP ports that have separate counters, in each direction of a link.
+/// Maximum number of UDP ports that have separate counters, in each direction of a link. Further
+/// ports share a counter.
 const PORTS: usize = 256;
 
 /// All links of a network, with the interfaces at their ends.
 pub(super) struct Engine {
     clock: Clock,
     cables: Vec<LinkState>,
-    /// Time of the next arrival in each direction. The index of a direction is also the token of
-    /// its interface in the poller.
+    /// Time of the next arrival in each direction. The index of a direction is also the poller's
+    /// token for the interface that feeds this direction.
     agenda: Agenda,
     /// Scheduled changes of links, in order of time.
     script: VecDeque<(Time, Event)>,
     buffer: Vec<u8>,
-    /// The censors, by the index of their host.
+    /// The censors of the hosts that block connections, by the index of the host.
     censors: BTreeMap<usize, Censor>,
 }
 
@@ -66,7 +67,7 @@ impl Engine {
         self.censors.insert(host, Censor::new(names.iter().cloned()));
     }
 
-    /// Adds a link. Each of its directions draws from its own random stream.
+    /// Adds a link. Each of the link's directions has its own stream of random numbers.
     pub(super) fn add(&mut self, cable: &Cable, tuns: [Tun; 2], seed: u64) {
         let entity = 2 * self.cables.len() as u64;
         let way = |settings: &anabranch_netem::LinkSettings, end: usize, entity| LinkDirection {
@@ -85,13 +86,14 @@ impl Engine {
         self.agenda.add();
     }
 
-    /// Schedules changes of links. Their times count from now and must be in ascending order.
+    /// Schedules changes of links. Their times count from the present and must be in ascending
+    /// order.
     pub(super) fn play(&mut self, events: &[Event]) {
         let start = self.clock.now();
         self.script = events.iter().map(|event| (start + event.at, event.clone())).collect();
     }
 
-    /// Changes a link from now on; returns false if no link has this name.
+    /// Changes the properties of a link from now on; returns false if no link has this name.
     pub(super) fn change(&mut self, name: &str, edit: &Edit) -> bool {
         let cable = self.cables.iter().position(|cable| cable.name == name);
         cable.map(|cable| self.edit(cable, self.clock.now(), edit)).is_some()
@@ -103,13 +105,13 @@ impl Engine {
         self.plan(cable, 1);
     }
 
-    /// Updates the agenda with the time at which direction `way` of a link is next due. The caller
-    /// must do this after each change of the link's state.
+    /// Updates the agenda with the time of the next action in direction `way` of a link. The
+    /// caller must do this after each change of the link's state.
     fn plan(&mut self, cable: usize, way: usize) {
         self.agenda.set(2 * cable + way, self.cables[cable].ways[way].link.next_timeout());
     }
 
-    /// Applies the scheduled changes that are due.
+    /// Applies the scheduled changes of links whose time has come.
     pub(super) fn follow_script(&mut self) {
         let now = self.clock.now();
         while let Some((_, event)) = self.script.pop_front_if(|(at, _)| *at <= now) {
@@ -132,10 +134,7 @@ impl Engine {
         tuns.zip(0..).try_for_each(|(tun, token)| poller.add(tun, token))
     }
 
-    /// Reads a batch of waiting packets from an interface.
-    ///
-    /// # Errors
-    /// The interface has been deleted by another program.
+    /// Reads a batch of waiting packets from the interface that `token` identifies.
     pub(super) fn take_in(&mut self, token: u64) -> io::Result<()> {
         let (cable, way) = (token as usize / 2, token as usize % 2);
         let taken = self.cables[cable].take_in(way, &self.clock, &mut self.buffer);
@@ -149,8 +148,8 @@ impl Engine {
     }
 
     /// Delivers the due packets of all links in the order of their arrival, across all links, even
-    /// after a late wake-up. Otherwise a server that answers on the path of the newest packet
-    /// would choose a wrong path.
+    /// after a late wake-up. Otherwise packets of different paths could overtake each other, and a
+    /// server that answers on the path of the newest packet would choose a wrong path.
     pub(super) fn hand_out(&mut self) {
         let mut now = self.clock.now();
         while let Some((due, index)) = self.agenda.first() {
@@ -189,7 +188,7 @@ impl LinkState {
         Ok(())
     }
 
-    /// Delivers the packet that arrived first, if it has arrived by `now`.
+    /// Delivers the next packet of direction `way`, if it has arrived by `now`.
     fn hand_out(&mut self, way: usize, now: Time, censors: &mut BTreeMap<usize, Censor>) {
         let LinkDirection { link, to, refused, censored, .. } = &mut self.ways[way];
         let Some(packet) = link.pop(now) else { return };
@@ -210,8 +209,8 @@ impl LinkDirection {
         let _ = self.link.push(now, packet.into(), packet.len());
     }
 
-    /// Counts a UDP packet under its port. Once [`PORTS`] ports are counted, further ports share
-    /// port 0, so that a port scan cannot exhaust memory.
+    /// Counts a UDP packet under its port. Once [`PORTS`] ports have counters, packets of further
+    /// ports are counted under port 0, so that a port scan cannot exhaust memory.
     fn count_udp(&mut self, port: u16, bytes: usize) {
         let full = self.udp.len() >= PORTS && !self.udp.contains_key(&port);
         self.udp.entry(if full { 0 } else { port }).or_default().add(bytes);

@@ -1,4 +1,4 @@
-//! Translation of source addresses, with the program `nft` inside a host.
+//! Translation of source addresses (NAT) in a host, with the program `nft`.
 
 use std::env;
 use std::io::{self, Write};
@@ -17,8 +17,8 @@ pub(super) fn find() -> io::Result<PathBuf> {
     folders.map(|folder| folder.join("nft")).find(|file| file.is_file()).ok_or_else(missing)
 }
 
-/// Sets up translation in the calling thread's namespace. Packets that leave by one of
-/// `interfaces` get that interface's address as their source. The addresses of replies are
+/// Sets up source address translation in the calling thread's namespace. Packets that leave by one
+/// of `interfaces` get that interface's address as their source. The addresses of replies are
 /// translated back.
 ///
 /// # Errors
@@ -40,8 +40,8 @@ pub(super) fn masquerade(interfaces: &[&str]) -> io::Result<()> {
     Err(io::Error::other(format!("nft: {first}")))
 }
 
-/// Returns the rules for IPv4 and IPv6. Interface names must not contain characters with a special
-/// meaning for nft.
+/// Returns the text of the nft rules for IPv4 and IPv6. Interface names must not contain
+/// characters with a special meaning for nft.
 fn rules(interfaces: &[&str]) -> String {
     let rule = |name: &&str| format!("oifname \"{name}\" masquerade\n");
     let rules: String = interfaces.iter().map(rule).collect();

@@ -21,14 +21,14 @@ use super::setup::{self, SetupError};
 use super::stats::LinkStats;
 use super::topology::Topology;
 
-/// Maximum time for which the thread that runs the links waits for a packet or a due event. Within
-/// this time, the thread also notices a stop that did not wake it.
+/// Maximum time for which the thread that runs the links waits for a packet or a due event. A
+/// request to stop is thus noticed within this time, even if it fails to wake the thread.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
-/// Niceness of the thread that runs the links.
+/// Niceness (scheduling priority) of the thread that runs the links.
 const NICE: i32 = -10;
 
-/// Token under which the poller reports the waker. All tokens of interfaces differ from it.
+/// Poller token that identifies the waker. All tokens of interfaces differ from it.
 const WAKER: u64 = u64::MAX;
 
 /// An emulated network: its namespaces, its links, and the thread that carries packets between
@@ -111,7 +111,7 @@ impl Network {
         &self.congestion_control
     }
 
-    /// Changes the properties of a link from now on.
+    /// Changes the properties of a link, such as rate or delay, from now on.
     pub fn change(&self, link: &str, edit: &Edit) -> Result<(), UnknownLink> {
         let known = self.shared.lock().change(link, edit);
         self.shared.wake();
@@ -140,7 +140,7 @@ impl Shared {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Creates a poller that watches the waker and all interfaces.
+    /// Creates a poller for the waker and all interfaces.
     fn poller(&self) -> io::Result<Poller> {
         let poller = Poller::new(64)?;
         poller.add(&self.waker, WAKER)?;
@@ -148,8 +148,8 @@ impl Shared {
         Ok(poller)
     }
 
-    /// Wakes the thread that runs the links. If the waker's counter is full, the thread is awake
-    /// already.
+    /// Wakes the thread that runs the links. Ignores an error: it means that the waker's counter
+    /// is full, and then the thread is awake already.
     fn wake(&self) {
         let _ = rustix::io::write(&self.waker, &1u64.to_ne_bytes());
     }
@@ -182,7 +182,8 @@ fn launch(engine: Engine) -> io::Result<(Arc<Shared>, JoinHandle<()>)> {
     Ok((shared, thread))
 }
 
-/// Runs the links until they are stopped: waits, reads packets, delivers packets.
+/// Runs the links until they are stopped. Each round waits for an event, reads packets from
+/// interfaces and delivers packets.
 fn serve(shared: &Shared, mut poller: Poller) {
     // Without this call, the kernel may wake the thread 50 µs late for every packet. If the call
     // fails, nothing else changes.

@@ -13,12 +13,12 @@ use rustix::mount::{MountFlags, mount};
 
 use super::Namespace;
 
-/// In-memory directory in which a group's processes see the group's own files. The files vanish
-/// when the last process ends.
+/// Mount point of the in-memory directory for a group's own files, as the group's processes see
+/// it. The files vanish when the last process ends.
 const OWN_FILES: &str = "/run";
 
-/// A PID namespace for processes in hosts. All of these processes end when this value is dropped,
-/// and when this process ends for any reason.
+/// A PID namespace for processes in the hosts of a network. All of these processes end when this
+/// value is dropped, and when this process ends for any reason.
 ///
 /// The processes see an empty in-memory `/run`, for control sockets and for the files of
 /// [`ProcessGroup::write`]. Its files vanish when the group ends.
@@ -26,8 +26,9 @@ pub struct ProcessGroup {
     space: PidNamespace,
 }
 
-/// A process of a [`ProcessGroup`]. When this value is dropped, the process is killed and waited
-/// for. It must be dropped before the group: the end of a group waits for all of its processes.
+/// A process of a [`ProcessGroup`]. When this value is dropped, the process is killed and its end
+/// is awaited. It must be dropped before the group, because the end of a group waits for all of
+/// its processes.
 pub struct GroupProcess<'a> {
     child: Child,
     group: PhantomData<&'a ProcessGroup>,
@@ -37,8 +38,7 @@ impl ProcessGroup {
     /// Creates a group without processes.
     ///
     /// # Errors
-    /// The machine does not allow a PID namespace, or a mount in it. [`Programs`](super::Programs)
-    /// needs both as well.
+    /// The machine does not allow a PID namespace, or a mount inside the namespace.
     pub fn new() -> io::Result<ProcessGroup> {
         let space = PidNamespace::new()?;
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
@@ -61,7 +61,7 @@ impl ProcessGroup {
         Ok(GroupProcess { child, group: PhantomData })
     }
 
-    /// Runs a program in `host` to its end, with `input` as its standard input.
+    /// Runs a program in `host` until the program ends, with `input` as its standard input.
     ///
     /// # Errors
     /// The program cannot be started, or its exit status is not 0. The error contains the
@@ -94,8 +94,8 @@ impl ProcessGroup {
         Ok(path)
     }
 
-    /// Runs `work` on a thread that sees the group's in-memory `/run`, and passes it the path of
-    /// this directory.
+    /// Runs `work` on a thread that sees the group's in-memory `/run`, and passes the directory's
+    /// path to `work`.
     ///
     /// # Errors
     /// The errors of `work`.
@@ -108,10 +108,7 @@ impl ProcessGroup {
 }
 
 impl GroupProcess<'_> {
-    /// Waits until the process ends. Returns what the process wrote to its pipes.
-    ///
-    /// # Errors
-    /// A pipe cannot be read, or the process cannot be waited for.
+    /// Waits until the process ends. Returns its exit status and its output to the captured pipes.
     pub fn finish(mut self) -> io::Result<Output> {
         drop(self.child.stdin.take());
         let (stdout, stderr) = (self.child.stdout.take(), self.child.stderr.take());

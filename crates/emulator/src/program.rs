@@ -13,12 +13,12 @@ use anabranch_os::toml_keys::TomlError;
 /// A program that runs in a host of the topology.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Unique name of the program and of its logs.
+    /// Unique name of the program, also used for its log files.
     pub name: String,
     /// Host in which the program runs, as an index into
     /// [`Topology::hosts`](super::Topology::hosts).
     pub host: usize,
-    /// The program, as a name or a path, and its arguments. Never empty.
+    /// The program, as a name or a path, and its arguments. The list is never empty.
     pub command: Vec<String>,
     /// Environment variables that are set in addition to the variables of this process.
     pub environment: BTreeMap<String, String>,
@@ -63,7 +63,7 @@ pub enum ProgramEnd {
 }
 
 impl Program {
-    /// Returns whether `ended` is an end that was expected of the program.
+    /// Returns whether the program ended in the way that [`Program::expect`] requires.
     pub fn is_expected(&self, ended: &ProgramEnd) -> bool {
         let stopped = *ended == ProgramEnd::Stopped || *ended == ProgramEnd::NotStarted;
         match self.expect {

@@ -19,14 +19,14 @@ use super::{Namespace, Network, SetupError};
 
 /// Time between SIGTERM and SIGKILL when programs are stopped.
 const GRACE: Duration = Duration::from_secs(2);
-/// Maximum delay of the notice that a program has ended. During this delay, the last lines of the
-/// program's output can still be reported.
+/// Maximum delay, after the end of a program, before the end is reported. The program's last lines
+/// of output can thus be reported first.
 const LAST_LINES: Duration = Duration::from_millis(100);
-/// Maximum length of a reported line, in bytes; longer lines are split.
+/// Maximum length in bytes of a line of output that is reported at once; longer lines are split.
 const LONGEST_LINE: u64 = 16_384;
 
-/// Destination of a program's standard output and standard error. With [`Output::Ours`], the
-/// program also has standard input, which is otherwise empty.
+/// Destination of a program's standard output and standard error. Only with [`Output::Ours`], the
+/// program also has a standard input; otherwise its input is empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// The output is written to the files `NAME.stdout` and `NAME.stderr` in this directory.
@@ -38,10 +38,10 @@ pub enum Output {
     Ours,
 }
 
-/// An event of a program, with the program's index.
+/// An event in the life of a program. The first field is the program's index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// The program was started, with this process ID.
+    /// The program with this index was started, and has this process ID.
     Started(usize, u32),
     /// The program wrote a line of text to standard output or standard error.
     Line {
@@ -52,12 +52,13 @@ pub enum Notice {
         /// The line without its line break; invalid UTF-8 is replaced.
         text: String,
     },
-    /// The program has ended. Lines that the program or its children wrote may follow.
+    /// The program with this index has ended. Output lines of the program or its children may
+    /// still follow.
     Ended(usize, ProgramEnd),
 }
 
 impl Notice {
-    /// Returns the index of the program that the notice is about.
+    /// Returns the index of the program that the notice concerns.
     pub fn program(&self) -> usize {
         match *self {
             Notice::Started(program, _) | Notice::Ended(program, _) => program,
@@ -66,7 +67,7 @@ impl Notice {
     }
 }
 
-/// A program with the file to execute and the destination of its output.
+/// A program to start, with its executable file and the destination of its output.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// Program to run.
@@ -104,12 +105,12 @@ enum Progress {
 }
 
 impl Programs {
-    /// Starts `jobs` in their hosts, each at its start time, which counts from now. `notify`
-    /// receives the notices, on any thread.
+    /// Starts the programs in `jobs`, each in its host and at its start time, which counts from
+    /// this call. `notify` is called with each notice, on any thread.
     ///
     /// # Errors
-    /// [`SetupError`] if no PID namespace or no log directory can be created. If a program cannot
-    /// be started, [`Notice::Ended`] reports it instead.
+    /// [`SetupError`] if no PID namespace or no log directory can be created. A program that
+    /// cannot be started is reported by [`Notice::Ended`], not as an error.
     pub fn start<T>(network: &Network, jobs: Vec<Job>, notify: T) -> Result<Programs, SetupError>
     where
         T: Fn(Notice) + Clone + Send + Sync + 'static,
@@ -178,7 +179,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs one program from start to end.
+    /// Runs the program with the index `at` from its start to its end, and reports both.
     fn supervise(
         &self,
         at: usize,
@@ -213,8 +214,8 @@ impl Shared {
         });
     }
 
-    /// Sleeps until `time` and returns true. Returns false as soon as the programs are being
-    /// stopped.
+    /// Sleeps until `time`, and then returns true. Returns false at once when the programs are
+    /// being stopped.
     fn wait_until(&self, time: Instant) -> bool {
         let left = time.saturating_duration_since(Instant::now());
         let running = |state: &mut State| !state.stopping;
@@ -305,7 +306,8 @@ fn ended(status: ExitStatus) -> ProgramEnd {
     }
 }
 
-/// Reports each line of a pipe, until all writers of the pipe have closed it.
+/// Passes each line from a program's output pipe to `notify`, until all writers have closed the
+/// pipe.
 fn read_lines(pipe: impl Read, program: usize, error: bool, notify: impl Fn(Notice)) {
     let mut pipe = BufReader::new(pipe);
     let mut line = Vec::new();

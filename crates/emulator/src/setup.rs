@@ -1,4 +1,4 @@
-//! Creation of hosts and interfaces as a topology describes them.
+//! Creation of the hosts (namespaces) and interfaces that a topology describes.
 
 use std::fmt;
 use std::fs;
@@ -18,20 +18,20 @@ const LO: u32 = 1;
 /// Path below `/proc/sys/net` of the setting for TCP's congestion control.
 const CONGESTION_CONTROL: &str = "ipv4/tcp_congestion_control";
 /// Maximum number of packets that an interface queues while this process, which forwards them,
-/// gets no CPU time. It suffices for 100 ms at 500 Mbit/s.
+/// gets no CPU time. This number suffices for 100 ms at 500 Mbit/s.
 const QUEUE_LEN: u32 = 4096;
 
-/// Error: the machine refused a step of building a network.
+/// Error: the machine refused a step in the construction of a network.
 #[derive(Debug)]
 pub struct SetupError {
     /// Name of the step that failed.
     pub step: String,
-    /// The machine's error.
+    /// The error that the operating system returned for the step.
     pub cause: io::Error,
 }
 
 impl SetupError {
-    /// Returns whether the step failed because it needs root.
+    /// Returns whether the step failed because this process is not root.
     pub fn needs_root(&self) -> bool {
         self.cause.kind() == io::ErrorKind::PermissionDenied
     }
@@ -49,7 +49,7 @@ impl fmt::Display for SetupError {
 
 impl std::error::Error for SetupError {}
 
-/// Adds the name of the step to an error.
+/// Adds the name of the failed step to an error of the operating system.
 fn step<T>(result: io::Result<T>, name: impl FnOnce() -> String) -> Result<T, SetupError> {
     result.map_err(|cause| SetupError { step: name(), cause })
 }
@@ -74,7 +74,7 @@ fn host(host: &Host, tcp: TcpControl) -> Result<Namespace, SetupError> {
     Ok(namespace)
 }
 
-/// Creates the interfaces of a link, one in each of its hosts.
+/// Creates the two interfaces of a link, one in each of the link's hosts.
 pub(super) fn cable(cable: &Cable, hosts: &[Namespace]) -> Result<[Tun; 2], SetupError> {
     let make = |end: &End| {
         let tun = hosts[end.host].run(|| interface(cable, end));
@@ -93,8 +93,8 @@ fn interface(cable: &Cable, end: &End) -> io::Result<Tun> {
     Ok(tun)
 }
 
-/// Adds the routes of a link's ends. All interfaces must exist before, because the source address
-/// of a route may belong to another link.
+/// Adds the routes of a link's two ends. All interfaces of the network must exist before this
+/// call, because a route's source address may belong to the interface of another link.
 pub(super) fn routes(
     cable: &Cable,
     tuns: &[Tun; 2],
@@ -109,7 +109,8 @@ pub(super) fn routes(
     Ok(())
 }
 
-/// Checks that this machine can translate addresses, if the topology needs it.
+/// Checks that this machine has the program for address translation (`nft`), if the topology needs
+/// it.
 pub(super) fn find_translator(topology: &Topology) -> Result<(), SetupError> {
     let wanted = topology.links.iter().flat_map(|link| &link.ends).any(|end| end.nat);
     let found = if wanted { nat::find().map(drop) } else { Ok(()) };
@@ -166,8 +167,8 @@ fn route(oif: u32, end: &End, route: &Route, tcp: TcpControl) -> NewRoute {
 /// Sets the sysctls of the calling thread's namespace. Interfaces that are created later inherit
 /// the defaults.
 ///
-/// * The reverse-path filter is off, because the answer of a server may take another path than the
-///   request.
+/// * The reverse-path filter is off, because a server's answer may arrive by another interface
+///   than the one that sent the request.
 /// * The kernel must send no packets of its own on the links, because observers would count them.
 ///   IPv6 forwarding is set for the namespace, not for its interfaces. An interface with
 ///   forwarding would join the routers' multicast groups and report that on its link (RFC 3810).
@@ -194,8 +195,8 @@ fn sysctls(host: &Host, tcp: TcpControl) -> io::Result<()> {
     if has_ipv6() { ipv6_sysctls(forward) } else { Ok(()) }
 }
 
-/// Sets the sysctls of IPv6 in the calling thread's namespace. Switches IPv6 on, even if it is off
-/// outside the namespace. `forward` is the value for forwarding.
+/// Sets the IPv6 sysctls of the calling thread's namespace. Switches IPv6 on, even if it is off
+/// outside the namespace. `forward` is the value of the sysctl for forwarding.
 fn ipv6_sysctls(forward: &str) -> io::Result<()> {
     for (name, value) in [
         ("ipv6/conf/all/disable_ipv6", "0"),
@@ -213,8 +214,8 @@ fn ipv6_sysctls(forward: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the congestion control that TCP sockets in the calling thread's namespace use if their
-/// route sets none.
+/// Returns the default congestion control of TCP sockets in the calling thread's namespace. A
+/// route can override it.
 fn congestion_control() -> io::Result<String> {
     let text = fs::read_to_string(format!("/proc/sys/net/{CONGESTION_CONTROL}"))?;
     Ok(text.trim().to_owned())
@@ -235,7 +236,8 @@ pub(super) fn try_interface() -> io::Result<()> {
     Tun::create("probe").map(drop)
 }
 
-/// Checks that a route with cubic can be added in the calling thread's namespace.
+/// Checks that a route with the congestion control CUBIC can be added in the calling thread's
+/// namespace.
 pub(super) fn try_cubic() -> io::Result<()> {
     configure::set_up(LO, true)?;
     let dst = Prefix { ip: Ipv4Addr::new(192, 0, 2, 1).into(), len: 32 };

@@ -1,4 +1,5 @@
-//! Counters of the links of an emulated network, as an observer at each link would keep them.
+//! Counters of the packets on the links of an emulated network, as an observer of each link would
+//! keep them.
 
 use std::collections::BTreeMap;
 
@@ -27,12 +28,12 @@ pub struct DirectionStats {
     pub dropped: Drops,
     /// UDP packets that entered, by the port at the *second* end of the link: the server's port,
     /// if the client is at the first end. This is the destination port in the forward direction,
-    /// and the source port in the other. Fragments after the first have no port and are not
-    /// counted. At most 256 ports are counted separately; the others share port 0.
+    /// and the source port in the reverse direction. IP fragments after the first have no port and
+    /// are not counted. At most 256 ports are counted separately; the others share port 0.
     pub udp: BTreeMap<u16, Tally>,
 }
 
-/// A number of packets, and their bytes.
+/// A number of packets, and the sum of their sizes in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
     /// Number of packets.
@@ -41,7 +42,7 @@ pub struct Tally {
     pub bytes: u64,
 }
 
-/// Numbers of dropped packets, by cause.
+/// Counts of dropped packets, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Drops {
     /// Packets lost by the link's rule of loss.
@@ -54,7 +55,7 @@ pub struct Drops {
     pub too_big: u64,
     /// Packets dropped because the link was down.
     pub down: u64,
-    /// Packets that the interface at the other end refused, because it was down or deleted.
+    /// Packets that were not delivered because the interface at the other end was down or deleted.
     pub interface: u64,
     /// Packets that the host at the other end blocked as a censor.
     pub censored: u64,
@@ -68,8 +69,8 @@ impl From<Count> for Tally {
 
 impl DirectionStats {
     /// Returns the statistics of one direction of a link. The interface at the other end refused
-    /// the packets in `refused`, and the censor dropped the packets in `censored`. In `counters`,
-    /// both still count as delivered.
+    /// the packets in `refused`, and the censor dropped the packets in `censored`. `counters`
+    /// still counts both as delivered, so they are subtracted.
     pub(super) fn new(
         counters: &Counters,
         refused: Count,
@@ -113,7 +114,7 @@ pub(super) fn udp_ports(packet: &[u8]) -> Option<[u16; 2]> {
 
 const UDP: u8 = 17;
 
-/// Returns the offset of the UDP header in an IPv4 packet; `None` if it has none.
+/// Returns the offset of the UDP header in an IPv4 packet; `None` if the packet has no UDP header.
 fn ipv4_udp(packet: &[u8]) -> Option<usize> {
     let offset = u16::from_be_bytes([*packet.get(6)?, *packet.get(7)?]) & 0x1fff;
     let header = usize::from(packet[0] & 0x0f) * 4;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use anabranch_netem::{Codel, DelayLaw, Loss};
 use serde::Deserialize;
 
-/// Maximum time span in seconds, about eleven days. Sums of time spans then stay far below the
-/// range of a clock.
+/// Maximum time span in a topology file: 1,000,000 s, about eleven days. Sums of time spans then
+/// stay far below the range of a clock.
 const LONGEST: f64 = 1e6;
 
 /// A rate in bits per second; `None` if it is unlimited. The topology file contains a number with
@@ -28,13 +28,13 @@ pub struct Span(pub Duration);
 #[serde(try_from = "FileValue")]
 pub struct Size(pub usize);
 
-/// A distribution of delays, which the topology file contains as the word `uniform` or `normal`.
+/// A distribution of delays, written in the topology file as the word `uniform` or `normal`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "FileValue")]
 pub struct LawRule(pub DelayLaw);
 
-/// The text of a value in the topology file. Numbers and truth values are converted to text. The
-/// conversion of this text to a value with a unit then fails.
+/// The text of a value in the topology file. A number or truth value is accepted too, and becomes
+/// text, so that the later conversion to a value with a unit reports the error.
 #[derive(Deserialize)]
 #[serde(from = "RawValue")]
 struct FileValue(String);
@@ -76,8 +76,8 @@ pub struct QueueRule {
 /// first is the probability of a loss. The second is `{ to_bad, to_good, loss_good, loss_bad }`,
 /// the probabilities of the Gilbert-Elliott model. The model has a good and a bad state: two
 /// probabilities are for a change of state, and one for a loss in each state. The third is the
-/// table `{ script = [..] }` with the numbers of the packets to lose, counted from 0 as they enter
-/// the link.
+/// table `{ script = [..] }` with the indices of the packets to lose, counted from 0 as packets
+/// enter the link.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "RawLoss")]
 pub struct LossRule(pub Loss);
@@ -157,7 +157,8 @@ struct RawCodel {
     limit: Option<FileValue>,
 }
 
-/// Default limit of a CoDel queue in bytes: 1,000 packets of 1,500 bytes, as in Linux.
+/// Default limit of the queue of a link with CoDel, in bytes: 1,000 packets of 1,500 bytes, as in
+/// Linux.
 const CODEL_LIMIT: usize = 1_500_000;
 const QUEUE: &str = "a queue is a size (`\"250kB\"`) or `{ codel = \"5ms\", interval = \"100ms\", \
                      limit = \"1MB\" }`";
@@ -241,9 +242,9 @@ fn probability(p: f64) -> Result<f64, String> {
 }
 
 /// Parses `text`, a number followed by the name of a unit, and returns the number times the unit's
-/// value. `units` lists names and values; the first name at the end of `text` applies. Returns
-/// `None` if no name matches, or if the text before the name is not a finite number from 0
-/// upwards.
+/// value. `units` lists the units' names and values; the first unit whose name ends `text`
+/// applies. Returns `None` if no name matches, or if the text before the name is not a finite
+/// number from 0 upwards.
 fn quantity(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     let (number, worth) =
         units.iter().find_map(|(unit, worth)| Some((text.strip_suffix(unit)?, worth)))?;

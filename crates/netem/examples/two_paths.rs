@@ -1,5 +1,5 @@
-//! Splits 1,000 packets over two unlike links and merges them. Prints the number of packets on each
-//! path, and how many were delivered in order or lost.
+//! Splits 1,000 packets over two links with different rates, delays and losses, and merges them.
+//! Prints the number of packets on each path, and how many were delivered in order or lost.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use anabranch_multipath::seed::stream;
 use anabranch_multipath::{Assignment, Merger, PathId, PathView, Splitter, Time};
 use anabranch_netem::{Link, LinkSettings, Loss};
 
-/// Bytes of each packet.
+/// Size of each packet, in bytes.
 const LENGTH: usize = 1_200;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

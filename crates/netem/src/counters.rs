@@ -17,13 +17,12 @@ impl Count {
     }
 }
 
-/// The counters of a [`Link`](crate::Link) since its creation.
+/// The counters of a [`Link`](crate::Link) since the link's creation.
 ///
 /// At any time, `entered` is the sum of all other counters and the units in transit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Units (such as packets) passed to the link, including dropped ones. An observer at the
-    /// beginning of the link sees these.
+    /// Units (such as packets) passed to the link, including units that the link then drops.
     pub entered: Count,
     /// Units (such as packets) that have left the link at its end
     /// ([`Link::pop`](crate::Link::pop)).

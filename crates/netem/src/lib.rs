@@ -10,12 +10,12 @@
 //! ```
 //!
 //! A *unit* is a packet or whatever else the caller sends. The link draws the random numbers for
-//! loss and jitter when a unit enters. They therefore depend only on the seed and on the number of
-//! earlier units, not on the queue.
+//! loss and jitter when a unit enters. The numbers therefore depend only on the seed and on the
+//! number of earlier units, not on the state of the queue.
 //!
 //! A [`Link`] is one direction of a network link. Its units may be of any type (a packet, the
 //! index of a buffer), because the link uses only their length in bytes. The caller passes the
-//! present time.
+//! present time with each call.
 //!
 //! The emulator (`anabranch emulate`) and the in-memory networks of the cores' tests use this
 //! crate.

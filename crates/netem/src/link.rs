@@ -23,13 +23,13 @@ pub struct Link<T> {
     jitter: Stream,
     law: Law,
     /// Size in bytes of the largest unit (such as a packet) that the queue has accepted. CoDel
-    /// uses it if there is no MTU.
+    /// uses it in place of the MTU if the link has no MTU.
     largest: usize,
     counters: Counters,
     /// Queue of units (such as packets). The first unit is being sent; the others wait.
     queue: VecDeque<Queued<T>>,
     queued_bytes: usize,
-    /// Time at which the first queued unit (such as a packet) has been sent completely.
+    /// Time at which the last bit of the first queued unit (such as a packet) leaves for the wire.
     head_leaves: Time,
     /// Units that have been sent and have not arrived yet, ordered by arrival time and then by the
     /// order of sending.
@@ -72,21 +72,21 @@ struct InFlight<T> {
     bytes: usize,
 }
 
-/// A unit (such as a packet) that waits to be sent. A unit selected for loss takes as much room in
-/// the queue as any other, but has no `load`.
+/// A unit (such as a packet) that waits to be sent. A unit that the loss rule selected takes as
+/// much room in the queue as any other unit, but its `load` is `None`.
 #[derive(Clone, Debug)]
 struct Queued<T> {
     load: Option<T>,
     bytes: usize,
     queued_at: Time,
-    /// The unit's quantile in the distribution of delays: the share of units (such as packets)
-    /// that have a shorter delay, in `0.0..1.0`.
+    /// The unit's random position in the distribution of delays, in `0.0..1.0`: the share of units
+    /// (such as packets) that have a shorter delay.
     jitter: f64,
 }
 
-/// The random draws of a unit (such as a packet). They are made for each unit that enters, whether
-/// or not the queue accepts the unit. Otherwise, later draws would depend on the times at which
-/// units are sent.
+/// The random numbers drawn for a unit (such as a packet). They are drawn for each unit that
+/// enters, even if the queue does not accept the unit. Otherwise, the numbers of later units would
+/// depend on the state of the queue.
 #[derive(Clone, Copy, Debug)]
 struct UnitDraws {
     lost: bool,
@@ -94,8 +94,8 @@ struct UnitDraws {
 }
 
 impl<T> Link<T> {
-    /// Creates one direction of a link. The direction's random numbers depend on `seed` and on
-    /// `entity`, its number. The two directions of a link must have different numbers.
+    /// Creates one direction of a link. The direction's random numbers depend on `seed` and on the
+    /// identifier `entity`. The two directions of a link must have different identifiers.
     pub fn new(settings: LinkSettings, seed: u64, entity: u64) -> Link<T> {
         Link {
             dice: LossState::new(settings.loss.clone(), seed, entity),
@@ -136,8 +136,8 @@ impl<T> Link<T> {
         admitted
     }
 
-    /// Removes and returns the unit (such as a packet) that arrives first, if it has arrived by
-    /// `now`, else `None`.
+    /// Removes and returns the unit (such as a packet) with the earliest arrival time. Returns
+    /// `None` if no unit has arrived by `now`.
     pub fn pop(&mut self, now: Time) -> Option<T> {
         self.advance(now);
         let first = self.flight.first_entry().filter(|entry| entry.key().0 <= now)?;
@@ -147,8 +147,9 @@ impl<T> Link<T> {
     }
 
     /// Returns the time at which to call [`pop`](Link::pop) again; `None` if nothing is in
-    /// transit. The time is not later than the next arrival. If it is earlier, `pop` returns
-    /// `None`, and this function then returns a later time.
+    /// transit. The returned time is a lower bound: it is not later than the next arrival. If the
+    /// time is earlier than the arrival, `pop` returns `None`, and this function must be called
+    /// again.
     pub fn next_timeout(&self) -> Option<Time> {
         let flying = self.flight.first_key_value().map(|(&(arrival, _), _)| arrival);
         let shortest = self.delay(0.0);
@@ -182,8 +183,8 @@ impl<T> Link<T> {
         &self.counters
     }
 
-    /// Returns the number of bytes that wait to be sent or are being sent, at the time that was
-    /// last passed to the link.
+    /// Returns the number of bytes in the queue, including the unit (such as a packet) that is
+    /// being sent. The number is valid for the time that was last passed to the link.
     pub fn backlog(&self) -> usize {
         self.queued_bytes
     }
@@ -246,7 +247,8 @@ impl<T> Link<T> {
         Some(queued)
     }
 
-    /// Applies CoDel at the time at which the previous unit (such as a packet) left the wire.
+    /// Drops queued units (such as packets) as CoDel prescribes, at the time at which the previous
+    /// unit left the queue.
     fn drop_old(&mut self) {
         let Some(rule) = &self.settings.codel else { return };
         let backlog = Queue {

@@ -28,8 +28,8 @@ pub enum Loss {
         /// Probability of loss in the bad state.
         loss_bad: f64,
     },
-    /// Loses exactly the units (such as packets) with these numbers, counted from zero since the
-    /// rule was set. Every unit that enters is counted.
+    /// Loses exactly the units (such as packets) with these indices, counted from zero since the
+    /// rule was set. Every unit that enters the link is counted.
     Script(BTreeSet<u64>),
 }
 
@@ -39,8 +39,8 @@ pub(crate) struct LossState {
     rule: Loss,
     stream: Stream,
     /// Random stream for the changes between the good and the bad state. It is separate from
-    /// `stream`, so that each unit (such as a packet) draws exactly one number from `stream`,
-    /// whichever rule is set.
+    /// `stream`, so that each unit (such as a packet) draws exactly one random number from
+    /// `stream` under every rule.
     turns: Stream,
     seen: u64,
     bad: bool,
@@ -48,15 +48,15 @@ pub(crate) struct LossState {
 
 impl LossState {
     /// Creates the state of `rule`. Its random numbers depend on `seed` and on `entity`, the
-    /// number of the link's direction.
+    /// identifier of the link's direction.
     pub(crate) fn new(rule: Loss, seed: u64, entity: u64) -> LossState {
         let stream = seed::stream(seed, entity, "link loss");
         let turns = seed::stream(seed, entity, "link loss turns");
         LossState { rule, stream, turns, seen: 0, bad: false }
     }
 
-    /// Sets the rule. If the new rule differs, the script and the burst state start again. The
-    /// random streams continue in any case.
+    /// Sets the rule. If the new rule differs, the count of units for [`Loss::Script`] restarts at
+    /// zero and the Gilbert-Elliott state becomes good. The random streams continue in any case.
     pub(crate) fn change(&mut self, rule: Loss) {
         if self.rule != rule {
             (self.rule, self.seen, self.bad) = (rule, 0, false);
@@ -64,7 +64,8 @@ impl LossState {
     }
 
     /// Returns whether the next unit (such as a packet) is lost. Draws random numbers even if the
-    /// rule needs none, so that a change of the rule does not affect later draws.
+    /// rule needs none, so that a change of the rule does not change the random numbers of later
+    /// units.
     pub(crate) fn loses_next(&mut self) -> bool {
         let number = self.seen;
         self.seen += 1;

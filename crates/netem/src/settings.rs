@@ -11,7 +11,8 @@ use crate::{Codel, Loss};
 pub struct LinkSettings {
     /// Rate in bits per second; `None` for no limit.
     pub rate: Option<NonZeroU64>,
-    /// Time from the departure of a unit's last bit to its arrival (propagation delay).
+    /// Time from the departure of the last bit of a unit (such as a packet) to the unit's arrival
+    /// (propagation delay).
     pub delay: Duration,
     /// Width of the distribution of the delays of units (such as packets) around `delay`, as
     /// defined by [`LinkSettings::law`].
@@ -47,8 +48,8 @@ pub enum DelayLaw {
 }
 
 impl DelayLaw {
-    /// Returns the delay of a unit (such as a packet) at the quantile `place`. The quantile is the
-    /// share of units with a shorter delay, in `0.0..1.0`.
+    /// Returns the delay of the unit (such as a packet) whose position in the distribution is the
+    /// quantile `place`: the share of units with a shorter delay, in `0.0..1.0`.
     pub(crate) fn delay(self, delay: Duration, jitter: Duration, place: f64) -> Duration {
         match self {
             DelayLaw::Uniform => (delay + jitter.mul_f64(2.0 * place)).saturating_sub(jitter),
@@ -60,11 +61,11 @@ impl DelayLaw {
     }
 }
 
-/// Returns the quantile of the standard normal distribution at `place` (a probability), with a
+/// Returns the quantile of the standard normal distribution for the probability `place`, with a
 /// relative error below 1.2e-9 (Acklam's rational approximation). `place` is limited to the range
 /// from 1e-9 to 1 - 1e-9.
 fn probit(place: f64) -> f64 {
-    /// Probability below which the approximation of the lower tail is used.
+    /// Probability below which `probit` uses its separate approximation of the lower tail.
     const TAIL: f64 = 0.024_25;
     let place = place.clamp(1e-9, 1.0 - 1e-9);
     if place > 0.5 {
@@ -79,8 +80,8 @@ fn probit(place: f64) -> f64 {
     q * over(&A, q * q) / over(&B, q * q)
 }
 
-/// Coefficients of Acklam's approximation: the numerator in the central region, highest power
-/// first.
+/// Coefficients of Acklam's approximation of the inverse normal distribution function: the
+/// numerator in the central region, highest power first.
 const A: [f64; 6] = [
     -3.969_683_028_665_376e1,
     2.209_460_984_245_205e2,
@@ -89,7 +90,8 @@ const A: [f64; 6] = [
     -3.066_479_806_614_716e1,
     2.506_628_277_459_239,
 ];
-/// Coefficients of the denominator in the central region, highest power first.
+/// Coefficients of Acklam's approximation of the inverse normal distribution function: the
+/// denominator in the central region, highest power first.
 const B: [f64; 6] = [
     -5.447_609_879_822_406e1,
     1.615_858_368_580_409e2,
@@ -98,7 +100,8 @@ const B: [f64; 6] = [
     -1.328_068_155_288_572e1,
     1.0,
 ];
-/// Coefficients of the numerator in the tails, highest power first.
+/// Coefficients of Acklam's approximation of the inverse normal distribution function: the
+/// numerator in the tails, highest power first.
 const C: [f64; 6] = [
     -7.784_894_002_430_293e-3,
     -3.223_964_580_411_365e-1,
@@ -107,7 +110,8 @@ const C: [f64; 6] = [
     4.374_664_141_464_968,
     2.938_163_982_698_783,
 ];
-/// Coefficients of the denominator in the tails, highest power first.
+/// Coefficients of Acklam's approximation of the inverse normal distribution function: the
+/// denominator in the tails, highest power first.
 const D: [f64; 5] = [
     7.784_695_709_041_462e-3,
     3.224_671_290_700_398e-1,

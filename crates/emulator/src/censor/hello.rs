@@ -1,26 +1,27 @@
-//! The server name in a ClientHello (RFC 8446, section 4.1.2; RFC 6066, section 3).
+//! Parser for the server name in a TLS ClientHello (RFC 8446, section 4.1.2; RFC 6066, section 3).
 
-/// The result of parsing the beginning of a connection, in search of the server name.
+/// The result of a search for the server name in the first bytes of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ServerName {
     /// The bytes are a ClientHello for this host name.
     Name(String),
-    /// The bytes are not a ClientHello, or are a ClientHello without a name.
+    /// The bytes are not a ClientHello, or are a ClientHello without a server name.
     None,
-    /// More bytes are needed to decide.
+    /// The bytes end before the server name is found or excluded; more bytes are needed.
     NotYet,
 }
 
-/// Content type of a record with handshake messages (RFC 8446, section 5.1).
+/// Content type of a TLS record with handshake messages (RFC 8446, section 5.1).
 const HANDSHAKE_RECORD: u8 = 22;
-/// Type of the handshake message ClientHello (RFC 8446, section 4).
+/// Type of the TLS handshake message ClientHello (RFC 8446, section 4).
 const CLIENT_HELLO: u8 = 1;
-/// Type of the extension server_name (RFC 6066, section 1.1).
+/// Type of the TLS extension server_name (RFC 6066, section 1.1).
 const SERVER_NAME: u16 = 0;
-/// Type of a host name in the extension server_name (RFC 6066, section 3).
+/// Type of a host name in the TLS extension server_name (RFC 6066, section 3).
 const HOST_NAME: u8 = 0;
 
-/// Parses the beginning of a TLS stream, whose last record may be incomplete.
+/// Searches the beginning of a TLS stream for the server name. The last TLS record may be
+/// incomplete.
 pub(super) fn of_records(mut stream: &[u8]) -> ServerName {
     let mut message = Vec::new();
     loop {
@@ -37,8 +38,8 @@ pub(super) fn of_records(mut stream: &[u8]) -> ServerName {
     }
 }
 
-/// Parses the beginning of the handshake messages. Can find the name before the message is
-/// complete.
+/// Searches the beginning of the TLS handshake messages for the server name. Can find the name
+/// before the ClientHello is complete.
 pub(super) fn server_name(message: &[u8]) -> ServerName {
     let Some(&kind) = message.first() else { return ServerName::NotYet };
     if kind != CLIENT_HELLO {
@@ -57,7 +58,7 @@ pub(super) fn server_name(message: &[u8]) -> ServerName {
 }
 
 /// Searches the body of a ClientHello for the server name. Returns `None` if the body ends before
-/// this can be decided.
+/// the name is found or excluded.
 fn search(body: &[u8]) -> Option<ServerName> {
     let mut rest = Reader(body);
     rest.skip(2 + 32)?; // version and random
@@ -79,8 +80,8 @@ fn search(body: &[u8]) -> Option<ServerName> {
     Some(ServerName::None)
 }
 
-/// Returns the host name in the list of the server_name extension; `None` if the list is malformed
-/// or has none.
+/// Returns the host name in the TLS extension server_name; `None` if the extension is malformed or
+/// has no host name.
 fn host(extension: &[u8]) -> Option<String> {
     let mut rest = Reader(extension);
     rest.number()?;
@@ -94,8 +95,8 @@ fn host(extension: &[u8]) -> Option<String> {
     None
 }
 
-/// A reader that starts at the front of a slice. Its methods return `None` if too few bytes are
-/// left.
+/// A cursor over a slice of bytes, starting at the front. Its methods return `None` if too few
+/// bytes are left.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {

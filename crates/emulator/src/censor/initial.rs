@@ -1,5 +1,5 @@
-//! A client's first QUIC packets. This module decrypts them as any observer on the path can (RFC
-//! 9001, section 5.2; RFC 9369).
+//! Decryption of a client's first QUIC packets. Any observer on the path can do this, because the
+//! keys depend only on public data (RFC 9001, section 5.2; RFC 9369).
 
 use std::fmt;
 
@@ -9,11 +9,12 @@ use rustls::quic::{DirectionalKeys, Keys, Version};
 
 /// Header form bit of a long header (RFC 9000, section 17.2).
 const LONG: u8 = 0x80;
-/// Fixed bit, which is set in every QUIC packet (RFC 9000, section 17.2).
+/// The "fixed bit", which is set in every QUIC packet (RFC 9000, section 17.2).
 const FIXED: u8 = 0x40;
-/// Maximum length of a connection ID in bytes (RFC 9000, section 17.2).
+/// Maximum length of a QUIC connection ID in bytes (RFC 9000, section 17.2).
 const LONGEST_ID: usize = 20;
-/// Length in bytes of the sample for header protection (RFC 9001, section 5.4.2).
+/// Length in bytes of the sample of ciphertext for QUIC header protection (RFC 9001, section
+/// 5.4.2).
 const SAMPLE: usize = 16;
 
 /// The keys that protect a client's Initial packets. They are derived from the destination
@@ -39,7 +40,7 @@ struct Header<'a> {
     end: usize,
 }
 
-/// Types of packets with a long header that contains the packet's length.
+/// Types of QUIC packets whose long header contains the packet's length.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Initial,
@@ -47,7 +48,7 @@ enum Kind {
     Other,
 }
 
-/// Returns the Initial packets of a datagram. Skips other packets before and between them.
+/// Returns the QUIC Initial packets of a datagram. Skips other packets before and between them.
 pub(super) fn packets(mut datagram: &[u8]) -> impl Iterator<Item = Initial<'_>> {
     let next = move || {
         let header = header(datagram)?;
@@ -59,8 +60,8 @@ pub(super) fn packets(mut datagram: &[u8]) -> impl Iterator<Item = Initial<'_>> 
 }
 
 impl Initial<'_> {
-    /// Derives the connection's keys from this packet, which must be a client's first packet.
-    /// Returns `None` if the TLS library lacks the cipher suite of Initial packets.
+    /// Derives the keys of the QUIC connection from this packet, which must be a client's first
+    /// packet. Returns `None` if the TLS library lacks the cipher suite of Initial packets.
     pub(super) fn keys(&self) -> Option<ClientKeys> {
         let suite = TLS13_AES_128_GCM_SHA256.tls13()?;
         let Header { version, destination, .. } = self.header;
@@ -69,7 +70,7 @@ impl Initial<'_> {
         ))
     }
 
-    /// Decrypts the packet, and returns its frames. Returns `None` if it is not a packet of the
+    /// Decrypts the packet, and returns its frames. Returns `None` if the packet is not from the
     /// client that `keys` belong to.
     pub(super) fn open(&self, keys: &ClientKeys) -> Option<Vec<u8>> {
         open(self.packet, &self.header, &keys.0)
@@ -134,7 +135,7 @@ fn open(packet: &[u8], header: &Header<'_>, keys: &DirectionalKeys) -> Option<Ve
 }
 
 /// Passes each CRYPTO frame of a packet to `take`, with the frame's offset in the stream. Skips
-/// other frames that an Initial packet may contain.
+/// the other types of frames that an Initial packet may contain.
 pub(super) fn crypto_frames(frames: &[u8], mut take: impl FnMut(u64, &[u8])) {
     let mut at = 0;
     while let Some(next) = frame(frames, at, &mut take) {
@@ -142,8 +143,9 @@ pub(super) fn crypto_frames(frames: &[u8], mut take: impl FnMut(u64, &[u8])) {
     }
 }
 
-/// Parses the frame at offset `at`. Returns the offset of the next frame; `None` at the end of the
-/// packet, or if the frame is malformed or of a type that this parser does not know.
+/// Parses the QUIC frame at offset `at`, and passes a CRYPTO frame to `take`. Returns the offset
+/// of the next frame. Returns `None` at the end of the packet, or if the frame is malformed or of
+/// an unknown type.
 fn frame(frames: &[u8], at: usize, take: &mut impl FnMut(u64, &[u8])) -> Option<usize> {
     match *frames.get(at)? {
         0 | 1 => Some(at + 1),
@@ -170,15 +172,15 @@ fn frame(frames: &[u8], at: usize, take: &mut impl FnMut(u64, &[u8])) -> Option<
     }
 }
 
-/// Parses bytes that follow their length, which is in one byte at offset `at`. Returns the bytes
-/// and the offset after them; `None` if `bytes` is too short.
+/// Parses a byte string that follows a one-byte length at offset `at`. Returns the string and the
+/// offset after it; `None` if `bytes` is too short.
 fn counted(bytes: &[u8], at: usize) -> Option<(&[u8], usize)> {
     let end = at + 1 + usize::from(*bytes.get(at)?);
     Some((bytes.get(at + 1..end)?, end))
 }
 
-/// Parses the variable-length integer (RFC 9000, section 16) at offset `at`. Returns the integer
-/// and the offset after it; `None` if `bytes` is too short.
+/// Parses the variable-length integer of QUIC (RFC 9000, section 16) at offset `at`. Returns the
+/// integer and the offset after it; `None` if `bytes` is too short.
 fn number(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
     let first = *bytes.get(at)?;
     let end = at + (1 << (first >> 6));

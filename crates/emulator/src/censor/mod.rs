@@ -4,16 +4,17 @@
 //! keys of a client's first packets are derived from data that any observer on the path can read
 //! (RFC 9001, section 5.2; RFC 9369). The CRYPTO frames of several packets are reassembled until
 //! the ClientHello is readable. For TLS over TCP, the client's first segments are reassembled. A
-//! blocked name also blocks all names below it. Once a connection is blocked, all of its packets
-//! are dropped in both directions. As with real censors, the packets before that have passed.
+//! blocked name also blocks all of its subdomains. Once a connection is blocked, all of its
+//! packets are dropped in both directions. As with real censors, the packets before the block have
+//! passed.
 //!
 //! A pair of addresses with ports may serve several connections. TCP connections follow one
 //! another: a SYN begins a new connection, unless it is a retransmission of the last SYN. QUIC
 //! connections may exist at the same time (`quic.rs`), and each is judged by its own ClientHello.
 //!
 //! The module does no I/O. It does not handle fragments of IP packets, nor IP options that hide a
-//! header. It does not follow a migration to other ports either: a block applies to the addresses
-//! and ports of the ClientHello.
+//! header. It does not follow QUIC connections that migrate to other ports either: a block applies
+//! to the addresses and ports of the ClientHello.
 
 mod hello;
 mod initial;
@@ -31,8 +32,8 @@ use quic::Quic;
 use start::Names;
 use tcp::{Segment, Tcp};
 
-/// Maximum number of address and port pairs that are remembered. If there are more, the oldest is
-/// evicted.
+/// Maximum number of flows (combinations of two addresses, two ports and a protocol) that are
+/// remembered. If there are more, the oldest flow is evicted.
 const FLOWS: usize = 65_536;
 
 /// A filter that blocks connections by their server name.
@@ -54,7 +55,7 @@ enum State {
     Quic(Quic),
 }
 
-/// The parsed fields of a packet.
+/// The parsed fields of an IP packet that carries UDP or TCP.
 struct Packet<'a> {
     from: SocketAddr,
     to: SocketAddr,
@@ -67,7 +68,7 @@ enum Content<'a> {
 }
 
 impl Censor {
-    /// Creates a filter that blocks the names in `blocked` and all names below them.
+    /// Creates a filter that blocks the server names in `blocked` and all of their subdomains.
     pub fn new(blocked: impl IntoIterator<Item = String>) -> Censor {
         let blocked = Names::new(blocked);
         Censor { blocked, flows: BTreeMap::new(), oldest: VecDeque::new(), dropped: 0 }
@@ -113,8 +114,8 @@ impl Censor {
         tcp.pass(from, segment, &self.blocked)
     }
 
-    /// Stores the state of `flow`, in place of the state of an earlier connection. Evicts the
-    /// oldest flow if there are more than [`FLOWS`].
+    /// Stores the state of the latest connection of `flow`, in place of the state of an earlier
+    /// connection. Evicts the oldest flow if there are more than [`FLOWS`].
     fn remember(&mut self, flow: Flow, state: State) {
         if self.flows.insert(flow, state).is_some() {
             return;

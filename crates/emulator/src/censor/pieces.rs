@@ -1,26 +1,26 @@
-//! Reassembly of the beginning of a stream from pieces in any order.
+//! Reassembly of the first bytes of a stream from pieces that arrive in any order.
 
 use std::collections::BTreeMap;
 
-/// Maximum number of reassembled bytes. A ClientHello is much shorter, even with all post-quantum
-/// key shares.
+/// Maximum number of reassembled bytes at the start of a stream. A ClientHello is much shorter,
+/// even with all post-quantum key shares.
 const LONGEST: usize = 16_384;
-/// Maximum number of pieces stored beyond a gap.
+/// Maximum number of pieces of a stream that are stored while bytes before them are missing.
 const WAITING: usize = 64;
 
 /// The reassembled beginning of a stream: its bytes up to the first gap, and later pieces.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
     front: Vec<u8>,
-    /// Pieces beyond the first gap, by their offset.
+    /// Pieces after the first gap, by their offset in the stream.
     later: BTreeMap<u64, Vec<u8>>,
 }
 
 impl Pieces {
-    /// Adds a piece at offset `at`. Bytes before the first gap are never replaced. If pieces after
-    /// the gap overlap, the piece with the smaller offset takes precedence or, at the same offset,
-    /// the longer piece. Bytes beyond [`LONGEST`] are dropped, and so are pieces after the gap if
-    /// [`WAITING`] are already stored.
+    /// Adds the piece of the stream that begins at offset `at`. Bytes before the first gap are
+    /// never replaced. If pieces after the gap overlap, the piece with the smaller offset takes
+    /// precedence or, at the same offset, the longer piece. Bytes beyond [`LONGEST`] are dropped,
+    /// and so are pieces after the gap if [`WAITING`] are already stored.
     pub(super) fn take(&mut self, at: u64, bytes: &[u8]) {
         let inside = at < LONGEST as u64 && !bytes.is_empty();
         if inside && (at <= self.front.len() as u64 || self.later.len() < WAITING) {
@@ -44,7 +44,7 @@ impl Pieces {
         &self.front
     }
 
-    /// Returns whether the maximum number of reassembled bytes is reached.
+    /// Returns whether the front of the stream has the maximum length ([`LONGEST`]).
     pub(super) fn is_full(&self) -> bool {
         self.front.len() >= LONGEST
     }

@@ -1,10 +1,11 @@
 //! The QUIC connections of a pair of UDP ports. There may be several at once, because clients open
 //! many connections from one socket.
 //!
-//! An Initial packet belongs to the connection whose keys open the packet. These keys derive from
-//! the first packet of a connection. After a Retry, new keys derive from the first packet after
-//! it. The connection then counts as a new one, and the client sends its ClientHello again. A
-//! retransmitted packet, or a packet sent to the server's own connection ID, has the same keys.
+//! An Initial packet belongs to the connection whose keys decrypt the packet. These keys derive
+//! from the first packet of a connection. After a Retry packet of the server, new keys derive from
+//! the client's next packet. The connection then counts as a new one, and the client sends its
+//! ClientHello again. A retransmitted packet, or a packet sent to the server's own connection ID,
+//! has the same keys.
 
 use std::collections::VecDeque;
 
@@ -12,11 +13,11 @@ use super::hello::server_name;
 use super::initial::{self, ClientKeys, Initial};
 use super::start::{Names, Start};
 
-/// Maximum number of connections remembered for a pair of ports. If there are more, the oldest is
-/// evicted.
+/// Maximum number of QUIC connections remembered for a pair of UDP ports. If there are more, the
+/// oldest is evicted.
 const CONNECTIONS: usize = 8;
 
-/// The remembered connections, oldest first.
+/// The remembered QUIC connections of a pair of UDP ports, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Quic(VecDeque<Connection>);
 
@@ -29,8 +30,8 @@ struct Connection {
 impl Quic {
     /// Returns whether a datagram of the client or the server may pass. A datagram without an
     /// Initial packet of a client cannot be assigned to a connection. Such a datagram passes
-    /// unless all connections are blocked, because blocked connections never reach the stage at
-    /// which such datagrams are sent.
+    /// unless all connections of the ports are blocked, because a blocked connection never gets
+    /// past its Initial packets.
     pub(super) fn pass(&mut self, datagram: &[u8], names: &Names) -> bool {
         let initials = initial::packets(datagram);
         let verdicts: Vec<bool> =
@@ -52,7 +53,7 @@ impl Quic {
     }
 
     /// Adds the content of a client's Initial packet to its connection. Returns whether that
-    /// connection may continue; `None` if the packet is not from a client.
+    /// connection is still allowed; `None` if the packet is not from a client.
     fn add_packet(&mut self, packet: &Initial<'_>, names: &Names) -> Option<bool> {
         let known = self.0.iter().enumerate().rev();
         let known = known.map(|(at, connection)| (at, packet.open(&connection.keys)));

@@ -1,13 +1,13 @@
-//! The state of a connection's beginning: undecided, allowed or blocked.
+//! The censor's decision about a connection: undecided, allowed or blocked.
 
 use super::hello::ServerName;
 use super::pieces::Pieces;
 
-/// A list of host names. Each name includes all names below it.
+/// A list of blocked host names. Each name includes all of its subdomains.
 #[derive(Debug)]
 pub(super) struct Names(Vec<String>);
 
-/// The state of a connection's beginning.
+/// The censor's decision about a connection, made from the connection's first bytes.
 #[derive(Debug)]
 pub(super) enum Start {
     /// The connection is undecided: the server name in its ClientHello is not complete yet.
@@ -46,15 +46,17 @@ impl Default for Start {
 }
 
 impl Start {
-    /// Adds a piece of the client's stream at offset `at`.
+    /// Adds the piece of the client's stream that begins at offset `at`. Does nothing once the
+    /// decision is made.
     pub(super) fn take(&mut self, at: u64, bytes: &[u8]) {
         if let Start::Coming(pieces) = self {
             pieces.take(at, bytes);
         }
     }
 
-    /// Parses the received bytes with `read`. If they suffice, decides whether the connection is
-    /// blocked. A connection whose beginning exceeds the maximum length is allowed.
+    /// Searches the received bytes for the server name with the parser `read`. If the bytes
+    /// suffice, decides whether the connection is blocked. A connection without a server name in
+    /// the maximum number of bytes is allowed.
     pub(super) fn decide(&mut self, names: &Names, read: fn(&[u8]) -> ServerName) {
         let Start::Coming(pieces) = self else { return };
         match read(pieces.front()) {

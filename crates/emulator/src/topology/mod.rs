@@ -1,4 +1,4 @@
-//! Topologies, which describe an emulated network in a file.
+//! Topologies: descriptions of emulated networks, read from files.
 
 mod addresses;
 mod reader;
@@ -20,7 +20,7 @@ use reader::Reader;
 /// A validated topology: every name is unique, and every link has two ends on two different hosts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Topology {
-    /// Seed of all random numbers. Losses and jitter are random.
+    /// Seed of all random numbers, which determine losses and jitter.
     pub seed: u64,
     /// TCP congestion control of all hosts.
     pub tcp: TcpControl,
@@ -68,7 +68,7 @@ pub struct Host {
     pub address: Vec<Prefix>,
     /// True if the host forwards packets.
     pub forward: bool,
-    /// Names of servers to which this host blocks connections ([`crate::censor`]).
+    /// Server names to which this host blocks connections ([`crate::censor`]).
     pub censor: Vec<String>,
 }
 
@@ -103,7 +103,7 @@ pub struct End {
     pub metric: Option<u32>,
     /// True if packets that leave by this interface get the interface's address as their source.
     pub nat: bool,
-    /// Line of the topology file that names this end's host, counted from 1.
+    /// Line of the topology file that names the host at this end, counted from 1.
     pub line: usize,
 }
 
@@ -131,10 +131,11 @@ pub struct Event {
 }
 
 impl Topology {
-    /// Parses `text`, the content of `file`.
+    /// Parses `text`, the content of the topology file with the name `file`.
     ///
     /// # Errors
-    /// The error has the file, the line and, for an unknown name, the most similar valid one.
+    /// The text is not a valid topology. The error has the file, the line and, for an unknown
+    /// name, the most similar valid name.
     pub fn parse(text: &str, file: &str) -> Result<Topology, TomlError> {
         let topology = Reader { text, file }.topology()?;
         let error = |(line, message)| TomlError { file: file.to_owned(), line, message };

@@ -1,4 +1,5 @@
-//! Conversion of a topology's text into a [`Topology`], with the checks that serde does not make.
+//! Conversion of a topology file's text into a [`Topology`], with the checks that the deserializer
+//! (serde) does not make.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -105,8 +106,8 @@ struct RawProgram {
 }
 
 /// The tables `link` and `event` of the topology file, parsed a second time for the keys that
-/// events can change. With serde's `flatten`, one pass would suffice, but the positions of the
-/// values would be lost.
+/// events can change. With serde's `flatten`, one pass would suffice, but error messages would
+/// lack the positions of the values.
 #[derive(Deserialize)]
 struct RawEdits {
     #[serde(default)]
@@ -148,8 +149,9 @@ impl Reader<'_> {
         read.map_err(|error| self.or_splitters(error))
     }
 
-    /// Returns `error`. If it is about an unknown key, and configurations of `anabranch split`
-    /// have this key, adds a hint that the file may be such a configuration.
+    /// Returns `error`, if necessary with a hint. The hint is added if `error` is about an unknown
+    /// key that exists in configurations of `anabranch split`, because the file may be such a
+    /// configuration.
     fn or_splitters(&self, error: TomlError) -> TomlError {
         let keys = ["listen", "to", "tun", "path", "wg", "schedule", "every"];
         if !keys.iter().any(|key| error.message.starts_with(&format!("unknown key `{key}`;"))) {
@@ -185,8 +187,8 @@ impl Reader<'_> {
         Ok(hosts)
     }
 
-    /// Checks the names that a host blocks. A host that blocks names must forward packets, because
-    /// it would see no connections otherwise.
+    /// Checks the server names that a host blocks as a censor. Such a host must forward packets,
+    /// because it would see no connections of others otherwise.
     fn censor(&self, raw: Vec<Spanned<String>>, forward: bool) -> Result<Vec<String>, TomlError> {
         let name = |name: Spanned<String>| {
             let span = name.span();
@@ -311,8 +313,8 @@ impl Reader<'_> {
         })
     }
 
-    /// Returns the name that the topology file gives the program, or else the file name of its
-    /// command. The program's logs have the same name.
+    /// Returns the program's name in the topology file or, if the file gives none, the file name
+    /// of the program's command. The program's log files have the same name.
     fn program_name(
         &self,
         name: Option<Spanned<String>>,
@@ -343,8 +345,8 @@ impl Reader<'_> {
         Ok(name)
     }
 
-    /// Returns the index of `name` in `names`. If `names` lacks it, the error states that there is
-    /// no `what` with this name, for example no host.
+    /// Returns the index of `name` in `names`. If `names` lacks it, the error states that no
+    /// `what` (for example, no host) has this name.
     fn index<'n>(
         &self,
         what: &str,

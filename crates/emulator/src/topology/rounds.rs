@@ -1,13 +1,13 @@
-//! Detection of routing loops for addresses that no host has. Packets in such a loop would fill
+//! Detection of routing loops for addresses that no host has. Packets in such a loop would congest
 //! the network.
 //!
 //! The boundaries of all prefixes divide the addresses into intervals. All routes treat the
 //! addresses of an interval alike. This module therefore follows a packet to only one address of
 //! each interval, from host to host.
 //!
-//! A packet is followed no further than a host with an interface (of a link, or loopback) whose
-//! own network contains the packet's address. Packets do not loop there: no host has the address,
-//! or a program adds the address to a host later.
+//! The module follows a packet no further than a host with an interface (of a link, or loopback)
+//! whose own network contains the packet's address. Packets do not loop there: no host has the
+//! address, or a program adds the address to a host later.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -16,8 +16,8 @@ use anabranch_os::netlink::Prefix;
 
 use super::routing::{Map, TopologyError};
 
-/// Documentation addresses (RFC 5737, RFC 3849). They are tried first, because a user knows that
-/// no host has such an address.
+/// Addresses reserved for documentation (RFC 5737, RFC 3849). They are checked first, so that an
+/// error message names one of them if possible: a user knows that no host has such an address.
 const SHOWN: [IpAddr; 4] = [
     IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
     IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)),
@@ -25,7 +25,7 @@ const SHOWN: [IpAddr; 4] = [
     IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)),
 ];
 
-/// Prefixes that no kernel forwards: "this network", loopback and multicast.
+/// Prefixes whose packets no kernel forwards: "this network", loopback and multicast.
 const NEVER: [Prefix; 5] = [
     Prefix { ip: IpAddr::V4(Ipv4Addr::UNSPECIFIED), len: 8 },
     Prefix { ip: IpAddr::V4(Ipv4Addr::LOCALHOST), len: 8 },
@@ -34,7 +34,7 @@ const NEVER: [Prefix; 5] = [
     Prefix { ip: IpAddr::V6(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0)), len: 8 },
 ];
 
-/// Checks that no address without a host leads to a routing loop.
+/// Checks that packets to an address that no host has never enter a routing loop.
 ///
 /// # Errors
 /// There is a loop. The error contains the loop's hosts, and the line of a route in the loop.
@@ -52,15 +52,15 @@ pub(super) fn check(map: &Map<'_>) -> Result<(), TopologyError> {
     Err((line, message))
 }
 
-/// Returns the first address of each interval of addresses that have the same routes on every
-/// host. Each address of a host (`owned`) is an interval of its own.
+/// Returns the first address of each interval of addresses that all hosts route alike. Each
+/// address in `owned` (the hosts' addresses) is an interval of its own.
 fn edges(map: &Map<'_>, owned: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
     let single = |&ip: &IpAddr| Prefix { ip, len: if ip.is_ipv4() { 32 } else { 128 } };
     let prefixes = map.prefixes().chain(owned.iter().map(single)).chain(NEVER);
     prefixes.flat_map(|prefix| [Some(prefix.network().ip), after(prefix)]).flatten().collect()
 }
 
-/// Returns the first address after a prefix; `None` if there is none.
+/// Returns the first address after the last address of a prefix; `None` if there is none.
 fn after(prefix: Prefix) -> Option<IpAddr> {
     let len = prefix.len.into();
     match prefix.network().ip {

@@ -35,7 +35,8 @@ pub(super) fn check(topology: &Topology) -> Result<Map<'_>, TopologyError> {
 
 pub(super) struct Map<'t> {
     pub(super) topology: &'t Topology,
-    /// Routes of each host, including the routes to the links' own networks.
+    /// Routes of each host, including the implicit routes to the networks of the host's own
+    /// interfaces.
     ways: Vec<Vec<HostRoute>>,
 }
 
@@ -44,19 +45,20 @@ struct HostRoute {
     to: Prefix,
     metric: u32,
     next: usize,
-    /// Line of the route in the topology file; `None` for a route that the kernel adds for an
-    /// address.
+    /// Line of the route in the topology file; `None` for the route that the kernel adds for an
+    /// interface's address.
     line: Option<usize>,
 }
 
 /// The result of following a packet from host to host along their routes.
 enum Fate {
     Arrives,
-    /// The packet loops over these hosts.
+    /// The packet loops over the hosts with these indices.
     GoesRound(Vec<usize>),
-    /// The packet reaches this host, which does not forward.
+    /// The packet reaches the host with this index, which is not the destination and does not
+    /// forward.
     Refused(usize),
-    /// The packet reaches this host, which has no route for it.
+    /// The packet reaches the host with this index, which has no route for the packet.
     Lost(usize),
 }
 
@@ -116,9 +118,9 @@ impl<'t> Map<'t> {
         Ok(())
     }
 
-    /// Checks that packets on a route of `host`, whose first hop is the host `next`, reach at
-    /// least one address in the route's destination. Also checks that none of these packets loops.
-    /// An address with a more specific route counts as reached.
+    /// Checks that packets on a route of `host` (by the next hop `next`) reach at least one
+    /// address in the route's destination. Also checks that none of these packets loops. An
+    /// address with a more specific route counts as reached.
     fn check_way(&self, host: usize, next: usize, route: &Route) -> Result<(), String> {
         let to = route.to.network();
         let mut covered =
@@ -186,8 +188,8 @@ impl<'t> Map<'t> {
     }
 
     /// Returns the host to which `host` forwards packets for `ip`, and the line of the route in
-    /// the topology file. Returns `None` if `host` does not forward them, or if the kernel itself
-    /// added the route.
+    /// the topology file. Returns `None` if `host` does not forward packets for `ip`, or if the
+    /// kernel itself added the route.
     pub(super) fn passes_on(&self, host: usize, ip: IpAddr) -> Option<(usize, usize)> {
         let about = &self.topology.hosts[host];
         let ends_here = about.address.iter().any(|prefix| prefix.contains(ip));
@@ -243,7 +245,7 @@ impl<'t> Map<'t> {
         own.chain(self.ends(host).flat_map(|end| &end.address)).map(|prefix| prefix.ip)
     }
 
-    /// Returns all addresses, each with the index of its host.
+    /// Returns all addresses in the topology, each with the index of its host.
     pub(super) fn owners(&self) -> impl Iterator<Item = (usize, IpAddr)> {
         let hosts = 0..self.topology.hosts.len();
         hosts.flat_map(|host| self.addresses(host).map(move |ip| (host, ip)))
@@ -265,8 +267,8 @@ fn both_ends(link: &Cable) -> [(&End, usize); 2] {
     [(first, second.host), (second, first.host)]
 }
 
-/// Checks that a gateway is an address of the other end and lies in a network of this end, as the
-/// kernel requires.
+/// Checks that the gateway of a route is an address of the link's other end and lies in a network
+/// of this end, as the kernel requires.
 fn check_gateway(link: &str, route: &Route, end: &End, other: &End) -> Result<(), String> {
     let Some(via) = route.via else { return Ok(()) };
     if via.is_ipv4() != route.to.ip.is_ipv4() {
