@@ -70,8 +70,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Simulates all combinations of `measured` on all processors, and compares the results with the
-/// measurements.
+/// Simulates all designs and numbers of circuits in `measured`, in parallel on all processors.
+/// Compares the simulated times with the measured times.
 fn all(options: &Options, measured: &Rounds) -> Vec<TimeComparison> {
     let combinations: Vec<Combination> = Combination::all()
         .into_iter()
@@ -110,7 +110,8 @@ fn all(options: &Options, measured: &Rounds) -> Vec<TimeComparison> {
     each.collect()
 }
 
-/// Returns the medians over the repetitions of all seeds together.
+/// Returns the median times over the repetitions of the simulations with all seeds; `None` if a
+/// time has no value.
 fn simulated(
     options: &Options,
     network: &Network,
@@ -163,7 +164,7 @@ fn page(options: &Options, compared: &[TimeComparison]) -> String {
     text
 }
 
-/// Replaces the text between the marks.
+/// Replaces the text between the two marker lines in `old`, the content of the document.
 fn replaced(old: &str, text: &str) -> Result<String, String> {
     let missing = format!("the page lacks the line `{BEGIN}` or, below it, `{END}`");
     let (before, rest) = old.split_once(BEGIN).ok_or_else(|| missing.clone())?;

@@ -1,4 +1,4 @@
-//! Certificates for test web servers, generated for one start of the program and kept in memory.
+//! Certificates for test web servers, generated at each start of the program and kept in memory.
 
 use base64ct::{Base64, Encoding};
 use rcgen::{
@@ -15,8 +15,8 @@ pub(super) struct Certificates {
     /// Certificate chains in the order of the hosts, in PEM format: the host's own certificate,
     /// then the authority's.
     pub(super) chains: Vec<String>,
-    /// Base64 of the SHA-256 of the certificates' SubjectPublicKeyInfo, which browsers accept as a
-    /// pin (RFC 7469).
+    /// Base64 of the SHA-256 of the certificates' SubjectPublicKeyInfo, with which a browser can
+    /// be configured to trust them (a pin, RFC 7469).
     pub(super) pin: String,
 }
 

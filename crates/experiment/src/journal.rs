@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-/// The records of an experiment, in a file that grows by a line for each record.
+/// The stored results of an experiment, in a file that grows by a line for each result.
 ///
 /// The first line identifies the experiment and the build that runs it, so that results of two
 /// builds are never mixed. An incomplete last line (after a power failure or a kill) is dropped,
@@ -99,7 +99,7 @@ impl<R: Serialize + DeserializeOwned> Journal<R> {
     /// JSON object.
     ///
     /// # Errors
-    /// [`JournalError`]. In this case, the file is unchanged.
+    /// [`JournalError`] if the file cannot be used. In this case, the file is unchanged.
     pub fn open(path: &Path, header: &Value) -> Result<Journal<R>, JournalError> {
         let io = |error| JournalError::Io(path.to_owned(), error);
         let options = OpenOptions::new().read(true).append(true).create(true).clone();
@@ -185,8 +185,8 @@ impl<R: Serialize + DeserializeOwned> Journal<R> {
     }
 }
 
-/// Returns all complete lines of a journal. If they are not valid UTF-8, returns a text that the
-/// parser rejects.
+/// Returns all complete lines of a journal. If the lines are not valid UTF-8, returns a text that
+/// the parser rejects.
 fn whole_lines(bytes: &[u8]) -> String {
     let end = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
     String::from_utf8(bytes[..end].to_vec()).unwrap_or_else(|_| "?\n".to_owned())
@@ -217,8 +217,9 @@ fn grow(header: &mut Value, more: &Map<String, Value>) {
     }
 }
 
-/// Checks that the journal's first line, `there`, agrees with the first line of the present
-/// experiment, `here`. Returns the entries of the member [`GROWS`] that only `here` has.
+/// Checks that the journal's first line, `there`, has the same settings and origin as the first
+/// line of the present experiment, `here`. Returns the entries of the member [`GROWS`] that only
+/// `here` has.
 fn agree(path: &Path, there: &Value, here: &Value) -> Result<Map<String, Value>, JournalError> {
     let object = |value: &Value| value.as_object().cloned().unwrap_or_default();
     let (there, here) = (object(there), object(here));

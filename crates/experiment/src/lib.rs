@@ -16,13 +16,14 @@
 //! * [`Spread`] is a median with its minimum and maximum. [`quartiles`], [`Mean`] and [`Median`]
 //!   summarise rounds.
 //! * [`table`] writes rows as Parquet.
-//! * [`simulated`] runs a simulated onion network; [`sweep`] runs many of them.
+//! * [`simulated`] runs a simulated onion network; [`sweep`] runs many simulations.
 //!
 //! An experiment is a plan (its units in a seeded order), a function that runs one unit, and a
 //! summary of the records. [`overhead`], [`pages`] and [`circumvention`] run on a network of a
 //! client, a server and a few paths, with a `wireguard-go` tunnel where needed. [`circuits`],
-//! [`unordered`] and [`camouflage`] run on small onion networks (`onions`). [`anonymity`] computes
-//! and sends nothing; [`wide`] simulates. [`validation`] measures and simulates the same network.
+//! [`unordered`] and [`camouflage`] run on small onion networks (`onions`). [`anonymity`] only
+//! computes, without any network; [`wide`] only simulates. [`validation`] measures and simulates
+//! the same network.
 //!
 //! The design and its reasons: `docs/design/experiments.md`.
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// Duration of one sleep of the thread that measures the delay of its own wake-ups.
+/// Requested duration of each sleep of the thread that measures how late it wakes up.
 const NAP: Duration = Duration::from_millis(5);
 
 /// Load of the machine by other programs during a measurement.
@@ -23,7 +23,7 @@ pub struct Disturbance {
     /// Number of processes that ran or waited to run, averaged over the last minute of the
     /// measurement.
     pub load: f64,
-    /// Delay in milliseconds with which a thread wakes up after a sleep of 5 ms: the 99th
+    /// Delay with which a thread wakes up after a sleep of 5 ms, in milliseconds: the 99th
     /// percentile.
     pub late: f64,
 }
@@ -36,7 +36,7 @@ pub struct Probe {
     sampler: Option<JoinHandle<Vec<f64>>>,
 }
 
-/// The machine's CPU times at one moment. [`Cores::busy_since`] measures the CPU use since then.
+/// The machine's CPU times at one moment, as a start point for [`Cores::busy_since`].
 #[derive(Clone, Copy)]
 pub(crate) struct Cores {
     worked: f64,
@@ -54,14 +54,14 @@ impl Cores {
         Cores { worked: all - idle, ticks: all }
     }
 
-    /// Returns the share of all processors' time that was in use since this value was read.
+    /// Returns the share of all processors' time that was in use since `self` was read.
     pub(crate) fn busy_since(self) -> f64 {
         let now = Cores::now();
         (now.worked - self.worked) / (now.ticks - self.ticks).max(1.0)
     }
 }
 
-/// Counters of the kernel about CPU use, in the kernel's own units.
+/// Values of the kernel's counters of CPU use, in the kernel's own units.
 #[derive(Clone, Copy, Default)]
 struct Counters {
     stolen: f64,
@@ -127,8 +127,8 @@ impl Counters {
     }
 }
 
-/// Sleeps repeatedly, at least once, until `stop` is set. Returns how many milliseconds too long
-/// each sleep was.
+/// Sleeps repeatedly, at least once, until `stop` is set. Returns the excess duration of each
+/// sleep in milliseconds.
 fn nap(stop: &AtomicBool) -> Vec<f64> {
     let mut late = Vec::new();
     loop {

@@ -1,6 +1,7 @@
 //! A macro for enumerations whose values have names.
 
-/// Implements names for the values of an enumeration, for users and for JSON.
+/// Implements methods for the names of an enumeration's values, as users and JSON documents write
+/// them.
 macro_rules! named {
     ($type:ident: $($value:ident $name:literal),+) => {
         impl $type {

@@ -14,15 +14,15 @@ use sha2::{Digest, Sha256};
 
 use super::Programs;
 
-/// Programs that are started through a script. The output of `--version` identifies these programs
-/// better than the hash of the script.
+/// Programs that are started through a script. They are identified by the output of `--version`,
+/// because the hash of the script would not change with the program.
 const SCRIPTS: [&str; 2] = ["chromium", "aioquic-server"];
-/// Length of a shortened hash in bytes: enough to distinguish builds, short enough to compare by
-/// eye.
+/// Length in bytes of the shortened hashes: enough to distinguish builds, short enough to compare
+/// by eye.
 const KEPT: usize = 8;
 
-/// Properties that all results in a journal (the file of an experiment's results) must share. Two
-/// builds of one version have different origins.
+/// Identification of the programs and the machine, which all results in a journal (the file of an
+/// experiment's results) must share. Two builds of one version have different origins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Origin {
     program: String,

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
-/// Directories in which experiments search for third-party programs, and the programs found there.
+/// Directories in which experiments search for third-party programs, and the programs found so
+/// far.
 #[derive(Clone, Debug, Default)]
 pub struct Programs {
     folders: Vec<PathBuf>,
@@ -80,7 +81,7 @@ impl Programs {
         self.found.iter().map(|(&name, file)| (name, file.as_path()))
     }
 
-    /// Returns the path of the program `name`; `name` itself if it was not found.
+    /// Returns the path of the program `name`; `name` itself if the program was not found.
     pub fn path(&self, name: &'static str) -> PathBuf {
         self.found.get(name).cloned().unwrap_or_else(|| name.into())
     }

@@ -1,4 +1,4 @@
-//! Progress of an experiment's plan, and the estimate of the remaining time.
+//! Progress of an experiment's plan, and an estimate of the remaining time.
 
 use std::time::Duration;
 
@@ -40,7 +40,8 @@ impl Progress {
         (self.done, self.total)
     }
 
-    /// Estimates the remaining time, at the speed since the experiment was last started.
+    /// Estimates the remaining time from the speed of the measurements since the experiment was
+    /// last started.
     pub fn left(&self) -> Duration {
         if self.due.is_zero() {
             return self.left;

@@ -16,9 +16,9 @@ use anabranch_emulator::GroupProcess;
 
 /// UDP port of all QUIC servers.
 pub(super) const PORT: u16 = 4433;
-/// Seed of the servers' content; its value does not matter here.
+/// Seed of the content that the test servers send; its value does not affect the experiment.
 const SEED: &str = "1";
-/// Time that a client may run beyond its own timeout before it is killed.
+/// Time that a client may run beyond its requested duration before it is killed.
 const LATE: Duration = Duration::from_secs(10);
 /// The client for all servers: its file name, and the source of the program.
 const CLIENT: (&str, &str) = ("quic-client", "quic-go's client of the interop tests");
@@ -35,8 +35,8 @@ pub(super) enum QuicLibrary {
     Aioquic,
 }
 
-/// A running QUIC server on the server's host, and the path that its client requests. It is
-/// stopped on drop.
+/// A running QUIC server on the server's host, and the URL path that the client requests. The
+/// server is stopped on drop.
 pub(super) struct Server<'a> {
     protocol: &'static str,
     path: String,
@@ -130,8 +130,8 @@ impl<'a> Server<'a> {
         Ok(Server { protocol, path, _process: process })
     }
 
-    /// Runs the QUIC client on the client's host, for at most `seconds` seconds. It connects to
-    /// `to` and requests the server name `name`.
+    /// Runs the QUIC client on the client's host, for at most `seconds` seconds. The client
+    /// connects to `to` and requests the server name `name`.
     ///
     /// # Errors
     /// The client cannot be started, or reports nothing.
@@ -175,8 +175,8 @@ fn gtlsserver(stage: &Stage, programs: &Programs, length: u64) -> io::Result<Com
     Ok(server)
 }
 
-/// Generates a certificate that no client needs to trust, and its key. Returns the paths of both
-/// in the in-memory `/run` that only the started programs see.
+/// Generates a self-signed certificate and its key; clients do not verify the certificate. Returns
+/// the paths of both files in the in-memory `/run` that only the started programs see.
 ///
 /// # Errors
 /// `openssl` cannot be started or fails.

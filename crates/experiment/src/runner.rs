@@ -30,14 +30,14 @@ pub trait Record: Serialize + DeserializeOwned {
     fn unit(&self) -> &str;
 }
 
-/// Event during the execution of an experiment's plan.
+/// An event during the execution of an experiment's plan, for progress reports.
 pub enum Event<'a, U, R> {
     /// A measurement starts.
     Begun(&'a U),
     /// A measurement is done, and its result is stored in the journal, the file of the
     /// experiment's results.
     Done(&'a U, &'a R),
-    /// A measurement failed for the given reason, and will be tried again.
+    /// A measurement failed for the given reason, and will be repeated.
     Again(&'a U, &'a str),
 }
 
@@ -61,9 +61,9 @@ impl fmt::Display for Incomplete {
 
 impl std::error::Error for Incomplete {}
 
-/// Executes the units (measurements) that have no record in the journal (the results file), in
-/// order. Calls `notify` for each event, with the progress. Returns true if all units are done.
-/// Returns false if `stop` was set earlier; only the unit in progress is then lost.
+/// Executes the units (measurements) that have no record in the journal (the results file), in the
+/// plan's order. Calls `notify` for each event, with the progress. Returns true if all units are
+/// done. Returns false if `stop` was set before that; only the unit in progress is then lost.
 ///
 /// # Errors
 /// [`Incomplete`]: a unit failed twice, or its record could not be stored.

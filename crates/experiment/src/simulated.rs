@@ -14,7 +14,7 @@ pub struct DownloadRow {
     pub network: u64,
     /// Seed of the simulation.
     pub seed: u64,
-    /// Number of the client, from 0; clients that load web pages come first.
+    /// Index of the client, from 0; clients that load web pages come first.
     pub client: usize,
     /// True if the client makes large (bulk) downloads.
     pub bulk: bool,
@@ -25,9 +25,9 @@ pub struct DownloadRow {
 /// Results of a simulation of an onion network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SimulationResults {
-    /// Hash of all simulated events. Equal hashes mean equal simulations.
+    /// Hash of all simulated events, to check that two runs of a simulation are identical.
     pub hash: u64,
-    /// Number of simulated events.
+    /// Number of simulated events, a measure of the simulation's size.
     pub events: u64,
     /// Shares of the capacity of the relays' network lines that were used: first for relays that
     /// are not exits, then for exits.
@@ -37,8 +37,8 @@ pub struct SimulationResults {
 }
 
 impl SimulationResults {
-    /// Collects the results of the finished simulation `run`. `network` is the number of the
-    /// random network, and `seed` the seed of the simulation.
+    /// Collects the results of the finished simulation `run`. `network` is the index of the random
+    /// network, and `seed` the seed of the simulation.
     #[must_use]
     pub fn of(run: &PlannedRun, (network, seed): (u64, u64)) -> SimulationResults {
         let row = |(client, bulk, download): (usize, bool, &DownloadRecord)| DownloadRow {
@@ -57,7 +57,8 @@ impl SimulationResults {
         }
     }
 
-    /// Returns the downloads of bulk clients if `bulk`, otherwise the downloads of web clients.
+    /// Returns the downloads of one kind of clients: of bulk clients if `bulk`, otherwise of web
+    /// clients.
     pub fn of_load(&self, bulk: bool) -> impl Iterator<Item = &DownloadRecord> + Clone {
         self.rows.iter().filter(move |row| row.bulk == bulk).map(|row| &row.download)
     }

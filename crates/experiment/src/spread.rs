@@ -16,7 +16,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Summarises `values`; `None` if there is no value.
+    /// Computes the median, minimum and maximum of `values`; `None` if there is no value.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
@@ -27,15 +27,15 @@ impl Spread {
     }
 }
 
-/// Mean over rounds (independent repetitions), with half the width of its 95 % interval. The width
-/// is infinite for a single round.
+/// Mean over rounds (independent repetitions), with half the width of its 95 % confidence
+/// interval. The width is infinite for a single round.
 ///
-/// The interval is based on Student's t.
+/// The interval is based on Student's t-distribution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mean {
     /// The mean of the rounds.
     pub mean: f64,
-    /// Half the width of the 95 % interval.
+    /// Half the width of the 95 % confidence interval of the mean.
     pub half: f64,
 }
 
@@ -44,14 +44,15 @@ pub struct Mean {
 pub struct Median {
     /// Median of the rounds.
     pub median: f64,
-    /// The 95 % interval, which is valid for any distribution; `None` for fewer than six rounds.
+    /// The 95 % confidence interval, valid for any distribution; `None` for fewer than six rounds.
     pub interval: Option<[f64; 2]>,
     /// Number of rounds.
     pub count: usize,
 }
 
 impl Median {
-    /// Summarises `rounds`, which has one value for each round; `None` if there are no values.
+    /// Computes the median of `rounds`, which has one value for each round, and its confidence
+    /// interval. Returns `None` if there are no values.
     #[must_use]
     pub fn of(rounds: &[f64]) -> Option<Median> {
         let median = middle(rounds)?;
@@ -60,10 +61,11 @@ impl Median {
 }
 
 /// Groups the values by round, and computes `amount` from the values of each round. Each entry of
-/// `values` is a round's number and a value. Returns the result for each round.
+/// `values` is a round's index and a value. Returns the result for each round, by the round's
+/// index.
 ///
-/// Values of one round are not independent, because they share programs, circuit and time. An
-/// interval over single values would be too narrow.
+/// Values of one round are not independent, because they share programs, circuit and time. A
+/// confidence interval over single values would be too narrow.
 pub fn by_round(
     values: impl IntoIterator<Item = (u32, f64)>,
     amount: impl Fn(&[f64]) -> Option<f64>,
@@ -81,7 +83,7 @@ pub fn middle(values: &[f64]) -> Option<f64> {
     Spread::of(values.iter().copied()).map(|spread| spread.median)
 }
 
-/// Returns `part / whole`; `None` if `whole` is 0 or both are infinite.
+/// Returns the quotient `part / whole`; `None` if `whole` is 0 or both are infinite.
 #[must_use]
 pub fn ratio(part: f64, whole: f64) -> Option<f64> {
     (whole > 0.0).then(|| part / whole).filter(|ratio| !ratio.is_nan())
@@ -107,7 +109,8 @@ pub fn quartiles(values: impl IntoIterator<Item = f64>) -> Option<[f64; 3]> {
     Some([0.25, 0.5, 0.75].map(at))
 }
 
-/// Factors of Student's t distribution for a 95 % interval, for 1 to 30 degrees of freedom.
+/// Factors of Student's t-distribution for a 95 % confidence interval, for 1 to 30 degrees of
+/// freedom.
 const STUDENT: [f64; 30] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
     2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
@@ -115,7 +118,8 @@ const STUDENT: [f64; 30] = [
 ];
 
 impl Mean {
-    /// Summarises `rounds`, which has one value for each round; `None` if there are no values.
+    /// Computes the mean of `rounds`, which has one value for each round, and its confidence
+    /// interval. Returns `None` if there are no values.
     #[must_use]
     pub fn of(rounds: &[f64]) -> Option<Mean> {
         let (mean, count) = (average(rounds)?, rounds.len() as f64);
@@ -131,8 +135,8 @@ impl Mean {
         Some(Mean { mean, half })
     }
 
-    /// Returns whether the mean's interval is as narrow as the intervals in the DBSec 2019 paper:
-    /// 10 % of the mean in each direction.
+    /// Returns whether the mean's confidence interval is as narrow as the intervals in the DBSec
+    /// 2019 paper: at most 10 % of the mean in each direction.
     #[must_use]
     pub fn is_narrow(&self) -> bool {
         self.half <= 0.1 * self.mean

@@ -34,7 +34,8 @@ pub(super) struct Stage {
     links: Vec<String>,
 }
 
-/// Bytes of IP packets that each path has carried, counted at the client's end.
+/// Bytes of IP packets that each path has carried in each direction, counted at the first end of
+/// its link.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PathTraffic {
     pub(super) up: Vec<u64>,
@@ -98,8 +99,8 @@ impl Stage {
         PathTraffic { up, down }
     }
 
-    /// Starts the splitter on the client's host. It listens on `port`, and sends to the server's
-    /// port with the same number.
+    /// Starts the splitter on the client's host. The splitter listens on `port`, and sends to the
+    /// same port of the server.
     ///
     /// # Errors
     /// The splitter ended before it listened. The error includes its output.
@@ -112,8 +113,8 @@ impl Stage {
         self.split_to(program, (port, port), words)
     }
 
-    /// Starts the splitter on the client's host. It listens on port `here`, and sends to the
-    /// server's port `there`.
+    /// Starts the splitter on the client's host. The splitter listens on port `here`, and sends to
+    /// the server's port `there`.
     ///
     /// # Errors
     /// The splitter ended before it listened. The error includes its output.
@@ -127,10 +128,8 @@ impl Stage {
         self.start("the splitter", self.client(), &mut command, (READY, listens))
     }
 
-    /// Starts the splitter as [`Stage::split_to`] does, and waits until `paths` paths are usable.
-    ///
-    /// # Errors
-    /// The errors of [`Stage::split_to`].
+    /// Starts the splitter as [`Stage::split_to`] does, and waits until the splitter has `paths`
+    /// usable paths.
     pub(super) fn split_over(
         &self,
         program: &Path,
@@ -149,8 +148,8 @@ impl Stage {
         self.start("the splitter", self.client(), &mut command, (CIRCUITS_READY, ready))
     }
 
-    /// Starts a far end, which puts split traffic together, on the server's host. It listens on
-    /// port `here` and forwards to port `server`.
+    /// Starts a far end (the program that puts split traffic together again) on the server's host.
+    /// It listens on port `here` and forwards the traffic to port `server`.
     ///
     /// # Errors
     /// The far end ended before it listened. The error includes its output.
@@ -166,8 +165,8 @@ impl Stage {
         self.start("the far end", self.server(), &mut command, (READY, listens))
     }
 
-    /// Starts one of our programs. Waits until `ready` accepts one of its events, for at most
-    /// `patience`.
+    /// Starts one of our programs, and waits until it is ready, for at most `patience`. The
+    /// program is ready once the function `ready` returns true for one of its events.
     ///
     /// # Errors
     /// The program ended before it was ready, or was not ready within `patience`. If the program
@@ -205,8 +204,8 @@ impl Stage {
         }
     }
 
-    /// Waits until the UDP port `port` is bound on the server's host. `process` is the program
-    /// that should bind it, and `who` its name.
+    /// Waits until a program has bound the UDP port `port` on the server's host. `process` is this
+    /// program, and `who` its name for the error message.
     ///
     /// # Errors
     /// The program has ended, or takes too long. The error includes the cause.
@@ -219,10 +218,8 @@ impl Stage {
         self.wait_port(who, process, ("udp", &|line| port_of(line) == Some(port)))
     }
 
-    /// Waits until a program listens on the TCP port `port` of the server's host.
-    ///
-    /// # Errors
-    /// The errors of [`Stage::wait_bound`].
+    /// Waits until the program `process`, called `who`, listens on the TCP port `port` of the
+    /// server's host.
     pub(super) fn wait_listens(
         &self,
         who: &str,
@@ -234,8 +231,8 @@ impl Stage {
         self.wait_port(who, process, ("tcp", &|line| listens(line) && port_of(line) == Some(port)))
     }
 
-    /// Waits until the kernel's table of sockets, such as `/proc/net/udp`, has a line for which
-    /// `is_it` returns true.
+    /// Waits until the program `process` has the right socket: a line in a kernel table of
+    /// sockets, such as `/proc/net/udp`, for which `is_it` returns true.
     fn wait_port(
         &self,
         who: &str,
@@ -268,14 +265,15 @@ fn listens(event: &Value) -> bool {
     event["event"] == "listening"
 }
 
-/// Returns the command, without arguments, of the program `name`.
+/// Returns a command that starts the program `name`, still without arguments.
 pub(super) fn command(programs: &Programs, name: &'static str) -> Command {
     let mut command = Command::new(programs.path(name));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command
 }
 
-/// Waits until `ready` returns true. `what` is named in the error after the timeout.
+/// Waits until `ready` returns true. `what` describes the awaited event in the error after the
+/// timeout.
 ///
 /// # Errors
 /// `ready` fails, or it does not return true in time.
@@ -292,7 +290,7 @@ pub(super) fn wait_for(what: &str, mut ready: impl FnMut() -> io::Result<bool>) 
 }
 
 impl PathTraffic {
-    /// Returns the bytes that the paths have carried since the counts in `before` were taken.
+    /// Returns the bytes that the paths have carried since the earlier counts `before`.
     pub(super) fn since(&self, before: &PathTraffic) -> PathTraffic {
         let less = |now: &[u64], then: &[u64]| -> Vec<u64> {
             now.iter().zip(then).map(|(now, then)| now.saturating_sub(*then)).collect()
@@ -305,14 +303,14 @@ impl PathTraffic {
 pub(super) const USUAL_RATE: u64 = 100_000_000;
 
 /// Returns the size in bytes of the queue of a path with `rate` bits per second. The queue holds
-/// the bytes of 20 ms at that rate, but at least 32,000 bytes. TCP needs about twenty full packets
-/// in the queue to grow its window.
+/// the bytes of 20 ms at that rate, but at least 32,000 bytes. With room for fewer than about
+/// twenty full packets in the queue, TCP could not grow its window.
 pub(super) fn queue(rate: u64) -> u64 {
     (rate / 8 / 50).max(32_000)
 }
 
-/// Describes the emulated network as text. The client has an address on each path, and the server
-/// has a single address.
+/// Returns the emulated network as the text of a topology file. The client has an address on each
+/// path, and the server has a single address.
 fn topology(rate: u64, rtts: &[u32]) -> String {
     let queue = queue(rate);
     let mut text = format!(

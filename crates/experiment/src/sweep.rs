@@ -1,7 +1,7 @@
 //! Sweeps of simulations: each scenario runs on each random network with each seed.
 //!
-//! A [`Journal`](super::Journal) has a record of each simulation. Separate files have the
-//! simulations' downloads. Several threads run the simulations, and the results do not depend on
+//! A [`Journal`](super::Journal) stores a record of each simulation. Each simulation's downloads
+//! are in a separate file. Several threads run the simulations, and the results do not depend on
 //! the number of threads.
 
 use std::fmt::Write as _;
@@ -21,7 +21,7 @@ use super::{Attempt, Record, Turns, Unit, table};
 /// Subfolder with the downloads of each simulation.
 pub const RUNS: &str = "runs";
 
-/// A scenario of a sweep of simulations.
+/// A scenario: a simulation's settings, which a sweep runs on each random network with each seed.
 #[derive(Clone, Debug)]
 pub struct Arm {
     /// Name of the scenario, which is part of file names.
@@ -34,7 +34,7 @@ pub struct Arm {
 }
 
 impl Arm {
-    /// Returns the digest of two files: the scenario file, and the consensus file that the
+    /// Returns a common digest of two files: the scenario file, and the consensus file that the
     /// scenario names.
     fn digest(&self) -> String {
         let mut bytes = self.text.clone().into_bytes();
@@ -65,14 +65,14 @@ pub struct SweepUnit {
     plan: NetworkPlan,
 }
 
-/// Results of a simulation of a sweep, without its downloads.
+/// Results of a simulation of a sweep, without its downloads, which are in a separate file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SweepRecord {
     /// Name of the simulation in the plan.
     pub unit: String,
     /// Hash of all simulated events, as 16 hexadecimal digits.
     pub hash: String,
-    /// Number of simulated events.
+    /// Number of simulated events, a measure of the simulation's size.
     pub events: u64,
     /// Number of downloads that ended after the warm-up phase.
     pub downloads: usize,
@@ -96,7 +96,7 @@ impl Unit for SweepUnit {
     }
 }
 
-/// Estimates the real duration of a simulation, at 5 ms per megabyte of all downloads.
+/// Estimates the real duration of a simulation: 5 ms for each megabyte of downloads.
 pub(super) fn cost(plan: &NetworkPlan) -> Duration {
     // These are the rates in bytes per second of a web client, whose download takes about 2 s, and
     // of a bulk client.
@@ -118,8 +118,8 @@ impl Attempt for SweepRecord {
 }
 
 impl Sweep {
-    /// Returns the settings that must not change when a sweep is resumed. Networks and seeds may
-    /// be added.
+    /// Returns the settings that must not change when a sweep is resumed. The numbers of networks
+    /// and seeds may be increased.
     #[must_use]
     pub fn header(&self) -> Value {
         let arms = self.arms.iter().map(|arm| (arm.name.clone(), arm.digest().into()));
@@ -128,7 +128,7 @@ impl Sweep {
     }
 
     /// Returns all planned simulations. Simulations with the same network and seed are
-    /// consecutive, so that scenarios can be compared early.
+    /// consecutive, so that the scenarios can be compared before the sweep is complete.
     #[must_use]
     pub fn units(&self) -> Vec<SweepUnit> {
         let rounds = (1..=self.networks)

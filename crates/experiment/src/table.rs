@@ -35,7 +35,8 @@ pub enum Values {
 /// A table column: its name and its values.
 pub type Column = (String, Values);
 
-/// Records of an experiment; each becomes a row of the table.
+/// Records of an experiment, from which the columns of a table are made; each record becomes a
+/// row.
 #[derive(Debug)]
 pub struct Rows<'a, R>(pub &'a [R]);
 
@@ -102,7 +103,7 @@ pub fn write(target: &Path, columns: &[Column], facts: &[(&str, String)]) -> io:
     written().map_err(io::Error::other)?.commit()
 }
 
-/// Returns the schema of a table with `columns`, in Parquet's notation.
+/// Returns the schema of a table with `columns`, in the text notation of Parquet schemas.
 fn message(columns: &[Column]) -> String {
     let fields: Vec<_> = columns
         .iter()

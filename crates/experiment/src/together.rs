@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::{Event, Incomplete, Journal, Progress, Record, Unit};
 
-/// Interval at which a waiting worker checks whether the experiment was stopped.
+/// Interval at which a waiting worker checks whether the experiment is to stop.
 const GLANCE: Duration = Duration::from_millis(100);
 
 /// Record of an attempt to execute a unit (measurement) of the plan, whether successful or failed.
@@ -22,11 +22,11 @@ pub trait Attempt: Record {
     fn failed(&self) -> Option<&str>;
 }
 
-/// Callback for the events of all units (measurements), with the progress.
+/// Callback that receives the events of all units (measurements), with the progress.
 type EventFn<'a, U, R> = Box<dyn FnMut(&Progress, Event<'_, U, R>) + Send + 'a>;
 
-/// The remaining units (measurements) of an experiment, which workers take one after another, and
-/// the journal, the file for their results.
+/// Work queue of an experiment: the remaining units (measurements), which workers take one after
+/// another, and the journal, the file for their results.
 pub struct Turns<'a, U, R> {
     shared: Mutex<Shared<'a, U, R>>,
     changed: Condvar,
@@ -106,7 +106,7 @@ impl<'a, U: Unit, R: Attempt> Turns<'a, U, R> {
         Turns { shared: Mutex::new(shared), changed: Condvar::new(), stop, workers, tries }
     }
 
-    /// Returns the next unit (measurement), and the number of its attempt, from 1. If other
+    /// Returns the next unit (measurement), and the number of the attempt, from 1. If other
     /// workers have all remaining units, waits for them, because a failed unit is tried again.
     /// Returns `None` if nothing is left to do or the experiment was stopped.
     pub fn next(&self) -> Option<(&'a U, u32)> {
@@ -129,7 +129,7 @@ impl<'a, U: Unit, R: Attempt> Turns<'a, U, R> {
         }
     }
 
-    /// Returns whether the experiment was stopped. If so, results of units (measurements) in
+    /// Returns whether the experiment is to stop. If so, the results of units (measurements) in
     /// progress are useless.
     pub fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
@@ -162,7 +162,7 @@ impl<'a, U: Unit, R: Attempt> Turns<'a, U, R> {
         self.changed.notify_all();
     }
 
-    /// Ends the experiment with an error: `what` failed for the reason `why`.
+    /// Ends the experiment with an error: the operation `what` failed for the reason `why`.
     pub fn give_up(&self, what: &str, why: String) {
         self.lock().gone = Some(Incomplete::Unit(what.to_owned(), why));
         self.changed.notify_all();

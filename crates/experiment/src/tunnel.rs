@@ -13,7 +13,7 @@ use anabranch_os::netlink::{Prefix, link_named};
 pub(super) const NEEDS: &[(&str, &str)] =
     &[("wireguard-go", "Go module golang.zx2c4.com/wireguard"), ("wg", "package wireguard-tools")];
 
-/// UDP port of both ends of a tunnel. The splitter on the client's host has the same port.
+/// UDP port of both ends of a tunnel. The splitter on the client's host also listens on this port.
 pub(super) const PORT: u16 = 51820;
 /// Address of the server in the tunnel.
 pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 1);
@@ -29,10 +29,10 @@ pub(super) const CLIENT_END: &str = "wg1";
 /// MTU in bytes of a tunnel over paths with an MTU of 1500: the kernel's default for WireGuard.
 pub(super) const MTU: u32 = 1420;
 /// MTU in bytes of a tunnel over paths with an MTU of 1500, if a far end over IPv4 puts the split
-/// traffic together. It is 93 bytes less than 1500, as `anabranch split` reports.
+/// traffic together. The difference of 93 bytes is for headers; `anabranch split` reports it.
 pub(super) const MTU_FAR: u32 = 1407;
 
-/// Parameters of a tunnel that begins on the client's host.
+/// Parameters of a tunnel from the client's host to another host.
 pub(super) struct Route<'a> {
     /// Host on which the tunnel ends.
     pub(super) to: &'a Namespace,
@@ -116,8 +116,8 @@ pub(super) fn add_addresses(
     })
 }
 
-/// Adds a route into the tunnel with the interface `name`. TCP over this route uses the congestion
-/// control `cubic`, whatever the machine's default is.
+/// Adds a route into the tunnel through the interface `name`. TCP connections over this route use
+/// the congestion control `cubic`, whatever the machine's default is.
 fn lead(
     name: &str,
     (ip, len): (Ipv4Addr, u8),

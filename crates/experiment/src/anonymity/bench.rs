@@ -1,4 +1,4 @@
-//! Execution of one unit (a part that takes seconds) of the anonymity analysis.
+//! Execution of one unit (a part of the work that takes seconds) of the anonymity analysis.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -25,8 +25,8 @@ const PORT: u16 = 443;
 /// selects the consensus by its valid-after time; otherwise `hour` is `None`.
 pub type Reader = fn(file: &Path, hour: Option<&str>) -> Result<Vec<u8>, String>;
 
-/// Executor of the anonymity analysis, which is divided into units that take seconds. It keeps one
-/// consensus in memory.
+/// Executor of the anonymity analysis, which is divided into units (parts that take seconds). It
+/// keeps the last consensus in memory, because consecutive units often need the same one.
 #[derive(Debug)]
 pub struct Bench {
     settings: Settings,
@@ -70,8 +70,8 @@ impl Bench {
     /// Executes one unit (a part that takes seconds) of the analysis.
     ///
     /// # Errors
-    /// The consensus of `unit` has changed since it was opened, or a setting is invalid
-    /// for it.
+    /// The consensus of `unit` has changed since the start of the analysis, or a setting is
+    /// invalid for this consensus.
     pub fn analyse(&self, unit: &Unit) -> Result<UnitResult, String> {
         self.load(&unit.consensus)?;
         let current = self.current.borrow();

@@ -13,14 +13,15 @@ use super::super::ratio;
 use super::SHARES;
 use super::summary::{FingerprintTable, PathTable, Summary, YearTable};
 
-/// Verdict on a claim of the DBSec 2019 paper, computed from our results.
+/// Verdict on whether a claim of the DBSec 2019 paper agrees with our results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The claim holds in each interpretation of the DBSec 2019 paper's wording.
     Holds,
-    /// The claim holds in some interpretations of its wording or on some networks, but not in all.
+    /// The claim holds in some interpretations of the paper's wording or on some networks, but not
+    /// in all.
     Depends,
-    /// The claim holds in no interpretation of its wording.
+    /// The claim holds in no interpretation of the paper's wording.
     HoldsNot,
     /// Our analysis does not cover the subject of the claim.
     Unknown,
@@ -31,9 +32,9 @@ pub enum Verdict {
 pub struct Claim {
     /// Statement of the claim.
     pub statement: &'static str,
-    /// The number or the wording with which the DBSec 2019 paper supports the claim.
+    /// The number or the wording with which the DBSec 2019 paper makes the claim.
     pub paper: &'static str,
-    /// The numbers that we measured, with intervals.
+    /// Our results for the claim, with intervals, as text.
     pub ours: String,
     /// Verdict on the claim.
     pub verdict: Verdict,
@@ -54,8 +55,8 @@ impl Verdict {
         }
     }
 
-    /// Derives the verdict from `readings`, which has one entry for each interpretation: whether
-    /// the claim holds in it.
+    /// Derives the verdict from `readings`. Each entry is true if the claim holds in one
+    /// interpretation of the paper's wording.
     fn of(readings: &[bool]) -> Verdict {
         let good = readings.iter().filter(|good| **good).count();
         match (good, readings.len()) {
@@ -160,8 +161,9 @@ fn band(chance: &Chance) -> Band {
     Band { mean: chance.drawn.value, low: chance.drawn.low, high: chance.drawn.high }
 }
 
-/// Returns whether `drawn`, the mean and the interval over random adversaries, agrees with
-/// `number`: either the mean is within 0.005 of `number`, or the interval includes it.
+/// Returns whether our result agrees with `number`, the paper's value. `drawn` has the mean and
+/// the interval over random adversaries. Either the mean is within 0.005 of `number`, or the
+/// interval includes `number`.
 fn is_near(drawn: &Band, number: f64) -> bool {
     (drawn.mean - number).abs() <= 0.005 || (drawn.low..=drawn.high).contains(&number)
 }
@@ -219,8 +221,8 @@ fn factor(found: Option<f64>, digits: usize) -> String {
     found.map_or_else(|| "–".to_owned(), |found| format!("{found:.digits$}"))
 }
 
-/// Returns the mean share of compromised clients on the last day, for clients that use one, two
-/// and three circuits per stream. `of` selects the kind of compromise. `None` if a value is
+/// Returns the mean share of compromised clients on the last day: for clients with one, two and
+/// three circuits per stream. `of` selects the kind of compromise. Returns `None` if a value is
 /// missing.
 fn factors(table: &YearTable, of: fn(&CompromisedShares) -> Band) -> Option<[f64; 3]> {
     let last = |row: &YearRow| row.at.last().map(|at| of(at).mean);

@@ -19,20 +19,22 @@ pub const SHARES: [(f64, usize); 2] = [(0.2, 3), (0.1, 5)];
 /// Share of the network's entry weight that the adversary holds in the simulation of a year (DBSec
 /// 2019 paper, section 6.2).
 const ENTRY_SHARE: f64 = 0.1;
-/// Days of the simulated year on which compromised clients are counted.
+/// Days of the simulated year for which the compromised clients are counted.
 const DAYS: [u64; 13] = [7, 30, 60, 90, 120, 150, 182, 210, 240, 270, 300, 330, 365];
-/// Number of random adversaries in one unit (a part of the analysis that takes seconds), if each
-/// adversary has its own clients. The adversaries are then divided into units.
+/// Number of random adversaries in one unit (a part of the analysis that takes seconds). Used if
+/// clients must be simulated separately for each adversary: the adversaries are then divided into
+/// units.
 const DRAWS: usize = 5;
-/// Number of units (parts that take seconds) for a year of [`Settings::clients`] clients, if all
-/// random adversaries share the same clients. The clients are then divided into units.
+/// Number of units (parts that take seconds) for a year of [`Settings::clients`] clients. Used if
+/// the same simulated clients serve for all random adversaries: the clients are then divided into
+/// units.
 const PIECES: usize = 20;
 /// Approximate time, in seconds, to simulate a client's year three times: with one, two and three
 /// circuits per stream.
 const YEAR: f64 = 150e-6;
-/// Approximate time to choose the relays of a random circuit, in seconds.
+/// Approximate time to simulate one random circuit, in seconds.
 const CIRCUIT: f64 = 100e-6;
-/// Approximate time to choose a client's guards at random, in seconds.
+/// Approximate time to simulate a client's choice of guards, in seconds.
 const GUARDS: f64 = 40e-6;
 
 /// An adversary in the simulation of a year.
@@ -40,11 +42,11 @@ const GUARDS: f64 = 40e-6;
 pub struct Variant {
     /// Name of the adversary in tables.
     pub name: &'static str,
-    /// Description of the adversary for readers.
+    /// Description of the adversary, for the results page.
     pub about: &'static str,
     /// Origin of the adversary's relays.
     pub adversary: Adversary,
-    /// Mean time, in days, for which a relay is in the network; `None` if relays never leave.
+    /// Mean time, in days, that a relay stays in the network; `None` if relays never leave.
     pub churn: Option<f64>,
     /// True if hostile relays leave the network at the same rate as other relays.
     pub hostile_churn: bool,
@@ -134,7 +136,7 @@ pub struct NamedConsensus {
     pub name: String,
     /// Path of the file with the consensus.
     pub file: PathBuf,
-    /// Hour that selects the consensus in an archive; `None` if `file` is no archive.
+    /// Hour that selects the consensus if `file` is an archive; otherwise `None`.
     pub hour: Option<String>,
     /// First digits of the SHA-256 of the consensus document.
     pub hash: String,
@@ -143,25 +145,26 @@ pub struct NamedConsensus {
     pub in_use: usize,
 }
 
-/// Anonymity analyses to make, and their size.
+/// The settings of an anonymity analysis: consensuses, numbers of clients and circuits, and seed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Consensuses to analyse. The first is the consensus of the DBSec 2019 paper's Figure 5: all
     /// adversaries are applied to it.
     pub consensuses: Vec<NamedConsensus>,
     /// Number of clients in the simulation of a year, for each number of circuits per stream. If
-    /// all random adversaries share the same clients, this number applies to the first consensus,
-    /// and a tenth of it to each other consensus. If each adversary has its own clients, each
-    /// adversary has a fiftieth of this number.
+    /// the same simulated clients serve for all random adversaries, the first consensus has this
+    /// number, and each other consensus a tenth of it. If each adversary needs clients of its own,
+    /// a fiftieth of this number is simulated per adversary.
     pub clients: usize,
-    /// Number of random adversaries in each analysis of a consensus.
+    /// Number of random adversaries (random choices of the hostile relays) for each consensus.
     pub draws: usize,
     /// Number of sampled circuits, for each combination of a random adversary and a number of
     /// circuits per stream.
     pub circuits: u64,
     /// Number of clients whose sets of guards are compared.
     pub fingerprints: usize,
-    /// Number of repetitions of the comparison of guards, each with `fingerprints` new clients.
+    /// Number of repetitions of the comparison of guard sets. Each repetition has `fingerprints`
+    /// new clients.
     pub populations: usize,
     /// Seed of all random choices.
     pub seed: u64,
@@ -169,7 +172,7 @@ pub struct Settings {
     pub threads: usize,
 }
 
-/// The analysis that one unit (a part that takes seconds) makes.
+/// The analysis that one unit (a part of the work that takes seconds) makes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Analysis {
     /// Compromise of random circuits by an adversary with `share` of the network's entry weight
@@ -184,14 +187,14 @@ pub enum Analysis {
     Year {
         /// The adversary.
         variant: Variant,
-        /// Range of client numbers that this unit simulates for each random adversary.
+        /// Range of the indices of the clients that this unit simulates for each random adversary.
         clients: Range<usize>,
-        /// Range of numbers of the random adversaries that this unit simulates.
+        /// Range of the indices of the random adversaries in this unit.
         draws: Range<usize>,
         /// Number of guards that a client with one circuit per stream uses.
         in_use: usize,
     },
-    /// Comparison of clients' sets of guards, which can identify clients.
+    /// Comparison of clients' sets of guards. A rare set identifies a client.
     Fingerprints {
         /// Number of guards that a client with one circuit per stream uses.
         in_use: usize,
@@ -278,8 +281,8 @@ impl Settings {
     }
 }
 
-/// Returns the numbers of guards to analyse for a client with one circuit per stream: the
-/// consensus parameter, and 1 as in the DBSec 2019 paper.
+/// Returns the numbers of guards that a client with one circuit per stream uses in the analyses:
+/// the number in the consensus parameters, and 1 as in the DBSec 2019 paper.
 fn rules(consensus: &NamedConsensus) -> Vec<usize> {
     let mut rules = vec![consensus.in_use, 1];
     rules.dedup();

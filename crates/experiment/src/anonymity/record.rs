@@ -1,5 +1,5 @@
-//! Results of the units (parts that take seconds) of the anonymity analysis, and the table of all
-//! values.
+//! Results of the units (parts that take seconds) of the anonymity analysis, and the columns of
+//! the table of all values.
 
 use anabranch_anonymity::consensus::ListedConsensus;
 use anabranch_anonymity::fingerprints::FingerprintRow;
@@ -19,7 +19,8 @@ pub struct Listing {
     pub name: String,
     /// Number of relays in the consensus.
     pub relays: usize,
-    /// Number of relays that may be the first hop and have a weight above zero.
+    /// Number of relays that may be entries (the first hops of circuits) and have a weight above
+    /// zero.
     pub entries: usize,
     /// True if the consensus has exit policies. If not, each relay with the flag Exit is assumed
     /// to allow all ports.
@@ -43,11 +44,11 @@ impl Listing {
     }
 }
 
-/// Result of one analysis.
+/// Result of one unit of the analysis, by kind of analysis.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
-    /// Compromise of circuits by each random adversary.
+    /// Compromise of random circuits by each random adversary.
     Paths {
         /// The adversary's share of the network's entry weight and exit weight.
         share: f64,
@@ -65,7 +66,7 @@ pub enum Outcome {
         /// Counts for each random adversary.
         tallies: Vec<DrawTally>,
     },
-    /// Comparison of clients' sets of guards, which can identify clients.
+    /// Comparison of clients' sets of guards. A rare set identifies a client.
     Fingerprints {
         /// Number of guards that a client with one circuit per stream uses.
         in_use: usize,
@@ -92,7 +93,7 @@ impl runner::Record for UnitResult {
     }
 }
 
-/// Returns the columns of the table of all values. Each value is a row of the table.
+/// Returns the columns of the Parquet table of all values. Each element of `values` becomes a row.
 #[must_use]
 pub fn columns(values: &[Value]) -> Vec<Column> {
     let rows = Rows(values);

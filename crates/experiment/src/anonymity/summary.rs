@@ -19,15 +19,16 @@ pub struct Summary {
     pub fingerprints: Vec<FingerprintTable>,
 }
 
-/// Results about random circuits, for one consensus and one strength of the adversary.
+/// Results about random circuits, for one consensus and one size of the adversary.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathTable {
     /// Properties of the analysed consensus.
     pub listing: Listing,
-    /// Share of the network's entry weight and exit weight that the adversary was meant to hold.
+    /// Share of the network's entry weight and exit weight that was set for the adversary. The
+    /// actual shares are in `holding`.
     pub share: f64,
-    /// Shares of the network's weight (the relays' bandwidth weights) that the adversary actually
-    /// held.
+    /// Shares of the network's weight (the relays' bandwidth weights) that the adversary's relays
+    /// actually had.
     pub holding: Holding,
     /// Number of random adversaries.
     pub draws: usize,
@@ -155,8 +156,8 @@ pub struct Value {
     pub consensus: String,
     /// Kind of analysis: `paths`, `year` or `fingerprints`.
     pub analysis: &'static str,
-    /// The adversary. For `paths`, it is the share of weight that the adversary was meant to hold.
-    /// For `year`, it is the adversary's name. Empty for `fingerprints`.
+    /// The adversary. For `paths`, it is the share of weight that was set for the adversary. For
+    /// `year`, it is the adversary's name. Empty for `fingerprints`.
     pub adversary: String,
     /// Number of circuits per stream; 0 for a mixture of clients with one, two and three circuits,
     /// which the DBSec 2019 paper calls COMB.
@@ -164,7 +165,8 @@ pub struct Value {
     /// Number of guards that a client uses; 0 for a mixture of clients with different numbers (the
     /// DBSec 2019 paper's COMB).
     pub in_use: usize,
-    /// Day of the simulated year; 0 for the analyses `paths` and `fingerprints`.
+    /// Day of the simulated year; 0 for the analyses `paths` and `fingerprints`, which simulate no
+    /// time.
     pub day: u64,
     /// Name of the measured quantity.
     pub measure: &'static str,

@@ -11,17 +11,17 @@ use super::plan::{Arm, LONGEST, MeasurementKind};
 use super::summary::{Quantity, counts, ratios, rounds};
 
 /// Minimum number of rounds (passes over all settings) for a verdict on downloads. With fewer
-/// rounds, a limit is neither met nor missed, unless a download failed.
+/// rounds, there is no verdict, unless a download failed.
 const LEAST: usize = 5;
 
-/// Quantity of our transport's cost that has a limit.
+/// Quantity that measures the cost of our transport, and for which a limit is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bar {
     /// Goodput in kB/s, from the start of the connection to the last byte, including link set-up.
     Goodput,
-    /// Bytes of IP packets to the client per byte of payload.
+    /// Bytes of all IP packets to the client, divided by the bytes of payload.
     Down,
-    /// Bytes of IP packets from the client per byte of payload.
+    /// Bytes of all IP packets from the client, divided by the bytes of payload.
     Up,
     /// Largest relative deviation of a 50 kB/s stream's bandwidth on the wire from its bandwidth
     /// at the shortest round-trip time.
@@ -33,26 +33,28 @@ pub enum Bar {
 pub struct CostComparison {
     /// The quantity that has the limit.
     pub bar: Bar,
-    /// The configuration (arm) of our transport that has the limit.
+    /// The configuration (profile) of our transport whose cost is limited.
     pub arm: Arm,
     /// The limit: a minimum for goodput, a maximum for all other quantities.
     pub bound: f64,
-    /// Measured value: the median over rounds. For a stream, it is the upper end of `interval`, or
-    /// NaN if there are too few rounds.
+    /// Measured value: the median over rounds. For [`Bar::Flat`], it is the upper end of
+    /// `interval`, or NaN if there are too few rounds.
     pub found: f64,
-    /// The 95 % interval of the median. For a stream, it is the smallest and the largest deviation
-    /// that the 95 % intervals of the bandwidths allow. `None` if there are too few rounds.
+    /// The 95 % confidence interval of the median. For [`Bar::Flat`], it has the smallest and the
+    /// largest deviation that the 95 % intervals of the bandwidths allow. `None` if there are too
+    /// few rounds.
     pub interval: Option<[f64; 2]>,
-    /// Number of rounds. For a stream, it is the smallest number of rounds at any round-trip time.
+    /// Number of rounds (passes over all settings). For [`Bar::Flat`], it is the smallest number
+    /// of rounds at any round-trip time.
     pub rounds: usize,
     /// Number of downloads or streams that were cut off or failed. If this number is not 0, the
     /// limit is missed, whatever the median is.
     pub cut: usize,
-    /// The quantity with Tor through our transport, divided by the quantity with Tor alone: the
-    /// median over rounds. `None` if it was not measured.
+    /// The quantity for downloads by Tor through our transport, divided by the quantity for
+    /// downloads by Tor alone: the median over rounds. `None` if it was not measured.
     pub to_tor: Option<f64>,
-    /// True if the limit is met; `None` if nothing failed, and there are too few rounds or, for a
-    /// stream, the limit is inside `interval`.
+    /// True if the limit is met. `None` if there is no verdict: nothing failed, but there are too
+    /// few rounds or, for [`Bar::Flat`], the limit is inside `interval`.
     pub is_met: Option<bool>,
 }
 
@@ -81,8 +83,8 @@ fn bounds(arm: Arm) -> Vec<(Bar, f64)> {
 }
 
 impl Bar {
-    /// Returns the quantity that is measured for each download, and a divisor. The quantity
-    /// divided by the divisor is compared with the limit.
+    /// Returns the download quantity that this limit applies to, and a divisor. The measured
+    /// quantity divided by the divisor is compared with the limit.
     fn quantity(self) -> (Quantity, f64) {
         match self {
             Bar::Down => (Quantity::Down, f64::from(LONGEST)),
@@ -97,8 +99,8 @@ impl Bar {
     }
 }
 
-/// Compares all measured configurations with their limits. `judged` are the verdicts on the
-/// StegoTorus paper's claims, which contain the measured deviations of streams.
+/// Compares all measured configurations with their limits. `judged` has the verdicts on the
+/// StegoTorus paper's claims. They contain the measured bandwidth deviations of streams.
 #[must_use]
 pub fn hold(records: &[Measured], judged: &[JudgedClaim]) -> Vec<CostComparison> {
     let all = Arm::ALL.iter().flat_map(|&arm| bounds(arm).into_iter().map(move |b| (arm, b)));

@@ -23,15 +23,15 @@ use super::without_tor::TransportPair;
 
 /// Timeout of one attempt at the first fetch, for which a Tor circuit must be built.
 const FIRST: Duration = Duration::from_secs(60);
-/// Maximum number of attempts at the first fetch.
+/// Maximum number of attempts at the first fetch, which fails while the Tor client has no circuit.
 const TRIES: u32 = 5;
-/// Time after a download during which packets on the client's access line still count towards the
-/// download.
+/// Time after the end of a download during which packets on the client's access line still count
+/// towards that download.
 const LINGER: Duration = Duration::from_millis(300);
-/// Limit below which the client's access line counts as quiet: both directions together carry at
-/// most this number of bytes in this interval.
+/// Threshold below which the client's access line counts as quiet: both directions together carry
+/// at most this number of bytes in this interval.
 const QUIET: (u64, Duration) = (1_500, Duration::from_millis(500));
-/// Maximum time to wait until the client's line is quiet.
+/// Maximum time to wait until the client's access line is quiet.
 const QUIET_BY: Duration = Duration::from_secs(10);
 
 /// Settings and programs for the measurements of the camouflage experiment.
@@ -54,19 +54,18 @@ pub struct Folders {
     pub covers: Option<PathBuf>,
 }
 
-/// The relays and the web server of a [`TestNetwork`]. All measurements share them. They start
-/// with the first measurement, and restart after a failed measurement.
+/// The relays and the web server of a [`TestNetwork`]. All measurements share them. The servers
+/// start with the first measurement, and restart after a failed measurement.
 pub struct SharedServers<'a> {
     bench: &'a Bench,
     test_network: &'a TestNetwork,
     network: RefCell<Option<OnionNetwork<'a>>>,
     web: RefCell<Option<Server>>,
-    /// Number of the next pair of bridge and client. The number makes the names of the pair
-    /// unique.
+    /// Number of pairs of bridge and client so far. It makes the names of each new pair unique.
     number: Cell<u32>,
 }
 
-/// Results of one measurement, without its description and its times.
+/// Data of one measurement's downloads and streams, without the measurement's settings and times.
 #[derive(Default)]
 struct Outcome {
     downloads: Vec<Download>,
@@ -93,8 +92,8 @@ impl Bench {
         Ok(Bench { programs: found, tor, anabranch, folders, settings: settings.clone() })
     }
 
-    /// Returns the programs that measurements of `arm` need but that are missing; `None` if none
-    /// is missing.
+    /// Returns the missing programs that measurements of the method `arm` need; `None` if none is
+    /// missing.
     #[must_use]
     pub fn lacks(arm: Arm, programs: Option<&Path>) -> Option<Missing> {
         Programs::new(programs).find(needs(arm)).err()
@@ -115,8 +114,7 @@ impl Bench {
         TestNetwork::build([&[RTT], &*self.settings.rtts].concat())
     }
 
-    /// Prepares relays and a web server on `test_network`. They are started for the first
-    /// measurement.
+    /// Prepares relays and a web server on `test_network`. The first measurement starts them.
     #[must_use]
     pub fn servers<'a>(&'a self, test_network: &'a TestNetwork) -> SharedServers<'a> {
         let (network, web) = (RefCell::new(None), RefCell::new(None));
@@ -124,8 +122,8 @@ impl Bench {
     }
 }
 
-/// Returns the programs that measurements of `arm` need. Each program has its source (a package or
-/// a project).
+/// Returns the programs that measurements of the method `arm` need. Each program is followed by
+/// its source (a package or a project).
 fn needs(arm: Arm) -> &'static [(&'static str, &'static str)] {
     match arm {
         Arm::Direct => &[],
@@ -299,8 +297,8 @@ impl<'a> SharedServers<'a> {
         Ok(outcome)
     }
 
-    /// Waits, at most [`QUIET_BY`], until the client's access line carries no more traffic of
-    /// earlier fetches.
+    /// Waits until the client's access line carries no more traffic of earlier fetches, but at
+    /// most [`QUIET_BY`].
     fn wait_quiet(&self, rtt: u32, stop: &AtomicBool) {
         let until = Instant::now() + QUIET_BY;
         let mut before = self.test_network.traffic(rtt);

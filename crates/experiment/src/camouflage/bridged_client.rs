@@ -13,16 +13,17 @@ use super::plan::Arm;
 use super::test_network::{PORT, TestNetwork};
 use super::webtunnel::{BEHIND, Front, Tunnel};
 
-/// Program `obfs4proxy`, and its source.
+/// The program `obfs4proxy`, and the package that contains it.
 pub(super) const OBFS4: (&str, &str) = ("obfs4proxy", "package obfs4proxy");
-/// Address of the web site that our transport's server would show to strangers. Nothing listens at
-/// this address, because no stranger connects during a measurement.
+/// Address of the web site that our transport's server would show to visitors without the
+/// transport's keys. Nothing listens at this address, because no such visitor connects during a
+/// measurement.
 const NO_SITE: &str = "127.0.0.1:9";
 /// Lines of every client's torrc.
 const CLIENT_RULES: &str =
     "ClientOnly 1\nUseBridges 1\nConfluxEnabled 0\nLearnCircuitBuildTimeout 0\n";
 
-/// Programs and cover data that a measurement may need.
+/// Programs and cover data that the bridge and its client may need.
 #[derive(Clone, Copy)]
 pub(super) struct Kit<'a> {
     pub(super) programs: &'a Programs,
@@ -38,15 +39,15 @@ pub(super) struct Kit<'a> {
 pub(super) struct BridgedClient<'a> {
     client: Node<'a>,
     bridge: Node<'a>,
-    /// nginx in front of webtunnel's server; `None` for other transports.
+    /// The nginx that receives connections for webtunnel's server; `None` for other transports.
     _front: Option<Front<'a>>,
-    /// Time from the Tor client's start until it had bootstrapped, in seconds.
+    /// Time from the Tor client's start to the end of its bootstrap, in seconds.
     pub(super) bootstrap: f64,
 }
 
 impl<'a> BridgedClient<'a> {
-    /// Starts a bridge and a client on the access line with the round-trip time `rtt`. Their names
-    /// contain `number`, which must be unique.
+    /// Starts a bridge and a client on the access line with the round-trip time `rtt`. The names
+    /// of the two programs contain `number`, which must be unique.
     ///
     /// # Errors
     /// A program ends, or takes too long to be ready.
@@ -113,7 +114,7 @@ pub(super) fn options(arm: Arm, kit: Kit<'_>) -> Vec<(&'static str, String)> {
     options
 }
 
-/// A pluggable transport for the bridge and its client.
+/// A pluggable transport, as the bridge's and the client's `torrc` files configure it.
 struct Transport {
     /// Name of the transport in `torrc`.
     name: &'static str,
@@ -128,7 +129,7 @@ struct Transport {
     line: Line,
 }
 
-/// Origin of the bridge line, the line of text with which clients are configured.
+/// Source of the bridge line, the text that gives a client the bridge's address and keys.
 enum Line {
     /// The transport's server writes the bridge line to this file.
     File(&'static str),
@@ -138,7 +139,7 @@ enum Line {
 
 impl Transport {
     /// Returns the pluggable transport that `arm` uses; `None` for C tor alone. `tunnel` has the
-    /// parameters of webtunnel.
+    /// parameters of webtunnel, if `arm` is webtunnel.
     fn of(arm: Arm, kit: Kit<'_>, ip: Ipv4Addr, tunnel: Option<&Tunnel>) -> Option<Transport> {
         let Kit { programs, anabranch, .. } = kit;
         let listen = SocketAddrV4::new(ip, PORT);
@@ -193,8 +194,8 @@ impl Transport {
     }
 }
 
-/// Returns the bridge line (a line of text) for the client's `torrc`. If the transport's server
-/// writes the line to a file, waits for that file.
+/// Returns the bridge line (the text with the bridge's address and keys) for the client's `torrc`.
+/// If the transport's server writes the line to a file, waits for that file.
 fn bridge_line<'a>(
     network: &OnionNetwork<'a>,
     bridge: &mut Node<'a>,

@@ -1,4 +1,5 @@
-//! Verdicts on the StegoTorus paper's claims, based on the intervals of our measured values.
+//! Verdicts on the StegoTorus paper's claims, based on the confidence intervals of our measured
+//! values.
 
 use super::super::{Median, ratio};
 use super::measured::Measured;
@@ -6,7 +7,7 @@ use super::paper::{BROKEN_FROM, SLOW};
 use super::plan::{Arm, MeasurementKind};
 use super::summary::{Quantity, StreamBox, counts, ratios};
 
-/// A statement of the StegoTorus paper about one configuration.
+/// A claim of the StegoTorus paper about one configuration (a method of fetching).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// The claim that StegoTorus's chopper (which cuts traffic into blocks), without camouflage,
@@ -47,7 +48,8 @@ pub enum Verdict {
     Open,
 }
 
-/// A claim about one configuration, with the measured value and the verdict.
+/// A claim of the StegoTorus paper about one configuration, with the measured value and the
+/// verdict.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JudgedClaim {
     /// The claim of the StegoTorus paper.
@@ -56,12 +58,13 @@ pub struct JudgedClaim {
     pub arm: Arm,
     /// Rate of the stream in kB/s, if the claim is about a stream.
     pub rate: Option<u32>,
-    /// Interval of the measured value, which is compared with the claim's bound; `None` if there
-    /// are too few rounds.
+    /// Confidence interval of the measured value, which is compared with the claim's bound; `None`
+    /// if there are too few rounds.
     pub found: Option<[f64; 2]>,
     /// Median of the measured values; `None` if the claim is not about a median.
     pub median: Option<f64>,
-    /// Number of rounds. For a stream, it is the smallest number of rounds at any round-trip time.
+    /// Number of rounds (passes over all settings). For a stream, it is the smallest number of
+    /// rounds at any round-trip time.
     pub rounds: usize,
     /// Number of this configuration's downloads or streams that were cut off or failed.
     pub cut: usize,
@@ -80,9 +83,9 @@ impl Claim {
         Claim::Slow,
     ];
 
-    /// Returns the claim's bound, and whether the bound is a minimum. For the claims that HTTP
-    /// camouflage needs many times the bytes, the bound is about half of the StegoTorus paper's
-    /// factor.
+    /// Returns the bound that the measured value must reach or respect for the claim to hold, and
+    /// whether the bound is a minimum. For the claims that HTTP camouflage needs many times the
+    /// bytes, the bound is about half of the StegoTorus paper's factor.
     #[must_use]
     pub fn bound(self) -> (f64, bool) {
         match self {
@@ -97,8 +100,8 @@ impl Claim {
         }
     }
 
-    /// Returns whether the StegoTorus paper makes the claim about `arm`, or about the system that
-    /// corresponds to `arm`.
+    /// Returns whether the claim applies to `arm`: the StegoTorus paper makes it about this method
+    /// or a corresponding one, or our transport must satisfy it.
     fn is_about(self, arm: Arm) -> bool {
         match self {
             Claim::LeanDown | Claim::LeanUp | Claim::Quick => {
@@ -217,8 +220,8 @@ fn deviation(boxes: &[&StreamBox]) -> Option<[f64; 2]> {
     worst
 }
 
-/// Returns the payload that arrives per second, divided by the stream's rate, at round-trip times
-/// of [`BROKEN_FROM`] ms or more. The two values are the minimum and the maximum that the 95 %
+/// Returns the share of a stream's rate that arrives as payload, at round-trip times of
+/// [`BROKEN_FROM`] ms or more. The two values are the minimum and the maximum that the 95 %
 /// intervals allow. Returns `None` if there are too few rounds, or no such measurements.
 fn held(boxes: &[&StreamBox]) -> Option<[f64; 2]> {
     let far = boxes.iter().filter(|one| one.rtt >= BROKEN_FROM);

@@ -6,7 +6,7 @@ use super::super::table::{Column, Rows};
 use super::super::{Disturbance, Record};
 use super::plan::{Arm, MeasurementKind};
 
-/// A download. Times are in seconds since its SOCKS request; for direct downloads, since the start
+/// A download. Times are in seconds since the SOCKS request; for direct downloads, since the start
 /// of the connection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Download {
@@ -22,7 +22,8 @@ pub struct Download {
     pub down: u64,
 }
 
-/// A stream of a fixed rate. Each list has one value for each second since the first byte.
+/// A download whose server sends at a fixed rate. Each list has one value for each second since
+/// the first byte.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stream {
     /// Sending rate of the web server in kB/s.
@@ -52,7 +53,7 @@ pub struct Measured {
     pub arm: Arm,
     /// Round-trip time of the client's access line, in ms.
     pub rtt: u32,
-    /// Number of the round (a pass over all settings), from 0.
+    /// Index of the round (a pass over all settings), from 0.
     pub round: u32,
     /// Start time, in seconds since 1970.
     pub started: f64,
@@ -60,13 +61,13 @@ pub struct Measured {
     pub bootstrap: f64,
     /// Downloads in the order of execution.
     pub downloads: Vec<Download>,
-    /// Streams in the order of execution.
+    /// Streams (downloads at a fixed rate) in the order of execution.
     pub streams: Vec<Stream>,
-    /// Duration of all downloads and streams, in seconds.
+    /// Total duration of all downloads and streams, in seconds.
     pub seconds: f64,
-    /// Share of the machine's CPUs that was in use by any process.
+    /// Share of the machine's CPU time that any process used during the measurement.
     pub busy: f64,
-    /// Reason for the first failure; empty if all downloads and streams completed.
+    /// Reason for the first failure of a download or stream; empty if all completed.
     pub error: String,
     /// Load of the machine by other work during the measurement.
     pub machine: Disturbance,

@@ -3,16 +3,16 @@
 //!
 //! A client has a slow access line with a long delay. At the other end of the line, a bridge, a
 //! private Tor network and a web server share one host without a rate limit. The client fetches
-//! downloads and streams of a fixed rate in several ways: directly, through Tor alone, through Tor
-//! with pluggable transports, and through our transport without Tor inside. The experiment counts
-//! the traffic on the access line.
+//! downloads, and streams (downloads at a fixed rate), in several ways: directly, through Tor
+//! alone, through Tor with pluggable transports, and through our transport without Tor inside. The
+//! experiment counts the traffic on the access line.
 //!
 //! * [`Settings`] and [`plan`]: the measurements and their order;
 //! * [`Bench`] and [`SharedServers`]: execute one measurement;
 //! * [`Measured`]: the result of a measurement;
 //! * [`summary`]: all results together, compared with [`paper`];
 //! * [`claims`]: verdicts on the paper's claims;
-//! * [`bars`]: required limits of our transport's cost.
+//! * [`bars`]: limits that the cost of our transport must respect.
 
 pub mod bars;
 mod bench;

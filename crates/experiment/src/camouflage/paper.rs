@@ -65,8 +65,8 @@ const HTTP: [[f64; 8]; 3] = [
     [473., 162., 140., 47., 39., 27., 23., 21.],
 ];
 
-/// Round-trip time in ms from which HTTP cannot sustain a stream of [`SLOW`] kB/s in the
-/// StegoTorus paper (section 6).
+/// Shortest round-trip time in ms at which HTTP camouflage cannot sustain a stream of [`SLOW`]
+/// kB/s in the StegoTorus paper (section 6).
 pub const BROKEN_FROM: u32 = 200;
 /// Rate of the slowest stream in the StegoTorus paper's text, in kB/s.
 pub const SLOW: u32 = 50;

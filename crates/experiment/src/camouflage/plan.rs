@@ -15,15 +15,15 @@ pub const RTT: u32 = 85;
 /// Size in bytes of the downloads of the StegoTorus paper's Table 3, and of the longest downloads
 /// of Figure 7.
 pub const LONGEST: u32 = 1_000_000;
-/// Number of downloads of [`LONGEST`] bytes in a measurement.
+/// Number of downloads of [`LONGEST`] bytes in a measurement of downloads.
 pub const DOWNLOADS: usize = 4;
 /// Sizes in bytes of the downloads of the StegoTorus paper's Figure 7. A measurement has one
 /// download of each size below the longest.
 pub const LENGTHS: [u32; 10] =
     [100_000, 200_000, 300_000, 400_000, 500_000, 600_000, 700_000, 800_000, 900_000, LONGEST];
-/// Approximate time to start a bridge and a client.
+/// Approximate time to start a bridge and a client, for the estimate of the remaining time.
 const STARTING: Duration = Duration::from_secs(20);
-/// Total length of the pauses in a measurement.
+/// Total length of the pauses in a measurement, for the estimate of the remaining time.
 const PAUSES: Duration = Duration::from_secs(12);
 
 /// The client's method of fetching: directly, through Tor, or through Tor with a pluggable
@@ -43,25 +43,28 @@ pub enum Arm {
     /// chopper alone, which cuts traffic into blocks without camouflage.
     Nosteg,
     /// C tor through our transport with the profile `nosteg-rr`: each connection carries one
-    /// request and one reply, as in the original StegoTorus.
+    /// request and one response, as in the original StegoTorus.
     NostegRr,
     /// C tor through our transport with the profile `nosteg-short`: many short connections.
     NostegShort,
-    /// C tor through our transport: HTTP whose bodies are random-looking bytes.
+    /// C tor through our transport: camouflage as HTTP whose bodies are random-looking bytes.
     Opaque,
-    /// C tor through our transport: HTTP whose bodies are random-looking bytes, over many short
-    /// connections.
+    /// C tor through our transport: camouflage as HTTP whose bodies are random-looking bytes, over
+    /// many short connections.
     OpaqueShort,
-    /// C tor through our transport: HTTP whose bodies are printable text.
+    /// C tor through our transport: camouflage as HTTP whose bodies are printable text.
     Text,
-    /// C tor through our transport: HTTP with printable bodies and many short connections.
+    /// C tor through our transport: camouflage as HTTP with printable bodies, over many short
+    /// connections.
     TextShort,
-    /// C tor through our transport: HTTP with JPEGs towards the client.
+    /// C tor through our transport: camouflage as HTTP, with data hidden in JPEG files towards the
+    /// client.
     Image,
-    /// C tor through our transport: HTTP with the files of a recorded web site, which keep
-    /// meaningful content.
+    /// C tor through our transport: camouflage as HTTP, with data hidden in the files of a
+    /// recorded web site, whose content stays meaningful.
     Site,
-    /// C tor through our transport, with the connection sizes and pauses of recorded traffic.
+    /// C tor through our transport, whose connections have the sizes and pauses of recorded
+    /// traffic.
     Embed,
 }
 
@@ -71,7 +74,7 @@ pub enum Arm {
 pub enum MeasurementKind {
     /// Downloads one after another (StegoTorus paper's Table 3 and Figure 7).
     Downloads,
-    /// Streams of fixed rates one after another (StegoTorus paper's Figure 6).
+    /// Streams (downloads at fixed rates) one after another (StegoTorus paper's Figure 6).
     Streams,
     /// Downloads of [`LONGEST`] bytes one after another through our transport, without Tor inside.
     Bare,
@@ -106,7 +109,7 @@ impl Arm {
     }
 }
 
-/// Measurements of the camouflage experiment to make, and their parameters.
+/// The settings of the camouflage experiment: methods of fetching, numbers of rounds, and streams.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Methods of fetching to measure.
@@ -122,7 +125,7 @@ pub struct Settings {
     pub rtts: Vec<u32>,
     /// Rates of the streams, in kB/s.
     pub rates: Vec<u32>,
-    /// Length of each stream, in seconds.
+    /// Nominal duration of each stream, in seconds.
     pub seconds: u32,
     /// Time after which a download is cut off, in seconds.
     pub cut: u32,
@@ -131,7 +134,7 @@ pub struct Settings {
     /// Number and total bytes of the recorded site's files for the profile `http-site`; `None`
     /// without them.
     pub covers: Option<[u64; 2]>,
-    /// Seed of all random orders.
+    /// Seed of the random orders of measurements, downloads and streams.
     pub seed: u64,
 }
 
@@ -144,7 +147,7 @@ pub struct Unit {
     pub arm: Arm,
     /// Round-trip time of the client's access line, in ms.
     pub rtt: u32,
-    /// Number of the round (a pass over all settings), from 0.
+    /// Index of the round (a pass over all settings), from 0.
     pub round: u32,
     lasts: Duration,
 }

@@ -1,4 +1,4 @@
-//! One stream of a fixed rate, and the traffic on the client's access line while the stream lasts.
+//! A download at a fixed rate (stream), and the traffic on the client's access line meanwhile.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use super::super::onions::fetch::{Fetch, FetchTimes};
 use super::measured::Stream;
 use super::test_network::TestNetwork;
 
-/// Interval at which the arrival of the first byte is checked.
+/// Interval between checks of whether the stream's first byte has arrived.
 const LOOK: Duration = Duration::from_millis(10);
 /// Maximum duration of a stream, as a multiple of its nominal duration.
 const SLACK: u32 = 3;
@@ -27,11 +27,8 @@ pub(super) struct Pace<'a> {
     pub(super) seconds: u32,
 }
 
-/// Fetches one stream. Returns its measured values, and the reason why it did not complete; the
-/// reason is empty if it completed.
-///
-/// # Errors
-/// The thread cannot enter the client's network namespace.
+/// Fetches one stream (a download at a fixed rate). Returns the measured stream, and the reason
+/// why it did not complete; the reason is empty if the stream completed.
 pub(super) fn carry(
     test_network: &TestNetwork,
     pace: Pace<'_>,
@@ -68,8 +65,8 @@ pub(super) fn carry(
     })
 }
 
-/// Calls `counters` once a second for `seconds` seconds. Returns the growth of each of the three
-/// counters in each second.
+/// Calls `counters` once a second for `seconds` seconds. Returns how much each of the three
+/// counters grew in each second.
 fn sampled(seconds: u32, mut counters: impl FnMut() -> [u64; 3]) -> Vec<[u64; 3]> {
     let (began, mut before) = (Instant::now(), counters());
     let second = |turn: u32| {

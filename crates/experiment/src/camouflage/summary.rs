@@ -6,7 +6,7 @@ use super::super::{Mean, Median, average, by_round, middle, quartiles, spread};
 use super::measured::{Download, Measured, Stream};
 use super::plan::{Arm, LENGTHS, LONGEST, MeasurementKind};
 
-/// Quantity that is reported for downloads.
+/// Measured quantity of a download.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantity {
     /// Goodput from the request to the last byte, in kB/s.
@@ -55,8 +55,8 @@ pub struct Curve {
     pub points: Vec<Option<(Mean, usize)>>,
 }
 
-/// A box as in the StegoTorus paper's Figure 6: streams of one rate by one method of fetching, at
-/// one round-trip time.
+/// A box of a box plot as in the StegoTorus paper's Figure 6: streams of one rate by one method of
+/// fetching, at one round-trip time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamBox {
     /// Method by which the streams are fetched.
@@ -81,8 +81,8 @@ pub struct StreamBox {
 }
 
 impl Quantity {
-    /// Returns this quantity for the download `one`. If the download was cut off or failed,
-    /// returns the worst possible value: 0 for goodput, otherwise infinity.
+    /// Returns the value of this quantity for the download `one`. If the download was cut off or
+    /// failed, returns the worst possible value: 0 for goodput, otherwise infinity.
     #[must_use]
     pub fn of(self, one: &Download) -> f64 {
         let crossed = |bytes: u64| one.whole.map(|_| bytes as f64);
@@ -101,7 +101,7 @@ impl Quantity {
 }
 
 /// Returns the downloads of `bytes` bytes by the method `arm` in measurements of the kind `what`.
-/// Each item is the number of the measurement's round, and a download.
+/// Each item is the index of the measurement's round, and a download.
 fn of(
     records: &[Measured],
     (what, arm): (MeasurementKind, Arm),
@@ -201,8 +201,8 @@ pub fn curves(records: &[Measured]) -> Vec<Curve> {
     curves.filter(|curve| curve.points.iter().any(Option::is_some)).collect()
 }
 
-/// Returns our boxes for the StegoTorus paper's Figure 6, sorted by method of fetching, rate and
-/// round-trip time.
+/// Returns our boxes (quartiles) for the StegoTorus paper's Figure 6, sorted by method of
+/// fetching, rate and round-trip time.
 #[must_use]
 pub fn boxes(records: &[Measured]) -> Vec<StreamBox> {
     let mut keys: Vec<(Arm, u32, u32)> = records

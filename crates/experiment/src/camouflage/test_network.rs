@@ -1,5 +1,5 @@
-//! The network of the camouflage experiment: a client, its access line, and all other hosts at the
-//! other end of this line.
+//! The emulated network of the camouflage experiment: a client, its access line, and all other
+//! programs on one host at the other end of this line.
 
 use std::fmt::Write as _;
 use std::io;
@@ -17,7 +17,7 @@ pub const DOWN_KBIT: u32 = 5_600;
 pub const QUEUE_KB: u32 = 100;
 /// Address of the web server, as the Tor exit reaches it.
 pub(super) const WEB: Ipv4Addr = Ipv4Addr::new(10, 40, 0, 1);
-/// Port on which a bridge's transport listens.
+/// Port on which the server of a bridge's pluggable transport listens.
 pub(super) const PORT: u16 = 443;
 /// Address of the directory authority. The relays' addresses are in other /16 networks, because
 /// two relays in the same /16 network may not be on one circuit.
@@ -30,8 +30,8 @@ pub(super) const RELAYS: [(&str, Ipv4Addr); 3] = [
 ];
 
 /// The two hosts of the camouflage experiment: the client's host, and another host with all other
-/// programs. For each round-trip time, an emulated line connects the two hosts. The destination
-/// address selects the line.
+/// programs. For each round-trip time, a separate emulated line connects the two hosts. The
+/// destination address of a packet selects the line.
 pub struct TestNetwork {
     pub(super) stage: Stage,
     rtts: Vec<u32>,
@@ -62,13 +62,13 @@ impl TestNetwork {
         [all.up[number], all.down[number]]
     }
 
-    /// Returns name, address and host for a program that runs on the client's host.
+    /// Returns the place for a program on the client's host: the program's name, address and host.
     pub(super) fn near_slot(&self, name: &str) -> HostSlot<'_> {
         HostSlot { name: name.to_owned(), ip: Ipv4Addr::LOCALHOST, host: self.stage.client() }
     }
 
-    /// Returns name, address and host for a program that runs at the server's end of the lines,
-    /// with the address `ip`.
+    /// Returns the place for a program at the server's end of the lines: the program's name, the
+    /// address `ip`, and the host.
     pub(super) fn far_slot(&self, name: &str, ip: Ipv4Addr) -> HostSlot<'_> {
         HostSlot { name: name.to_owned(), ip, host: self.stage.server() }
     }
@@ -80,8 +80,8 @@ impl TestNetwork {
     }
 }
 
-/// Returns the server-side address of the emulated line with the number `number`. The address is
-/// in the range for benchmarks (RFC 2544), because webtunnel's client refuses private addresses.
+/// Returns the server-side address of the emulated line with the index `number`. The address is in
+/// the range for benchmarks (RFC 2544), because webtunnel's client refuses private addresses.
 fn far_end(number: usize) -> Ipv4Addr {
     Ipv4Addr::new(198, 18, number as u8, 1)
 }

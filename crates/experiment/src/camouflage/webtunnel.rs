@@ -1,5 +1,5 @@
-//! webtunnel as its authors run it: nginx receives the TLS connections, and forwards requests for
-//! one URL path to webtunnel's server.
+//! The transport webtunnel, set up as its authors run it: nginx receives the TLS connections, and
+//! forwards requests for one URL path to webtunnel's server.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -19,9 +19,9 @@ pub(super) const PROGRAMS: [(&str, &str); 2] = [
 ];
 /// The program nginx, and the package that contains it.
 pub(super) const NGINX: (&str, &str) = ("nginx", "package nginx-light");
-/// Address on which webtunnel's server receives requests from nginx.
+/// Address on which webtunnel's server receives the requests that nginx forwards.
 pub(super) const BEHIND: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 15_000);
-/// Secret URL path whose requests nginx forwards to webtunnel's server.
+/// Secret URL path; nginx forwards the requests for this path to webtunnel's server.
 const SECRET: &str = "/8d1Tn0Yw2eRfKq7uVbXcJ5hLs";
 /// The program `env`, which sets `SSL_CERT_FILE`, the file of certificates that webtunnel's client
 /// trusts. The program is needed because tor cannot set the environment of a transport.
@@ -35,10 +35,10 @@ pub(super) struct Front<'a> {
 
 /// Parameters of webtunnel for its client and its server.
 pub(super) struct Tunnel {
-    /// URL of the tunnel.
+    /// URL that webtunnel's client requests, with the secret path.
     pub(super) url: String,
-    /// Path of the certificate chain that webtunnel's client trusts, in the in-memory `/run` that
-    /// only the started programs see.
+    /// Path of the file with the certificates that webtunnel's client trusts. The file is in the
+    /// in-memory `/run` that only the started programs see.
     pub(super) trust: PathBuf,
 }
 
@@ -72,13 +72,14 @@ impl<'a> Front<'a> {
 }
 
 impl Tunnel {
-    /// Returns webtunnel's client command for `torrc`. The client trusts nginx's certificate.
+    /// Returns the command in `torrc` that starts webtunnel's client, which trusts nginx's
+    /// certificate.
     pub(super) fn client(&self, programs: &Programs) -> String {
         let program = programs.path(PROGRAMS[0].0);
         format!("{ENV} SSL_CERT_FILE={} {}", self.trust.display(), program.display())
     }
 
-    /// Returns webtunnel's server command for `torrc`.
+    /// Returns the command in `torrc` that starts webtunnel's server.
     pub(super) fn server(&self, programs: &Programs) -> String {
         programs.path(PROGRAMS[1].0).display().to_string()
     }
@@ -89,7 +90,7 @@ impl Tunnel {
     }
 }
 
-/// Returns a configuration for nginx as a single process whose files are all in `folder`.
+/// Returns a configuration for nginx as a single process that keeps all of its files in `folder`.
 fn config(ip: Ipv4Addr, [folder, key, chain]: [&Path; 3]) -> String {
     let [folder, key, chain] = [folder, key, chain].map(|path| path.display().to_string());
     let kinds = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];

@@ -23,18 +23,19 @@ use super::place::{self, Role};
 use super::plan::{Settings, Unit, WEB};
 
 const SERVERS: u16 = 4;
-/// Range of the random pause between two repetitions, in seconds.
+/// Range of the random pause between two repetitions of the fetches, in seconds.
 const BETWEEN: std::ops::Range<f64> = 0.05..0.25;
 /// Time for which a failed first fetch is tried again. The first fetch can fail because the client
 /// must first build its circuits.
 const WARM: Duration = Duration::from_secs(90);
-/// Number of repetitions at the start whose results are discarded. During these repetitions, a
+/// Number of repetitions at the start whose results are discarded. During these repetitions, the
 /// client builds all circuits over which it splits streams.
 const FIRST: u32 = 3;
 /// Number of failed fetches after which a measurement is abandoned.
 const FAILURES: u32 = 10;
 
-/// Executor of measurements. Each measurement has its own network, which is removed afterwards.
+/// Executor of measurements. Each measurement has its own emulated network, which is removed
+/// afterwards.
 #[derive(Debug)]
 pub struct Bench {
     programs: Programs,
@@ -187,8 +188,8 @@ impl Measurement<'_> {
         })
     }
 
-    /// Fetches until a fetch succeeds, then [`FIRST`] - 1 more times. None of these fetches count
-    /// as results.
+    /// Fetches until a fetch succeeds, then [`FIRST`] - 1 more times, so that all circuits exist.
+    /// None of these fetches count as results.
     fn warm(&self) -> io::Result<()> {
         let began = Instant::now();
         let mut left = FIRST;

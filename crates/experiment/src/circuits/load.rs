@@ -1,4 +1,4 @@
-//! Clients that create load in the network during a measurement.
+//! Clients that create background load in the network during a measurement.
 
 use std::io;
 use std::net::{SocketAddr, SocketAddrV4};
@@ -13,10 +13,10 @@ use rand::RngExt;
 use super::super::onions::fetch::{Fetch, FetchTimes};
 use super::plan::Pace;
 
-/// Interval at which an idle client that creates load checks whether the measurement has ended.
+/// Interval at which an idle load client checks whether the measurement has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Counts of the fetches so far by all clients that create load.
+/// Counts of the fetches so far by all load clients (clients that only create load).
 #[derive(Default)]
 pub(super) struct LoadCounters {
     pub(super) fetches: AtomicU64,
@@ -31,8 +31,8 @@ impl LoadCounters {
     }
 }
 
-/// A client that creates load in the network: its host, its proxy, its number, and the seed of the
-/// times of its fetches.
+/// A load client (a client that only creates load in the network): its host, its proxy, its index,
+/// and the seed of the times of its fetches.
 pub(in super::super) struct Loader<'a> {
     pub(in super::super) host: &'a Namespace,
     pub(in super::super) proxy: SocketAddr,
@@ -40,9 +40,9 @@ pub(in super::super) struct Loader<'a> {
     pub(in super::super) seed: u64,
     /// Rule for the times at which this client fetches.
     pub(in super::super) pace: Pace,
-    /// Number of bytes in a fetch.
+    /// Number of bytes in each fetch.
     pub(in super::super) length: usize,
-    /// Timeout of a fetch.
+    /// Timeout of each fetch.
     pub(in super::super) patience: Duration,
 }
 

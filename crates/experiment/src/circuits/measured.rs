@@ -22,7 +22,8 @@ pub struct Repetition {
     pub bulk: f64,
 }
 
-/// Result of one measurement: a way to split streams over circuits, in one network.
+/// Result of one measurement: repeated fetches with one design (a way to split streams over
+/// circuits), in one network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// Name of the measurement in the plan.
@@ -33,14 +34,14 @@ pub struct Measured {
     pub legs: u32,
     /// Topology of the network.
     pub place: Layout,
-    /// Rule for the choice of relays by the clients that create load.
+    /// Rule for the choice of relays by load clients (clients that only create load).
     #[serde(default)]
     pub load: Load,
     /// Load in the topology [`Layout::Line`], in percent of the rate of one guard's access line;
     /// `None` in other topologies.
     #[serde(default)]
     pub level: Option<u32>,
-    /// Number of the round (a pass over all settings), from 0.
+    /// Index of the round (a pass over all settings), from 0.
     pub round: u32,
     /// Start time, in seconds since 1970.
     pub started: f64,
@@ -50,14 +51,15 @@ pub struct Measured {
     pub failed: u32,
     /// Duration of all repetitions in seconds, including pauses.
     pub seconds: f64,
-    /// Bytes that all clients together fetched during the repetitions.
+    /// Bytes that the measuring client and the load clients together fetched during the
+    /// repetitions.
     pub bytes: u64,
-    /// Number of failed fetches by the clients that create load.
+    /// Number of failed fetches by load clients (clients that only create load).
     pub load_failed: u64,
     /// CPU seconds that each of the three guards, the three middles and the exit used during the
     /// repetitions.
     pub cpu: [f64; 7],
-    /// Share of the machine's CPUs that was in use by any process.
+    /// Share of the machine's CPU time that any process used during the measurement.
     pub busy: f64,
     /// Error of the last failed fetch; empty if none failed.
     pub error: String,
@@ -76,15 +78,15 @@ impl Measured {
         self.bytes as f64 / 1e6
     }
 
-    /// Returns CPU times in ms per MB that the network carried: of all guards together, of all
+    /// Returns the CPU time per MB that the network carried, in ms: of all guards together, of all
     /// middles together, and of the exit.
     pub fn per_megabyte(&self) -> [f64; 3] {
         let [a, b, c, d, e, f, exit] = self.cpu;
         [a + b + c, d + e + f, exit].map(|seconds| seconds * 1e3 / self.megabytes().max(1e-9))
     }
 
-    /// Returns CPU times in ms per MB that the network carried: of one guard, of one middle, and
-    /// of the exit. Counts only relays that the clients use. Returns `None` if clients spread
+    /// Returns the CPU time per MB that the network carried, in ms: of one guard, of one middle,
+    /// and of the exit. Counts only relays that the clients use. Returns `None` if clients spread
     /// their circuits over all guards.
     pub fn of_one(&self) -> Option<[f64; 3]> {
         let employed = f64::from(self.legs);

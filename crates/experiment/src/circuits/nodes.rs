@@ -1,6 +1,6 @@
 //! The programs of a measured network. A Tor network has our authority, seven relays, and clients;
-//! the relays and clients are ours or C tor's. A MORE network has the nodes of MORE, without an
-//! authority.
+//! the relays and clients are ours or C tor's. A MORE network has only nodes of MORE, an onion
+//! network that needs no authority.
 
 use std::io;
 use std::net::SocketAddr;
@@ -27,8 +27,8 @@ enum Running<'a> {
 }
 
 impl<'a> Nodes<'a> {
-    /// Starts the network of `unit`, and waits until it can be used. `roles` are the clients,
-    /// which a MORE network includes.
+    /// Starts the network of `unit`, and waits until it can be used. `roles` has the clients: in a
+    /// MORE network, they start together with the relays.
     ///
     /// # Errors
     /// A program ends, or takes too long.
@@ -53,8 +53,8 @@ impl<'a> Nodes<'a> {
         Ok(Nodes { makers, place, network: Running::Onion(network) })
     }
 
-    /// Returns the fingerprints of the relays that the client `role` may use, for each of the
-    /// three positions of its circuits.
+    /// Returns the fingerprints of the relays that the client `role` may use: one list for each of
+    /// the three positions in a circuit.
     fn pins(network: &OnionNetwork<'_>, role: Role, unit: &Unit, load: Load) -> [String; 3] {
         let of = |relays: &[usize]| -> String {
             let names = relays.iter().map(|&relay| &*network.fingerprints[relay]);
@@ -123,7 +123,7 @@ impl<'a> Nodes<'a> {
     }
 }
 
-/// Returns the configuration of a client of C tor with the SOCKS port `proxy`.
+/// Returns the configuration text of a client of C tor with the SOCKS port `proxy`.
 pub(in super::super) fn stock_rules(design: Design, proxy: SocketAddr) -> String {
     let conflux = u8::from(design == Design::StockConflux);
     // On loopback, C tor would learn a timeout of 26 ms for building circuits. Circuits would then
@@ -131,7 +131,7 @@ pub(in super::super) fn stock_rules(design: Design, proxy: SocketAddr) -> String
     format!("SocksPort {proxy}\nConfluxEnabled {conflux}\nLearnCircuitBuildTimeout 0\n")
 }
 
-/// Returns the number that is added to the ports of a client, different for each client.
+/// Returns the offset of a client's ports, which is different for each client.
 fn number(role: Role) -> u16 {
     if let Role::Load(number) = role { u16::from(number) + 1 } else { 0 }
 }
@@ -166,7 +166,7 @@ fn positions(role: Role, unit: &Unit, load: Load) -> [Vec<usize>; 3] {
     [guards, middles, vec![6]]
 }
 
-/// Returns the command-line arguments with which our client uses `design` with `legs` circuits for
+/// Returns the command-line arguments that make our client use `design` with `legs` circuits for
 /// each stream.
 pub(in super::super) fn words_of(design: Design, legs: &str) -> Vec<&str> {
     [&["--legs", legs][..], design_words(design)].concat()

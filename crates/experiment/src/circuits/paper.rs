@@ -4,7 +4,7 @@
 
 use super::plan::Design;
 
-/// A row of the DBSec 2019 paper's table: times in seconds, and CPU use in percent of a core.
+/// A row of Table 1 in the DBSec 2019 paper: times in seconds, and CPU use in percent of a core.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row {
     /// Number of circuits over which a stream is split.
@@ -13,27 +13,28 @@ pub struct Row {
     pub first_byte: f64,
     /// Time to fetch a web page of 320 KiB, in seconds.
     pub web: f64,
-    /// Time to fetch 1 MiB, in seconds; `None` if the DBSec 2019 paper's fetches did not finish.
+    /// Time to fetch 1 MiB, in seconds; `None` if the fetches in the DBSec 2019 paper did not
+    /// finish.
     pub bulk: Option<f64>,
     /// CPU use of a guard, of a middle and of the exit, in percent of a core.
     pub cpu: [f64; 3],
 }
 
-/// The DBSec 2019 paper's row of Tor, which has one circuit. Conflux and mTor with one circuit are
-/// also compared with it.
+/// The row of the DBSec 2019 paper's Table 1 for Tor, which has one circuit. Conflux and mTor with
+/// one circuit are also compared with this row.
 pub const ONE: Row =
     Row { legs: 1, first_byte: 0.027, web: 0.059, bulk: Some(0.113), cpu: [57.87, 49.85, 31.74] };
-/// The paper's rows of Conflux with two and three circuits.
+/// The rows of the DBSec 2019 paper's Table 1 for Conflux with two and three circuits.
 const CONFLUX: [Row; 2] = [
     Row { legs: 2, first_byte: 0.016, web: 0.052, bulk: Some(0.082), cpu: [33.22, 31.01, 31.51] },
     Row { legs: 3, first_byte: 0.014, web: 0.049, bulk: Some(0.079), cpu: [27.24, 22.78, 32.94] },
 ];
-/// The paper's rows of mTor with two and three circuits.
+/// The rows of the DBSec 2019 paper's Table 1 for mTor with two and three circuits.
 const MTOR: [Row; 2] = [
     Row { legs: 2, first_byte: 0.012, web: 0.055, bulk: Some(0.079), cpu: [25.10, 23.19, 32.51] },
     Row { legs: 3, first_byte: 0.017, web: 0.049, bulk: Some(0.081), cpu: [13.45, 14.62, 32.90] },
 ];
-/// The paper's rows of mUDP-OR with one to three circuits.
+/// The rows of the DBSec 2019 paper's Table 1 for mUDP-OR with one to three circuits.
 const MUDP_OR: [Row; 3] = [
     Row { legs: 1, first_byte: 0.002, web: 0.031, bulk: Some(0.076), cpu: [88.31, 86.89, 71.33] },
     Row { legs: 2, first_byte: 0.002, web: 0.034, bulk: Some(0.081), cpu: [36.75, 32.67, 73.48] },
@@ -45,8 +46,8 @@ const MUDP_OR: [Row; 3] = [
 const MORE: Row =
     Row { legs: 1, first_byte: 0.014, web: 1.41, bulk: None, cpu: [6.73, 6.93, 75.92] };
 
-/// Returns the DBSec 2019 paper's row for `design` with `legs` circuits; `None` if the table has
-/// none.
+/// Returns the row of the DBSec 2019 paper's Table 1 for `design` with `legs` circuits; `None` if
+/// the table has no such row.
 #[must_use]
 pub fn row(design: Design, legs: u32) -> Option<Row> {
     let rows: &[Row] = match design {

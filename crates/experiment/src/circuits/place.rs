@@ -1,4 +1,4 @@
-//! The network of a measurement: its addresses, hosts and emulated lines.
+//! The emulated network of a measurement: its addresses, hosts and lines.
 
 use std::fmt::Write as _;
 use std::io;
@@ -33,7 +33,7 @@ pub(super) enum Role {
     Web,
     /// The client whose downloads are measured.
     Client,
-    /// One of the clients that create load in the network.
+    /// One of the load clients, which only create load in the network.
     Load(u8),
 }
 
@@ -49,7 +49,7 @@ impl Role {
         Role::Exit,
     ];
 
-    /// Returns name, address and host for the program with this role.
+    /// Returns the place for the program with this role: its name, address and host.
     pub(super) fn slot(self, place: Layout, stage: &Stage) -> HostSlot<'_> {
         let host = self.host(place, stage);
         HostSlot { name: self.name(), ip: self.address(place), host }
@@ -69,7 +69,7 @@ impl Role {
     }
 
     /// Returns the second octet of the address of the program with this role. The octet differs
-    /// between roles, because relays in the same /16 network may not be on one circuit.
+    /// between roles, because a circuit may not contain two relays in the same /16 network.
     fn network(self) -> u8 {
         match self {
             Role::Authority => 1,

@@ -16,15 +16,16 @@ pub const WEB: usize = 320 << 10;
 /// Emulated network line of each guard in the topology [`Layout::Line`]: rate in Mbit/s, and added
 /// round-trip time in ms, as in [`LINES`](super::LINES).
 pub const LOADED: (u32, u32) = (20, 20);
-/// Number of bytes on a guard's network line for each byte of a web page. Cells of 514 bytes carry
-/// 498 bytes of data; TLS records, TCP and IP headers add 4 %.
+/// Number of bytes that a guard's network line carries for each byte of a web page. Cells of 514
+/// bytes carry 498 bytes of data; TLS records, TCP and IP headers add 4 %.
 const ON_THE_LINE: f64 = 514.0 / 498.0 * 1.04;
 
-/// For clients that create load: the pause with MORE, divided by the pause with other designs.
-/// With the normal pauses, the cryptography of these clients' packets would keep two cores busy,
-/// so the measured times would show the limits of the machine.
+/// Ratio of two pauses of a load client (a client that only creates load): with MORE, and with
+/// other designs. With the normal pauses, the cryptography of these clients' packets would keep
+/// two cores busy, so the measured times would show the limits of the machine.
 pub const MORE_PAUSES: f64 = 5.0;
-/// Approximate time to start a network and its clients: first with our programs, then with C tor.
+/// Approximate time to start a network and its clients, for the estimate of the remaining time:
+/// first with our programs, then with C tor.
 const STARTING: [Duration; 2] = [Duration::from_secs(20), Duration::from_secs(45)];
 
 /// Protocol and scheduler that transfer a client's stream over one or several circuits.
@@ -36,12 +37,12 @@ pub enum Design {
     /// Current Conflux (proposal 329) between our client and our exit. The exit distributes the
     /// downloaded data with `lowrtt`.
     Conflux,
-    /// Conflux of 2013 as published, with its published scheduler.
+    /// Conflux of 2013 as published, with the scheduler of that publication.
     Conflux2013,
     /// Conflux of 2013 with round robin, the scheduler with which the DBSec 2019 paper compared
     /// all designs.
     Conflux2013Turns,
-    /// mTor as published, with its published scheduler.
+    /// mTor as published, with the scheduler of that publication.
     MTor,
     /// mTor with the round-robin scheduler.
     MTorTurns,
@@ -50,12 +51,11 @@ pub enum Design {
     Ours,
     /// This project's own protocol with the round-robin scheduler.
     OursTurns,
-    /// This project's own protocol with circuits that meet at a middle relay. From there one
-    /// circuit leads to the exit.
+    /// This project's own protocol, with the circuits of a stream joined at a middle relay. From
+    /// there one circuit leads to the exit.
     Merged,
-    /// Circuits that meet at a middle relay, with the `batched weighted` scheduler of
-    /// TrafficSliver: it sends batches of 50 to 70 cells, each on a circuit that is drawn by
-    /// random weights.
+    /// Circuits joined at a middle relay, with the `batched weighted` scheduler of TrafficSliver.
+    /// It sends batches of 50 to 70 cells, each on a circuit that is drawn by random weights.
     MergedBatches,
     /// UDP-OR: a TCP connection between client and exit, over one circuit whose cells may get
     /// lost.
@@ -67,7 +67,7 @@ pub enum Design {
     /// CUBIC with one congestion window, and round robin.
     MudpOrTurns,
     /// MORE: each packet takes its own path. The DBSec 2019 paper has rows for 1, 2 and 3 paths,
-    /// but does not explain the number of paths. Our results therefore have one row.
+    /// but does not explain how MORE has a number of paths. Our results therefore have one row.
     More,
     /// C tor as clients and relays, without Conflux.
     Stock,
@@ -93,19 +93,19 @@ pub enum Layout {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Load {
-    /// All relays: each client that creates load chooses its own guards.
+    /// All relays: each load client chooses its own guards.
     #[default]
     Spread,
-    /// The same relays as the measuring client (DBSec 2019, section 5.1).
+    /// Only the relays that the measuring client uses (DBSec 2019, section 5.1).
     Employed,
 }
 
-/// Measurements of the circuits experiment to make, and their parameters.
+/// The settings of the circuits experiment: designs, topologies, load, and numbers of rounds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Protocols and schedulers to compare.
     pub designs: Vec<Design>,
-    /// Numbers of circuits per stream to measure, for designs that use several.
+    /// Numbers of circuits per stream to measure, for designs that can use several circuits.
     pub legs: Vec<u32>,
     /// Topologies in which to measure.
     pub places: Vec<Layout>,
@@ -117,10 +117,10 @@ pub struct Settings {
     pub repetitions: u32,
     /// Size of a bulk download in MiB; the DBSec 2019 paper's is 1.
     pub bulk: u32,
-    /// Number of clients that create load in the network.
+    /// Number of load clients (clients that only create load in the network).
     pub clients: u32,
-    /// Mean pause between two fetches of a client that creates load, in seconds: on loopback, and
-    /// in [`Layout::Lines`].
+    /// Mean pause between two fetches of a load client, in seconds: first on loopback, then in
+    /// [`Layout::Lines`].
     pub pauses: [f64; 2],
     /// Rule for the choice of relays by load clients (clients that only create load in the
     /// network).
@@ -131,8 +131,7 @@ pub struct Settings {
     pub seed: u64,
 }
 
-/// Rule for the time at which a load client (a client that only creates load) starts its next
-/// fetch.
+/// Rule for the times at which a load client (a client that only creates load) starts its fetches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in super::super) enum Pace {
     /// Random pauses with an exponential distribution. The field is the mean time in seconds from
@@ -156,7 +155,7 @@ pub struct Unit {
     /// Load in the topology [`Layout::Line`], in percent of the rate of one guard's network line;
     /// `None` in other topologies.
     pub level: Option<u32>,
-    /// Number of the round (a pass over all settings), from 0.
+    /// Index of the round (a pass over all settings), from 0.
     pub round: u32,
     lasts: Duration,
 }
@@ -204,7 +203,7 @@ impl Design {
         }
     }
 
-    /// Returns whether this design uses C tor's clients and relays.
+    /// Returns whether this design runs on clients and relays of C tor.
     pub fn is_stock(self) -> bool {
         matches!(self, Design::Stock | Design::StockConflux)
     }
@@ -222,7 +221,7 @@ impl Design {
         )
     }
 
-    /// Returns the command-line arguments with which relays support this design.
+    /// Returns the additional command-line arguments that a relay needs to support this design.
     pub(super) fn relay_words(self) -> &'static [&'static str] {
         match self {
             Design::UdpOr | Design::MudpOr => &["--udp-or"],
@@ -238,9 +237,9 @@ impl Design {
         self != Design::More || place == Layout::Loopback
     }
 
-    /// Returns the numbers of circuits with which to measure the design, out of the requested
-    /// numbers `asked`. C tor's Conflux always uses two circuits. Some designs always use one
-    /// circuit.
+    /// Returns the numbers of circuits with which to measure the design. They are chosen from the
+    /// requested numbers `asked`, but C tor's Conflux always uses two circuits, and some designs
+    /// always use one circuit.
     fn legs(self, asked: &[u32]) -> Vec<u32> {
         match self {
             Design::Tor | Design::UdpOr | Design::More | Design::Stock => vec![1],
@@ -297,7 +296,7 @@ impl Layout {
 }
 
 impl Load {
-    /// All rules for the choice of relays by clients that create load.
+    /// All rules for the choice of relays by load clients.
     pub const ALL: [Load; 2] = [Load::Spread, Load::Employed];
 
     /// Returns the rule's name on the command line.
@@ -354,8 +353,8 @@ impl Settings {
         })
     }
 
-    /// Returns the rule for the times at which clients that create load fetch; `None` if there are
-    /// no such clients.
+    /// Returns the rule for the times at which load clients (clients that only create load) fetch;
+    /// `None` if there are no such clients.
     pub(super) fn pace(&self, unit: &Unit) -> Option<Pace> {
         match unit.level {
             None => {
@@ -372,7 +371,7 @@ impl Settings {
     }
 
     /// Returns the levels of load to measure in the topology `place`. The list is a single `None`
-    /// if the topology has no such levels.
+    /// if the topology has no levels of load.
     fn levels(&self, place: Layout) -> Vec<Option<u32>> {
         match place {
             Layout::Line => self.levels.iter().copied().map(Some).collect(),
@@ -382,9 +381,9 @@ impl Settings {
 }
 
 impl Unit {
-    /// Returns the order in which clients choose guards and middles. The order differs between
-    /// rounds. Within a round all designs have the same order, so that their results can be
-    /// compared in pairs.
+    /// Returns the order in which clients take the three guards, and the three middles, for their
+    /// circuits. The order differs between rounds. Within a round all designs have the same order,
+    /// so that their results can be compared in pairs.
     pub(super) fn order(&self) -> [usize; 3] {
         [0, 1, 2].map(|place| (place + self.round as usize) % 3)
     }

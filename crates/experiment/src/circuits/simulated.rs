@@ -27,9 +27,9 @@ use super::plan::{Design, Layout, WEB};
 /// Maximum deviation of a simulated median from the measured median, as a fraction of the measured
 /// median.
 pub const WITHIN: f64 = 0.15;
-/// Number of clients that create load in the simulation.
+/// Number of load clients (clients that only create load) in the simulation.
 const CLIENTS: usize = 30;
-/// Mean pause between two fetches of a client that creates load, in a network with emulated lines.
+/// Mean pause between two fetches of a load client, in a network with emulated lines.
 const PAUSE: Duration = Duration::from_secs(12);
 /// Range of the random pause between two repetitions of the measuring client.
 const BETWEEN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(250)];
@@ -38,17 +38,19 @@ const BETWEEN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis
 const WARM_UP: Duration = Duration::from_secs(10);
 /// Delay of the loopback interface of the core host, on which most programs run.
 const LOOPBACK: Duration = Duration::from_micros(20);
-/// MTU of Linux's loopback interface, less one byte: the maximum length of an IPv4 packet.
+/// Maximum length in bytes of an IPv4 packet, which is the MTU of Linux's loopback interface less
+/// one.
 const LOOPBACK_MTU: u16 = u16::MAX;
-/// Maximum bytes of content in the TLS records of the measured program. Later versions of the
-/// program send shorter records.
+/// Maximum bytes of content in the TLS records of the program that was measured. Later versions of
+/// the program send shorter records.
 const MEASURED_RECORD: usize = 16 << 10;
-/// Delays that the measured web servers cause. The servers look for new connections at intervals,
-/// and compute each byte of an answer. Computing a mebibyte takes 2.8 to 3.1 ms on a core of an
-/// EPYC, measured alone.
+/// Processing delays of the measured web servers. The servers look for new connections at
+/// intervals, and compute each byte of a response. Computing a mebibyte takes 2.8 to 3.1 ms on a
+/// core of an EPYC, measured alone.
 const MEASURED_SERVERS: WebTimes =
     WebTimes { look: ACCEPT_INTERVAL, mebibyte: Duration::from_millis(3) };
-/// Rate of network lines that exist in the simulation only, in bits per second.
+/// Rate of the simulated network lines that stand for connections without a rate limit, in bits
+/// per second.
 const UNLIMITED: NonZeroU64 = NonZeroU64::new(10_000_000_000).expect("the rate is not zero");
 /// Delay of the direct network line between the measuring client and the core host. Circuits do
 /// not use this line.
@@ -61,7 +63,8 @@ const EXIT: usize = 2 * GUARDS;
 const CORE: usize = 0;
 /// Index of the measuring client's location in the simulated network.
 const CLIENT: usize = 1;
-/// Index of the first guard's location in the simulated network. The other guards follow.
+/// Index of the first guard's location in the simulated network. The other guards have the next
+/// indices.
 const OF_GUARDS: usize = 2;
 
 /// A time whose simulated and measured values are compared: from a request to a byte of its reply.
@@ -119,8 +122,8 @@ impl Combination {
         ours.flat_map(with_legs).collect()
     }
 
-    /// Returns all sets of guards that the measuring client's circuits may use, each as a list of
-    /// guard indices.
+    /// Returns all sets of guards that the measuring client's circuits may use. Each set is a list
+    /// of guard indices.
     #[must_use]
     pub fn guards(self) -> Vec<Vec<usize>> {
         match self.legs {
@@ -132,8 +135,8 @@ impl Combination {
         }
     }
 
-    /// Returns the settings of a simulation of this combination with `seed`. Its web servers take
-    /// the times of the measured ones.
+    /// Returns the settings of a simulation of this combination with `seed`. The simulated web
+    /// servers have the processing delays of the measured ones.
     pub(in super::super) fn common(self, seed: u64) -> Common {
         let legs = self.legs as usize;
         let (name, schedule) =
@@ -153,8 +156,8 @@ impl Combination {
     }
 }
 
-/// Returns the simulator's name of `design`, and its scheduler with the run length (number of
-/// consecutive cells on one circuit). The scheduler is `None` if it is the design's default.
+/// Returns the simulator's name of `design`, and the name of its scheduler with the run length
+/// (number of consecutive cells on one circuit). The scheduler is `None` for the design's default.
 /// Returns `None` if the design is not compared.
 fn in_simulator(design: Design) -> Option<(&'static str, Option<&'static str>)> {
     Some(match design {
@@ -182,8 +185,8 @@ impl fmt::Display for Combination {
     }
 }
 
-/// The simulated network. It has three guards with [`LINES`], three middles, the exit, four
-/// servers, the measuring client, and the clients that load the network.
+/// The simulated network. It has three guards with [`LINES`], three middles, the exit, four web
+/// servers, the measuring client, and the load clients (clients that only create load).
 ///
 /// As in the measured network, each guard has a line to the measuring client and a line to the
 /// core host. All programs except the guards and the measuring client are on the core host. They
@@ -263,13 +266,13 @@ impl Default for Network {
     }
 }
 
-/// Returns the properties of lines that do not limit the rate.
+/// Returns the properties of simulated network lines that do not limit the rate.
 fn unlimited() -> LineSettings {
     LineSettings::with_queue(UNLIMITED, Duration::from_millis(QUEUE_MS.into()))
 }
 
 /// Returns the delays between the locations of the hosts: the core, the measuring client and the
-/// guards. Half of a guard's round-trip time is on either side of the guard.
+/// guards. A guard's added round-trip time is divided equally between its two lines.
 fn latencies() -> Latencies {
     let quarter = |guard: usize| Duration::from_millis(LINES[guard].1.into()) / 4;
     let between = |from: usize, to: usize| match (from.min(to), from.max(to)) {
@@ -312,9 +315,9 @@ pub struct Repetition {
 }
 
 impl Repetition {
-    /// Converts a pair of simulated downloads, a page and a bulk file, into a repetition. `None`
-    /// if a download failed. `optimistic` states whether the page's request was sent with the
-    /// SOCKS request.
+    /// Converts a pair of simulated downloads, a page and a bulk file, into a repetition. Returns
+    /// `None` if a download failed. `optimistic` states whether the page's request was sent with
+    /// the SOCKS request.
     fn of(optimistic: bool, pair: &[DownloadRecord]) -> Option<Repetition> {
         let seconds = |time: Option<Duration>| Some(time?.as_secs_f64());
         Some(Repetition {
@@ -357,7 +360,8 @@ pub fn medians(repetitions: &[Repetition]) -> Option<Medians> {
     Some([a?, b?, c?, d?])
 }
 
-/// Medians of each measured round in one topology, by design and number of circuits.
+/// Medians of each measured round in one topology, by design and number of circuits. A round
+/// measures each setting once.
 pub type Rounds = BTreeMap<Combination, Vec<Medians>>;
 
 fn field<'a>(row: &'a Row, name: &str) -> Option<&'a Field> {
@@ -379,8 +383,8 @@ fn text<'a>(row: &'a Row, name: &str) -> Option<&'a str> {
     }
 }
 
-/// Reads the rounds that were measured in the topology `place` from a table of `experiment
-/// circuits`. Skips rounds with C tor.
+/// Reads the median times of each round in the topology `place` from a table that `experiment
+/// circuits` wrote. Skips rounds with C tor.
 ///
 /// # Errors
 /// The file cannot be read, or lacks the columns of such a table.
@@ -422,8 +426,8 @@ pub struct TimeComparison {
     pub measured: f64,
     /// Smallest and largest median of any measured round, in seconds.
     pub range: [f64; 2],
-    /// Simulated time in seconds. Each measured round has a corresponding simulated median time.
-    /// The value is the median of these times.
+    /// Simulated time in seconds: the median of the simulated median times that correspond to the
+    /// measured rounds.
     pub simulated: f64,
 }
 

@@ -17,7 +17,8 @@ pub struct Cell {
     /// Topology, and the load in percent of the rate of one guard's network line, if the topology
     /// has levels of load.
     pub place: (Layout, Option<u32>),
-    /// Number of rounds, and number of repetitions in all rounds together.
+    /// Number of rounds (measurements, each in its own network), and number of repetitions in all
+    /// rounds together.
     pub counts: (usize, usize),
     /// Number of fetches that failed.
     pub failed: u32,
@@ -33,7 +34,7 @@ pub struct Cell {
     pub per_megabyte: [Option<Mean>; 3],
     /// CPU use of one guard, of one middle and of the exit, in percent of a core.
     pub percent: [Option<Mean>; 3],
-    /// Share of the machine's CPUs that was in use: the mean over the rounds.
+    /// Share of the machine's CPU time that any process used: the mean over the rounds.
     pub busy: Option<Mean>,
 }
 
@@ -67,7 +68,7 @@ pub enum Claim {
     BulkFails,
 }
 
-/// Result of comparing a claim with the measurements.
+/// Answer of the measurements to a claim of the DBSec 2019 paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The claim holds: the whole interval of the measured ratio satisfies it, and the difference
@@ -109,7 +110,7 @@ pub struct Verdict {
 const SAME: f64 = 0.06;
 /// Share of failed downloads above which the claim [`Claim::BulkFails`] ("most fail") holds.
 const MOST: f64 = 0.5;
-/// Maximum distance from 1 of both ends of a ratio's interval for [`Answer::Alike`].
+/// Tolerance of [`Answer::Alike`]: both ends of a ratio's interval differ from 1 by at most this.
 const ALIKE: f64 = 0.1;
 
 type Key = ((Layout, Option<u32>), Design, u32);
@@ -158,8 +159,8 @@ fn cell(records: &[Measured], wanted: Key) -> Cell {
     }
 }
 
-/// Returns the share of measured mean times whose confidence interval is as narrow as the DBSec
-/// 2019 paper's intervals ([`Mean::is_narrow`]).
+/// Returns the share of measured mean times whose confidence interval is narrow enough: relatively
+/// as narrow as the DBSec 2019 paper's intervals ([`Mean::is_narrow`]).
 #[must_use]
 pub fn narrow(cells: &[Cell]) -> f64 {
     let times = cells
@@ -174,9 +175,8 @@ fn share_narrow(means: impl Iterator<Item = Mean>) -> f64 {
 }
 
 /// Returns the share of mean times whose confidence interval is as narrow as the DBSec 2019
-/// paper's intervals, if all repetitions count as independent. The paper seems to make this
-/// assumption. Repetitions of a round share circuits, so these intervals understate the variation
-/// between rounds.
+/// paper's intervals, if all repetitions count as independent. The paper seems to assume this
+/// independence. But repetitions of a round share circuits, so these intervals are too narrow.
 #[must_use]
 pub fn narrow_by_repetitions(records: &[Measured]) -> f64 {
     let mut by_cell = BTreeMap::<_, [Vec<f64>; 4]>::new();
@@ -219,9 +219,9 @@ impl Claim {
     }
 
     /// Returns whether the DBSec 2019 paper makes this claim about `design` with `legs` circuits.
-    /// Claims that compare a design with one circuit apply to designs with several circuits, and
-    /// the claims about times also to UDP-OR. About MORE there are three claims:
-    /// [`Claim::FirstByte`], [`Claim::WebLater`] and [`Claim::BulkFails`]. There is no claim about
+    /// Claims that compare a design with Tor's one circuit apply to designs with several circuits,
+    /// and the claims about times also to UDP-OR. The paper makes three claims about MORE:
+    /// [`Claim::FirstByte`], [`Claim::WebLater`] and [`Claim::BulkFails`]. It makes no claim about
     /// C tor without Conflux.
     fn is_about(self, design: Design, legs: u32) -> bool {
         match (self, design) {
@@ -285,9 +285,9 @@ impl Claim {
         }
     }
 
-    /// Returns whether an experiment with `load` can test this claim. Claims about the CPU use of
-    /// one guard or middle need [`Load::Employed`]: the clients that create load then use the same
-    /// relays as the measuring client. All other claims can be tested with any load.
+    /// Returns whether measurements with the load rule `load` can test this claim. Claims about
+    /// the CPU use of one guard or middle need [`Load::Employed`], with which the load clients use
+    /// the same relays as the measuring client. All other claims can be tested with any rule.
     fn can_show(self, load: Load) -> bool {
         load == Load::Employed || !matches!(self, Claim::Guard | Claim::Middle)
     }
@@ -318,8 +318,8 @@ impl Claim {
 /// relays of one design are also judged for Tor's one circuit.
 ///
 /// The CPU use of one guard or middle is judged per byte that the network carried. It is judged
-/// only if the clients that create load use the same relays as the measuring client
-/// ([`Load::Employed`]).
+/// only if the load clients (clients that only create load) use the same relays as the measuring
+/// client ([`Load::Employed`]).
 #[must_use]
 pub fn verdicts(records: &[Measured]) -> Vec<Verdict> {
     let mut found = Vec::new();

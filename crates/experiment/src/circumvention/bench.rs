@@ -21,7 +21,8 @@ const NICE: i32 = -5;
 /// Program for address translation at the VPN's exit, and the package that contains it.
 const NFT: (&str, &str) = ("nft", "package nftables");
 
-/// Executor of measurements. Each measurement has its own network, which is removed afterwards.
+/// Executor of measurements. Each measurement has its own emulated network, which is removed
+/// afterwards.
 #[derive(Debug)]
 pub struct Bench {
     programs: Programs,

@@ -11,10 +11,10 @@ use super::super::stage::{SERVER, Stage};
 use super::super::tunnel::{self, Route, Tunnel};
 use super::Access;
 
-/// Domain that the censor blocks, with all names below it.
+/// Domain that the censor blocks, with all of its subdomains.
 pub const BLOCKED: &str = "blocked.example";
 
-/// Server name that clients request in the TLS handshake.
+/// Server name that clients put into the TLS handshake; the censor blocks it.
 pub(super) const NAME: &str = "www.blocked.example";
 
 /// Round-trip times from client to server in milliseconds: directly, and through the VPN.
@@ -32,11 +32,12 @@ const METRICS: [u32; 3] = [100, 50, 200];
 /// Timeout for setting up the VPN's tunnel.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// One-way delays in milliseconds of four links: uplink, censor to server, censor to exit, exit to
-/// server.
+/// One-way delays in milliseconds of four links: client to censor (uplink), censor to server,
+/// censor to exit, exit to server.
 const DELAYS: [u32; 4] = [5, 10, 25, 20];
 
-/// Links whose bytes are counted: the direct path, and the link that carries the VPN's packets.
+/// Links whose bytes are counted: the direct path from the censor to the server, and the link that
+/// carries the VPN's packets.
 pub(super) const COUNTED: [&str; 2] = ["direct", "abroad"];
 /// Name of the client's interface for the direct path, and of its link to the censor.
 pub(super) const UPLINK: &str = "uplink";

@@ -48,7 +48,7 @@ pub enum Access {
     Handshake,
 }
 
-/// Measurements of the circumvention experiment to make, and their parameters.
+/// The settings of the circumvention experiment: servers, number of repetitions, and timeouts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Servers to fetch from.
@@ -72,7 +72,7 @@ pub struct Unit {
     pub server: Server,
     /// Route to the server.
     pub access: Access,
-    /// Number of the repetition, from 0.
+    /// Index of the repetition, from 0.
     pub repetition: u32,
 }
 
@@ -95,7 +95,7 @@ impl Server {
         }
     }
 
-    /// Returns the kind of QUIC server; `None` for TLS over TCP.
+    /// Returns the QUIC library of this server; `None` for TLS over TCP.
     pub(super) fn maker(self) -> Option<QuicLibrary> {
         match self {
             Server::QuicGo => Some(QuicLibrary::QuicGo),
@@ -153,8 +153,8 @@ impl Access {
 }
 
 impl Settings {
-    /// Returns the settings that must not change when the experiment is resumed. Other settings,
-    /// such as the number of repetitions, may be increased.
+    /// Returns the settings that must not change when the experiment is resumed. Others, such as
+    /// the number of repetitions, may be increased.
     pub fn header(&self) -> Value {
         json!({
             "experiment": "circumvention",

@@ -15,7 +15,7 @@ pub struct FetchResult {
     pub server: Server,
     /// Route from the client to the server.
     pub access: Access,
-    /// Number of the repetition, from 0.
+    /// Index of the repetition, from 0.
     pub repetition: u32,
     /// Start time, in seconds since 1970.
     pub started: f64,
@@ -28,8 +28,8 @@ pub struct FetchResult {
     pub seconds: f64,
     /// Bytes of content that arrived.
     pub bytes: u64,
-    /// Bytes of IP packets on the direct path beyond the censor: sent to the server, and received
-    /// from it.
+    /// Bytes of IP packets on the direct path between censor and server: sent to the server, and
+    /// received from the server.
     pub direct: [u64; 2],
     /// Bytes of the VPN's packets, with the VPN's own headers: sent to the VPN's exit, and
     /// received from it.

@@ -3,11 +3,11 @@
 use super::super::Spread;
 use super::{Access, FetchResult, Server};
 
-/// Minimum share of the bytes that the direct path should carry if only the handshake uses the
-/// VPN.
+/// Minimum share of the bytes that the direct path should carry if only the handshake goes through
+/// the VPN.
 pub const WANTED: f64 = 0.95;
 
-/// Summary of all repetitions of fetches from one server over one route.
+/// Summary of all fetches from one server over one route.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
     /// Server of the summarised fetches.
@@ -18,7 +18,7 @@ pub struct Cell {
     pub through: usize,
     /// Number of all fetches.
     pub count: usize,
-    /// Number of fetches in which the censor dropped a packet.
+    /// Number of fetches during which the censor dropped at least one packet.
     pub cut: usize,
     /// Time to the first byte of the content in seconds, over the successful fetches; `None` if
     /// there are none.

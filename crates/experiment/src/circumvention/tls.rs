@@ -13,13 +13,13 @@ use super::super::stage::{SERVER, Stage, command};
 use super::place::NAME;
 use anabranch_emulator::GroupProcess;
 
-/// Required programs, each with its source.
+/// Programs that the fetches need, each with the package that contains it.
 pub(super) const NEEDS: &[(&str, &str)] = &[("openssl", "package openssl")];
 
 const PORT: u16 = 4433;
 /// Timeout of a fetch, equal to the handshake timeout of quic-go's client.
 const GIVES_UP: Duration = Duration::from_secs(5);
-/// Interval at which a waiting fetch checks whether the experiment was stopped.
+/// Interval at which a waiting fetch checks whether the experiment is to stop.
 const GLANCE: Duration = Duration::from_millis(50);
 
 /// Starts OpenSSL's server, which serves a single page.
@@ -83,7 +83,7 @@ pub(super) fn fetch(
 }
 
 /// Reads `from`, the pipe with the client's output, on a new thread. Returns the receiving end of
-/// a channel with the arrival time and the size of each piece.
+/// a channel. For each piece of output, the channel has the arrival time and the size in bytes.
 fn pieces(mut from: ChildStdout) -> mpsc::Receiver<(Instant, u64)> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {

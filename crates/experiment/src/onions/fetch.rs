@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Default timeout of a fetch.
+/// Default timeout of a fetch (an HTTP download through a SOCKS proxy).
 pub(in super::super) const PATIENCE: Duration = Duration::from_secs(60);
 /// Time for which a web server waits for a request.
 const IDLE: Duration = Duration::from_secs(300);
@@ -22,11 +22,12 @@ const CONNECT: [u8; 4] = [5, 1, 0, 1];
 const ANSWER: usize = 10;
 /// End of an HTTP response's header.
 const HEAD_END: &[u8] = b"\r\n\r\n";
-/// Pause of a web server after a failed attempt to accept a connection.
+/// Pause of a test web server after a failed attempt to accept a connection.
 const LOOK: Duration = Duration::from_millis(50);
-/// Interval at which a web server looks for new connections, and checks whether it was stopped.
+/// Interval at which a test web server looks for new connections, and checks whether it is to
+/// stop.
 pub(in super::super) const ACCEPT_INTERVAL: Duration = Duration::from_millis(5);
-/// Interval between the pieces of a response whose rate is limited.
+/// Interval between the pieces of a response that is sent at a limited rate.
 const BEAT: Duration = Duration::from_millis(50);
 
 /// Times of a fetch in seconds since the SOCKS request; without a proxy, since the start of the
@@ -42,14 +43,14 @@ pub(in super::super) struct FetchTimes {
 /// A fetch of `length` bytes from a server, through a SOCKS proxy or directly.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Fetch<'a> {
-    /// Address of the SOCKS proxy; `None` for a direct connection.
+    /// Address of the SOCKS proxy; `None` for a direct connection to the server.
     pub(in super::super) proxy: Option<SocketAddr>,
     pub(in super::super) server: SocketAddrV4,
     pub(in super::super) length: usize,
-    /// Maximum rate of the server in bytes per second; `None` if it is unlimited.
+    /// Maximum rate at which the server sends, in bytes per second; `None` if it is unlimited.
     pub(in super::super) rate: Option<u32>,
-    /// Counter of the received bytes of the response's body, for other threads to read; `None` if
-    /// none reads it.
+    /// Counter of the received bytes of the response's body, which other threads can read; `None`
+    /// if no thread needs it.
     pub(in super::super) received: Option<&'a AtomicU64>,
     /// True if the HTTP request is sent together with the SOCKS request, as in Tor Browser,
     /// without waiting for the proxy's reply.
@@ -85,7 +86,7 @@ impl Fetch<'_> {
         }
     }
 
-    /// Makes the fetch, and returns its times.
+    /// Makes the fetch, and returns its times to the first and the last byte.
     ///
     /// # Errors
     /// The connection fails, the fetch takes too long, the proxy refuses, or a received byte
@@ -200,8 +201,8 @@ fn byte(place: usize) -> u8 {
     (word ^ (word >> 31)).to_le_bytes()[place % 8]
 }
 
-/// Check of a response as it arrives. It compares each byte of the body with the byte that the
-/// server sends.
+/// Checker of a response's content, byte by byte as the response arrives. Each byte of the body
+/// must equal the byte that the server sends at this offset.
 #[derive(Default)]
 struct AnswerCheck {
     head: Vec<u8>,
@@ -234,8 +235,8 @@ impl AnswerCheck {
     }
 }
 
-/// A web server on a thread. The path in a request contains the number of bytes to send; `?rate=`
-/// gives the maximum number of bytes per second. The server is stopped on drop.
+/// A test web server on a thread. The path in a request contains the number of bytes to send;
+/// `?rate=` gives the maximum number of bytes per second. The server is stopped on drop.
 pub(in super::super) struct Server {
     pub(in super::super) address: SocketAddrV4,
     stop: Arc<AtomicBool>,
@@ -305,8 +306,8 @@ fn wanted(path: &str) -> (usize, Option<f64>) {
     (length.parse().unwrap_or_default(), rate.parse().ok())
 }
 
-/// Sends `body` in equal pieces, at `rate` bytes per second. After a delay, sends faster until it
-/// has made up for the delay.
+/// Sends `body` in equal pieces, at `rate` bytes per second. After a delay, sends faster until the
+/// average rate is reached again.
 fn at_rate(mut link: &TcpStream, body: &[u8], rate: f64) -> io::Result<()> {
     let began = Instant::now();
     let piece = ((rate * BEAT.as_secs_f64()) as usize).max(1);

@@ -1,4 +1,5 @@
-//! Start of the programs of a test network: authority, relays, clients and pluggable transports.
+//! Functions that start the programs of a test network: authority, relays, clients and pluggable
+//! transports.
 
 use std::fs;
 use std::io;
@@ -13,12 +14,12 @@ use anabranch_emulator::Namespace;
 /// Interval between consensuses in seconds. It is short, because C tor's clients wait for a
 /// consensus that lists all relays.
 const INTERVAL: &str = "20";
-/// TCP port of the directory authority's directory service.
+/// TCP port on which the directory authority serves documents.
 pub(super) const DIRECTORY: u16 = 9_030;
 
 /// Place of a program that will be started: its name, its address, and its emulated host.
 pub(in super::super) struct HostSlot<'a> {
-    /// Name of the program, its relay and its files.
+    /// Name of the program; its relay nickname and its files have the same name.
     pub(in super::super) name: String,
     /// Address at which the program is reached.
     pub(in super::super) ip: Ipv4Addr,
@@ -71,8 +72,8 @@ impl<'a> TestPrograms<'a> {
         self.start(slot, &mut command)
     }
 
-    /// Starts one of our relays with the additional arguments `words`. `line` is the line of text
-    /// that names the authority (`DirAuthority`).
+    /// Starts one of our relays with the additional arguments `words`. `line` is the configuration
+    /// line that identifies the authority (`DirAuthority`).
     pub(super) fn relay(
         &self,
         slot: &HostSlot<'_>,
@@ -95,7 +96,7 @@ impl<'a> TestPrograms<'a> {
     }
 
     /// Starts one of our clients with the SOCKS port `proxy` and the additional arguments `words`.
-    /// `line` is the line of text that names the authority (`DirAuthority`).
+    /// `line` is the configuration line that identifies the authority (`DirAuthority`).
     pub(super) fn client(
         &self,
         slot: &HostSlot<'_>,
@@ -109,15 +110,15 @@ impl<'a> TestPrograms<'a> {
         self.start(slot, command.args(words))
     }
 
-    /// Starts C tor with the additional configuration `own`. `line` is the line of text that names
-    /// the authority (`DirAuthority`).
+    /// Starts C tor with the additional configuration `own`. `line` is the configuration line that
+    /// identifies the authority (`DirAuthority`).
     pub(super) fn stock(&self, slot: &HostSlot<'_>, line: &str, own: &str) -> io::Result<Node<'a>> {
         let mut command = Command::new(self.tor);
         command.arg("-f").arg(self.torrc(&slot.name, line, own)?);
         self.start(slot, &mut command)
     }
 
-    /// Writes C tor's configuration for the program `name`, and returns its path.
+    /// Writes C tor's configuration file for the program `name`, and returns the file's path.
     pub(super) fn torrc(
         &self,
         name: &str,
@@ -132,7 +133,7 @@ impl<'a> TestPrograms<'a> {
         self.stage.processes.write(&format!("{name}.torrc"), rules.as_bytes())
     }
 
-    /// Starts a relay of C tor. `line` is the line of text that names the authority
+    /// Starts a relay of C tor. `line` is the configuration line that identifies the authority
     /// (`DirAuthority`).
     pub(super) fn stock_relay(
         &self,
@@ -149,8 +150,8 @@ impl<'a> TestPrograms<'a> {
         self.stock(slot, line, &own)
     }
 
-    /// Starts a bridge of C tor with the additional configuration `rules`. `line` is the line of
-    /// text that names the authority (`DirAuthority`).
+    /// Starts a bridge of C tor with the additional configuration `rules`. `line` is the
+    /// configuration line that identifies the authority (`DirAuthority`).
     pub(super) fn stock_bridge(
         &self,
         slot: &HostSlot<'_>,
@@ -214,8 +215,8 @@ impl<'a> TestPrograms<'a> {
         self.stage.processes.among_files(|files| fs::remove_dir_all(files.join(name)))
     }
 
-    /// Waits until a relay has reported its identity. Returns that identity. If `stock`, the relay
-    /// is C tor's.
+    /// Waits until a relay has reported its identity, and returns the identity. `stock` is true
+    /// for a relay of C tor.
     pub(super) fn fingerprint(&self, node: &mut Node<'a>, stock: bool) -> io::Result<String> {
         let file = format!("{}/state/fingerprint", self.folder(node.name())?);
         node.wait("fingerprint", |node| {

@@ -1,5 +1,5 @@
-//! A running network of MORE, in which each packet takes a separate path: nodes that relay for
-//! each other, and clients among them.
+//! A running network of MORE (onion routing in which each packet takes a separate path). Its nodes
+//! relay for each other, and some of them are clients.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,9 +16,9 @@ pub(in super::super) struct MoreSlot<'a> {
     pub(in super::super) proxy: Option<SocketAddr>,
 }
 
-/// A running network of MORE nodes.
+/// A running network of nodes of MORE, in which each packet takes a separate path.
 pub(in super::super) struct MoreNetwork<'a> {
-    /// The running nodes, in the order in which they were given.
+    /// The running nodes, in the order of the list with which the network was started.
     pub(in super::super) nodes: Vec<Node<'a>>,
 }
 

@@ -24,14 +24,15 @@ pub(in super::super) struct OnionNetwork<'a> {
     pub(in super::super) relays: Vec<Node<'a>>,
     /// Fingerprints of the relays, in the order of `relays`.
     pub(in super::super) fingerprints: Vec<String>,
-    /// The line of text that names the authority (`DirAuthority`), for relays and clients.
+    /// The configuration line that identifies the authority (`DirAuthority`), for relays and
+    /// clients.
     line: String,
     stock: bool,
 }
 
 impl<'a> OnionNetwork<'a> {
-    /// Starts the authority and the relays. Waits until the consensus lists all relays. If
-    /// `stock`, the relays are C tor's.
+    /// Starts the authority and the relays. Waits until the consensus lists all relays. If `stock`
+    /// is true, the relays are C tor's.
     ///
     /// # Errors
     /// A program ends, or takes too long.
@@ -56,9 +57,9 @@ impl<'a> OnionNetwork<'a> {
         Ok(OnionNetwork { makers, _authority: first, relays, fingerprints, line, stock })
     }
 
-    /// Starts a client of ours whose circuits use only the relays in `pins`: for each position, a
-    /// list of relay identities. The client may not be ready when this function returns;
-    /// [`OnionNetwork::wait_ready`] waits for it.
+    /// Starts a client of ours whose circuits use only the relays in `pins`: one list of relay
+    /// identities for each position in a circuit. The client may not be ready when this function
+    /// returns; [`OnionNetwork::wait_ready`] waits for it.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -141,8 +142,8 @@ impl<'a> OnionNetwork<'a> {
         self.makers.forget(name)
     }
 
-    /// Waits until a client can fetch through circuits of the relays in `pins`. `rules` is the
-    /// configuration with which a client of C tor was started.
+    /// Waits until a client can fetch through circuits that use only the relays in `pins`. `rules`
+    /// is the configuration with which a client of C tor was started.
     ///
     /// # Errors
     /// The client ends, or takes too long.

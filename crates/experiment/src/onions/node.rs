@@ -10,7 +10,7 @@ use anabranch_emulator::GroupProcess;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// Timeout for the start of all relays together, and also of a client.
+/// Timeout for the start of all relays together, and for the start of a client.
 const READY: Duration = Duration::from_secs(150);
 /// Ticks per second in the kernel's process statistics (USER_HZ of every Linux).
 const TICKS: f64 = 100.0;
@@ -25,7 +25,8 @@ pub(in super::super) struct Node<'a> {
 }
 
 impl<'a> Node<'a> {
-    /// Wraps a process whose standard output is a pipe.
+    /// Creates a node from a started process, and collects the lines of its standard output, a
+    /// pipe.
     pub(super) fn new(name: String, mut process: GroupProcess<'a>) -> Node<'a> {
         let stdout = process.stdout.take().expect("the program's input and output are pipes");
         let written = Arc::new(Mutex::new(Vec::new()));
@@ -54,7 +55,8 @@ impl<'a> Node<'a> {
         latest(self.lines().iter().map(String::as_str), name)
     }
 
-    /// Waits until `found` returns a value. Calls `found` whenever the program writes.
+    /// Waits until `found` returns a value, and calls `found` repeatedly. `what` describes the
+    /// awaited state in error messages.
     ///
     /// # Errors
     /// The program has ended, or takes too long. The error includes the last lines of its output.

@@ -15,7 +15,8 @@ use super::{Limit, Measured, Settings, System, Unit, mosh, quic, wireguard};
 /// the machine, but not over the emulator's thread, which forwards the packets.
 const NICE: i32 = -5;
 
-/// Executor of measurements. Each measurement has its own network, which is removed afterwards.
+/// Executor of measurements. Each measurement has its own emulated network, which is removed
+/// afterwards.
 #[derive(Debug)]
 pub struct Bench {
     programs: Programs,
@@ -98,10 +99,10 @@ impl Bench {
         }
     }
 
-    /// Returns the weights of the paths, and the splitter's options for `unit`. Without switching,
-    /// each repetition uses a single path, and consecutive repetitions take the paths in turn. In
-    /// that case, the user's additional options are ignored, because all other results are
-    /// compared with the result without switching.
+    /// Returns the weights of the paths, and the splitter's options for `unit`. Measurements
+    /// without switching are the baseline: each repetition uses a single path, and consecutive
+    /// repetitions take the paths in turn. They ignore the user's additional options, so that the
+    /// baseline stays the same.
     fn schedule(&self, unit: &Unit) -> (Vec<f64>, Vec<String>) {
         let first = unit.repetition as usize % unit.paths;
         let (weights, schedule, every, rotate) = if unit.every == 0 {

@@ -6,7 +6,7 @@ use super::super::table::{Column, Rows};
 use super::super::{Disturbance, Record};
 use super::{Net, System};
 
-/// Maximum number of paths in a network. The table of results has columns for each of them.
+/// Maximum number of paths in a network. The table of results has columns for each path.
 const PATHS: usize = 3;
 
 /// Result of one measurement of the splitting overhead.
@@ -20,9 +20,9 @@ pub struct Measured {
     pub net: Net,
     /// Number of paths.
     pub paths: usize,
-    /// Interval between random choices of the path, in milliseconds; 0 if the path never changes.
+    /// Time between two random choices of the path, in milliseconds; 0 if the path never changes.
     pub every: u32,
-    /// Number of the repetition, from 0.
+    /// Index of the repetition, from 0.
     pub repetition: u32,
     /// Weights with which the paths are chosen. Without switching, the weight is 1 for the path
     /// that was used, and 0 for the other paths.
@@ -63,10 +63,10 @@ impl Measured {
         self.down.iter().map(|&bytes| bytes as f64 / whole.max(1) as f64).collect()
     }
 
-    /// Returns whether the traffic was really split, so that its cost is meaningful. Of three
-    /// paths, each must carry 20 to 50 % of the bytes to the client; of two paths, each must carry
-    /// 30 to 70 %. Traffic is not split if a server does not follow the client to another path's
-    /// address. Measurements without switching always count.
+    /// Returns whether the traffic was really split over the paths. Otherwise the result does not
+    /// show the cost of splitting. Of three paths, each must carry 20 to 50 % of the bytes to the
+    /// client; of two paths, each must carry 30 to 70 %. Traffic is not split if a server does not
+    /// follow the client to another path's address. Measurements without switching always count.
     pub fn counts(&self) -> bool {
         let (least, most) = if self.paths > 2 { (0.2, 0.5) } else { (0.3, 0.7) };
         self.every == 0 || self.shares().iter().all(|share| (least..=most).contains(share))

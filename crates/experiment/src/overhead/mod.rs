@@ -3,8 +3,8 @@
 //!
 //! A download goes through `anabranch split` over two or three emulated paths. The splitter
 //! chooses paths at random by weight. The download is repeated for each switching interval, and
-//! without switching. The peers are WireGuard (`wireguard-go` at both ends), Mosh, and QUIC
-//! servers, all unmodified.
+//! without switching. The measured software is WireGuard (`wireguard-go` at both ends), Mosh, and
+//! QUIC servers, all unmodified.
 //!
 //! ```text
 //!  client host                                        server host

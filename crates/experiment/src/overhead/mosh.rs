@@ -4,8 +4,9 @@
 //! The program at the server is `cat` in a loop. Mosh does not transfer the whole output of a
 //! program. Mosh transfers the current screen, at a rate that depends on the round-trip time, and
 //! skips output that scrolled by in between. Throughput is therefore measured in the bytes that
-//! `mosh-client` writes to its terminal. Bytes on the wire would include retransmissions. The
-//! speed of `cat` would only show how fast the server's terminal accepts text.
+//! `mosh-client` writes to its terminal. Bytes on the wire are no better measure, because they
+//! include retransmissions. The speed of `cat` is none either: it only shows how fast the server's
+//! terminal accepts text.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -31,8 +32,8 @@ pub(super) const NEEDS: &[(&str, &str)] =
 const PORT: u16 = 60001;
 /// Size in bytes of the file that Mosh displays, as in the CoMPS paper.
 const FILE: usize = 10_000_000;
-/// Duration in seconds of a measurement with Mosh if the limit of transfers contains a number of
-/// bytes, which does not apply to Mosh. The CoMPS paper states no duration.
+/// Duration in seconds of a measurement with Mosh if transfers are limited by a number of bytes,
+/// which does not apply to Mosh. The CoMPS paper states no duration.
 const MOST: f64 = 60.0;
 /// Bytes of terminal output after which the first screen of the file counts as displayed.
 const SCREEN: u64 = 1500;
@@ -42,7 +43,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// does not come from the server.
 const ENVIRONMENT: [(&str, &str); 3] =
     [("LC_ALL", "C.UTF-8"), ("TERM", "xterm"), ("MOSH_PREDICTION_DISPLAY", "never")];
-/// Shell script that displays the file at the server until it is killed.
+/// Shell script that prints the file on the server's terminal again and again until it is killed.
 const SHOW: &str = r#"while :; do cat "$0"; done"#;
 
 struct Login<'a> {
@@ -106,8 +107,8 @@ impl Session for Login<'_> {
     }
 }
 
-/// Reads from the terminal, and returns the number of bytes. Returns `Some(0)` after a short wait
-/// without output, and `None` at the end of the output.
+/// Reads and discards output from the terminal, and returns the number of bytes. Returns `Some(0)`
+/// after a short wait without output, and `None` at the end of the output.
 fn feed(terminal: &mut File) -> io::Result<Option<u64>> {
     let wait = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
     let mut ready = [PollFd::new(&*terminal, PollFlags::IN)];
@@ -125,8 +126,8 @@ fn feed(terminal: &mut File) -> io::Result<Option<u64>> {
     }
 }
 
-/// Opens a pseudo-terminal of 80 by 24 characters. Returns our end, and the end for the program in
-/// it.
+/// Opens a pseudo-terminal of 80 by 24 characters. Returns the end for this process, and the end
+/// for the program that runs in the terminal.
 fn terminal() -> io::Result<(File, OwnedFd)> {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     grantpt(&ours)?;

@@ -10,7 +10,8 @@ pub struct Claim {
     pub kind: Kind,
     /// Smallest and largest switching interval that the statement is about, in milliseconds.
     pub every: (u32, u32),
-    /// Smallest and largest share of the throughput that is lost.
+    /// Smallest and largest share of the throughput that splitting costs, according to the
+    /// statement.
     pub loss: (f64, f64),
     /// Wording of the CoMPS paper, adapted so that it can be read alone.
     pub words: &'static str,

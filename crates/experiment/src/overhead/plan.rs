@@ -14,11 +14,12 @@ use super::super::quic::QuicLibrary;
 use super::super::runner;
 use super::Limit;
 
-/// Intervals between path changes in the CoMPS paper's Figure 8, in milliseconds; 0 means never.
+/// Times between two random choices of the path in the CoMPS paper's Figure 8, in milliseconds; 0
+/// means that the path never changes.
 pub const EVERY: [u32; 10] = [10, 20, 30, 40, 50, 100, 200, 500, 1000, 0];
 
-/// Approximate time of a measurement in addition to the transfer: building the network and
-/// starting programs.
+/// Approximate time to build the network and start the programs of a measurement, for the estimate
+/// of the remaining time.
 const SETTING_UP: Duration = Duration::from_secs(2);
 
 /// Software whose traffic is split and measured.
@@ -62,28 +63,31 @@ pub enum Net {
     Unequal,
 }
 
-/// Measurements of the splitting overhead to make, and their parameters.
+/// The settings of the experiment about the splitting overhead: software, networks and switching
+/// intervals.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Software to measure.
     pub systems: Vec<System>,
     /// Emulated networks on which to measure.
     pub nets: Vec<Net>,
-    /// Numbers of paths to measure: 2, 3 or both.
+    /// Numbers of paths over which to measure: 2, 3 or both.
     pub paths: Vec<usize>,
-    /// Intervals between random choices of the path, in milliseconds; 0 means never.
+    /// Times between two random choices of the path, in milliseconds; 0 means that the path never
+    /// changes.
     pub every: Vec<u32>,
     /// Number of repetitions of each combination of settings.
     pub repetitions: u32,
     /// Duration or number of bytes after which a transfer ends.
     pub limit: Limit,
-    /// Seed of the order of measurements, of the paths' weights, and of the splitter's choices.
+    /// Seed of the order of measurements, of the paths' weights, and of the splitter's random
+    /// choices.
     pub seed: u64,
     /// Additional arguments for `anabranch split`.
     pub splitter: Vec<String>,
 }
 
-/// One measurement of the splitting overhead: a transfer.
+/// One measurement of the splitting overhead: a data transfer with one combination of settings.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unit {
     /// Software to measure.
@@ -92,9 +96,10 @@ pub struct Unit {
     pub net: Net,
     /// Number of paths.
     pub paths: usize,
-    /// Interval between random choices of the path, in milliseconds; 0 means never.
+    /// Time between two random choices of the path, in milliseconds; 0 means that the path never
+    /// changes.
     pub every: u32,
-    /// Number of the repetition, from 0.
+    /// Index of the repetition, from 0.
     pub repetition: u32,
     lasts: Duration,
 }
@@ -126,7 +131,7 @@ impl System {
         }
     }
 
-    /// Returns the QUIC server to start; `None` for other protocols.
+    /// Returns the QUIC library of the server to start; `None` for other protocols.
     pub(super) fn maker(self) -> Option<QuicLibrary> {
         match self {
             System::WireGuard | System::Mosh => None,
@@ -231,12 +236,13 @@ impl Settings {
 }
 
 impl Unit {
-    /// Returns the weights with which paths are chosen. They are drawn from the flat Dirichlet
-    /// distribution, and are the same for all software and intervals of a repetition.
+    /// Returns the probabilities (weights) with which the splitter chooses the paths. They are
+    /// drawn from the flat Dirichlet distribution, and are the same for all software and intervals
+    /// of a repetition.
     ///
-    /// A draw that leaves a path nearly unused is repeated. Splitting a session so unevenly costs
-    /// hardly anything, so the result would be too good. Of three paths, each has a weight of 25
-    /// to 45 %; of two paths, each has 35 to 65 %.
+    /// If the drawn weights leave a path nearly unused, they are drawn again. Such uneven
+    /// splitting costs hardly anything, so the result would be too good. Of three paths, each has
+    /// a weight of 25 to 45 %; of two paths, each has 35 to 65 %.
     pub fn weights(&self, seed: u64) -> Vec<f64> {
         let (least, most) = if self.paths > 2 { (0.25, 0.45) } else { (0.35, 0.65) };
         let purpose = format!("overhead weights {} {}", self.net.name(), self.paths);

@@ -45,9 +45,9 @@ impl Session for Serving<'_> {
     }
 }
 
-/// Converts the QUIC client's report into a result. A client that reaches the time limit is no
-/// error. If a transfer of fixed duration was interrupted, its duration is `limit.seconds`, so
-/// that the interruption lowers its goodput.
+/// Converts the QUIC client's report into the measured data of a transfer. It is no error if the
+/// client reaches the time limit. An interrupted transfer of fixed duration counts with the full
+/// duration `limit.seconds`, so that the interruption lowers the goodput.
 fn arrived(report: ClientReport, limit: Limit) -> Arrival {
     let early = report.seconds < limit.seconds * 0.98;
     let whole = limit.bytes.is_some_and(|bytes| report.bytes >= bytes);

@@ -1,4 +1,4 @@
-//! Interface between a measurement and each kind of server and client.
+//! Common interface of the servers and clients of each protocol, for the measurements.
 
 use std::io;
 use std::sync::atomic::AtomicBool;

@@ -12,45 +12,47 @@ pub struct Cell {
     pub net: Net,
     /// Number of paths.
     pub paths: usize,
-    /// Interval between random choices of the path, in milliseconds; 0 means never.
+    /// Time between two random choices of the path, in milliseconds; 0 means that the path never
+    /// changes.
     pub every: u32,
     /// Goodput in Mbit/s, over all repetitions.
     pub goodput: Spread,
-    /// Goodput in Mbit/s of the repetitions that were really split ([`Measured::counts`]); `None`
-    /// if there are none.
+    /// Goodput in Mbit/s of the repetitions in which each path carried enough traffic
+    /// ([`Measured::counts`]); `None` if there are none.
     pub counted: Option<Spread>,
     /// Median, minimum and maximum of the paths' shares of the bytes to the client, over all paths
-    /// of the repetitions that were not really split. `None` if all repetitions were really split.
+    /// of the repetitions in which some path carried too little ([`Measured::counts`]). `None` if
+    /// there are none.
     pub uncounted: Option<Spread>,
     /// Goodput divided by the median goodput without switching; `None` if nothing was measured
-    /// without switching. Includes only repetitions that were really split or, if there are none,
-    /// all repetitions. For QUIC, the value is `None` if no repetition was really split, because
-    /// the cost arises only when a server follows the client to another path.
+    /// without switching. Includes only repetitions in which each path carried enough traffic
+    /// ([`Measured::counts`]) or, if there are none, all repetitions. For QUIC, the value is then
+    /// `None`, because splitting has no cost until a server follows the client to another path.
     pub kept: Option<Spread>,
-    /// Longest interval without data in any repetition, in seconds.
+    /// Longest time without arriving data in any repetition, in seconds.
     pub longest_gap: f64,
     /// Number of interrupted transfers.
     pub broken: usize,
-    /// Number of repetitions during which the machine was busy with other work.
+    /// Number of repetitions that other work on the machine disturbed ([`Measured::disturbed`]).
     pub disturbed: usize,
 }
 
-/// Comparison with a target: the cost of choosing a path every 100 ms, over three paths with equal
-/// round trips.
+/// Comparison of one program's measured splitting cost with the target. It applies to a new choice
+/// of the path every 100 ms, among three paths with equal round-trip times.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// Software that the target is for.
+    /// Software whose measured cost is compared with the target.
     pub system: System,
     /// Minimum share of the unsplit goodput that the target requires.
     pub wanted: f64,
-    /// Loss that the CoMPS paper states for this software, in the paper's words.
+    /// Loss of throughput that the CoMPS paper states for this software, in the paper's words.
     pub paper: &'static str,
-    /// Measured share of the unsplit goodput; `None` if it was not measured, or no repetition was
-    /// really split.
+    /// Measured share of the unsplit goodput; `None` if it was not measured, or each repetition
+    /// left some path with too little traffic.
     pub kept: Option<Spread>,
     /// True if the target is reached. The value is true if at least two repetitions were made and
-    /// all of them reach it, and false if none reaches it. It is `None` if only some reach it, or
-    /// if there are too few repetitions.
+    /// all of them reach the target, and false if none reaches it. It is `None` if only some reach
+    /// it, or if there are too few repetitions.
     pub reached: Option<bool>,
 }
 

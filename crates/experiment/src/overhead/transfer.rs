@@ -1,4 +1,4 @@
-//! The end of a transfer, and the data that arrived before it.
+//! Limits of data transfers, and the measurement of the data that arrive.
 
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ pub struct Limit {
     pub bytes: Option<u64>,
 }
 
-/// Rate of the links in bytes per second, which no transfer can exceed.
+/// Rate of the emulated links in bytes per second, which no transfer can exceed.
 pub(super) const BYTES_PER_SECOND: f64 = 100e6 / 8.0;
 
 impl Limit {
@@ -38,14 +38,14 @@ pub(super) struct Arrival {
     pub(super) bytes: u64,
     /// Duration of the transfer in seconds.
     pub(super) seconds: f64,
-    /// Longest interval in seconds between the arrival of two pieces of data, including the
-    /// interval before the end of the transfer.
+    /// Longest interval in seconds between the arrival of two pieces of data. The interval from
+    /// the last piece to the end of the transfer counts, too.
     pub(super) longest_gap: f64,
     /// Reason why the transfer was interrupted before its end; `None` if it was not.
     pub(super) error: Option<String>,
 }
 
-/// Meter of the data that arrive in a transfer.
+/// Meter for the arriving data of a transfer: it counts bytes and finds the longest pause.
 #[derive(Debug)]
 pub(super) struct Meter<'a> {
     limit: Limit,
@@ -62,7 +62,7 @@ impl<'a> Meter<'a> {
         Meter { limit, stop, begun, latest: begun, arrived: Arrival::default() }
     }
 
-    /// Records that `bytes` bytes have arrived in total so far.
+    /// Records that a total of `bytes` bytes have arrived so far.
     pub(super) fn at(&mut self, bytes: u64) {
         if bytes > self.arrived.bytes {
             let now = Instant::now();
@@ -79,9 +79,9 @@ impl<'a> Meter<'a> {
             || self.stop.load(Ordering::Relaxed)
     }
 
-    /// Ends the measurement, and returns the data that arrived. If a transfer of fixed duration
-    /// was interrupted, the full time of the limit counts as its duration, so that the
-    /// interruption lowers its goodput.
+    /// Ends the measurement, and returns the data that arrived. An interrupted transfer of fixed
+    /// duration counts with the full duration of the limit, so that the interruption lowers the
+    /// goodput.
     pub(super) fn finish(mut self, error: Option<String>) -> Arrival {
         let now = Instant::now();
         self.gap(now);

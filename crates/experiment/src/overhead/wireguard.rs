@@ -23,7 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Interval at which a waiting read checks whether the transfer is over.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// Starts both ends of a WireGuard tunnel. The client's end sends its packets to the splitter.
+/// Starts both ends of a WireGuard tunnel. The client's end sends the tunnel's packets to the
+/// splitter.
 pub(super) fn serve<'a>(
     stage: &'a Stage,
     programs: &'a Programs,

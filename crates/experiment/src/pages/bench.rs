@@ -1,4 +1,4 @@
-//! Execution of page loads by several browsers at the same time.
+//! Execution of page loads by several browsers in parallel.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,17 +16,17 @@ use super::{LoadResult, Settings, Unit, Web, browser, caddy};
 const NICE: i32 = -5;
 /// Number of failed page loads in a row after which the emulated network is rebuilt.
 const FAILURES: u32 = 6;
-/// Number of emulated networks in a row without a successful page load after which the experiment
-/// ends.
+/// Number of consecutive emulated networks without any successful page load after which the
+/// experiment ends.
 const NETWORKS: u32 = 2;
 
-/// Reason why a browser stops working on one emulated network.
+/// Reason why a browser's work on one emulated network ends.
 enum Departure {
     /// No page loads are left, or the experiment was stopped.
     Done,
-    /// Too many page loads failed in a row. `good` is the number of successful page loads before
-    /// them. `fresh` is true if some of the failed page loads have never failed on another
-    /// network.
+    /// Too many page loads failed in a row. `good` is the number of successful page loads on this
+    /// network. `fresh` is true if some of the failed page loads were first attempts, so they had
+    /// never failed on another network.
     Failing { good: u32, fresh: bool },
 }
 
@@ -99,7 +99,8 @@ impl Bench {
         }
     }
 
-    /// Makes page loads on one emulated network until none is left or too many fail in a row.
+    /// Makes page loads on a new emulated network until none is left, too many fail in a row, or
+    /// the experiment is stopped.
     fn load_on_one_network(
         &self,
         turns: &Turns<'_, Unit, LoadResult>,

@@ -26,8 +26,8 @@ pub(super) const NEEDS: &[(&str, &str)] = &[("chromium", "package chromium")];
 /// discarded.
 const PIPES: &str = r#"exec 3<&0 4>&1 </dev/null >/dev/null 2>&1; exec "$@""#;
 
-/// Command-line options that disable the browser's own traffic, which must not be in a trace. If
-/// any such traffic remains, it can leave only through the tunnel.
+/// Command-line options that disable the browser's own traffic (such as updates), which must not
+/// be in a trace. If any such traffic remains, it can leave only through the tunnel.
 const OPTIONS: [&str; 17] = [
     "--headless=new",
     "--disable-gpu",
@@ -48,9 +48,9 @@ const OPTIONS: [&str; 17] = [
     "--remote-debugging-pipe",
 ];
 
-/// Timeout for the browser's start. It is also the timeout for each answer of the browser.
+/// Timeout for the browser's start, and for each of the browser's answers to a command.
 const READY: Duration = Duration::from_secs(60);
-/// Interval at which a wait for the browser checks whether the experiment was stopped.
+/// Interval at which a wait for the browser checks whether the experiment is to stop.
 const GLANCE: Duration = Duration::from_millis(50);
 
 /// A running browser with one empty page. It is stopped on drop, and its profile is deleted.
@@ -115,7 +115,7 @@ impl<'a> Browser<'a> {
         Ok(())
     }
 
-    /// Opens `url`. Waits at most `patience` for its load event, and then until the page is
+    /// Opens `url`. Waits at most `patience` for the page's load event, and then until the page is
     /// complete. Returns the browser's report and the start time of the load.
     ///
     /// # Errors

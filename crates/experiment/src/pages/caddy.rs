@@ -15,11 +15,11 @@ use super::super::tunnel;
 use super::Site;
 use anabranch_emulator::GroupProcess;
 
-/// Program of the web server, with the package that contains it.
+/// The program Caddy, with the package that contains it.
 pub(super) const NEEDS: &[(&str, &str)] = &[("caddy", "package caddy")];
 
 /// Starts Caddy on the server's host, with an address in the tunnel for each site. Returns the
-/// process, and the hash by which a browser trusts its certificates.
+/// process, and the hash of the certificates' key, which makes a browser trust the certificates.
 ///
 /// # Errors
 /// Caddy cannot be started, or does not listen.
@@ -58,8 +58,8 @@ pub(super) fn serve<'a>(
 }
 
 /// Returns Caddy's configuration. All sites are in one directory; the requested host name selects
-/// the site. Text is compressed, as on the web. Each address has its own sockets, because a shared
-/// UDP socket would answer from the tunnel's first address.
+/// the site. Text files are sent compressed, as on the public web. Each address has separate
+/// sockets, because a shared UDP socket would answer from the tunnel's first address.
 fn config(sites: &[Site], certificates: &[Value]) -> Value {
     let own = sites.iter().map(Site::address).chain([tunnel::SERVER]);
     let listen: Vec<String> = own.map(|address| format!("{address}:443")).collect();

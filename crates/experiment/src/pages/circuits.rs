@@ -10,7 +10,7 @@ use super::{RTTS, far_end};
 use anabranch_emulator::GroupProcess;
 use tempfile::TempDir;
 
-/// Address on which the onion network's client accepts connections.
+/// Address on which the onion network's client accepts SOCKS connections.
 const SOCKS: &str = "127.0.0.1:9150";
 
 /// A running onion network (`anabranch up`). Several splitters may use it, one after another. It

@@ -10,7 +10,7 @@ use super::{Mode, RTTS};
 /// Result of one attempt at a page load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadResult {
-    /// Name of the page load in the plan.
+    /// Name of the planned page load, which all attempts share.
     pub unit: String,
     /// Name of the site, which is also the label of the page load in the traces.
     pub site: String,
@@ -20,7 +20,7 @@ pub struct LoadResult {
     pub monitored: bool,
     /// Kind of page load: split over several paths, or undefended on one path.
     pub mode: Mode,
-    /// Number of the repetition, from 0.
+    /// Index of the repetition, from 0.
     pub repetition: u32,
     /// Number of the attempt at this page load, from 1.
     pub attempt: u32,
@@ -48,7 +48,7 @@ pub struct LoadResult {
     pub down_packets: Vec<u64>,
     /// Bytes of IP packets that the client received on each path.
     pub down: Vec<u64>,
-    /// Number of browsers that worked at the same time.
+    /// Number of browsers that loaded pages at the same time.
     pub browsers: u32,
     /// Reason for the failure; empty if the page load succeeded.
     pub error: String,
@@ -91,8 +91,8 @@ impl LoadResult {
     }
 }
 
-/// Returns the columns of the table of all attempts (`docs/formats.md`). One column has the number
-/// of the page load in the traces, or -1 for a failed attempt.
+/// Returns the columns of the table of all attempts (`docs/formats.md`). The column `load` has the
+/// identifier of the page load in the traces, or -1 for a failed attempt.
 pub fn columns(records: &[LoadResult]) -> Vec<Column> {
     let rows = Rows(records);
     let number = |(at, r): (usize, &LoadResult)| if r.error.is_empty() { at as i64 } else { -1 };

@@ -4,8 +4,8 @@
 //! Chromium loads a page of a local web, with an empty cache, through a WireGuard tunnel.
 //! `anabranch split` splits the tunnel's packets over three emulated paths. The undefended
 //! counterpart of a page load is another page load that uses only the first path. Both ends of the
-//! tunnel, the browser and the web server are unmodified. A far end, the program `anabranch
-//! merge`, may put the split packets together in front of the tunnel's server. The paths to the
+//! tunnel, the browser and the web server are unmodified. A far end (the program `anabranch
+//! merge`) may put the split packets together in front of the tunnel's server. The paths to the
 //! far end may be three circuits of an onion network on the client's host.
 //!
 //! ```text
@@ -48,11 +48,11 @@ pub const RTTS: [u32; 3] = [20, 35, 60];
 /// Default rate of each path, in Mbit/s.
 pub const RATE: f64 = 100.0;
 
-/// Returns the size in bytes of the queue of a path with `rate` Mbit/s.
+/// Returns the queue size in bytes of an emulated path with a rate of `rate` Mbit/s.
 #[must_use]
 pub fn queue_of(rate: f64) -> f64 {
     super::stage::queue((rate * 1e6) as u64) as f64
 }
 
-/// Maximum number of attempts to load a page.
+/// Maximum number of attempts at each page load.
 pub const TRIES: u32 = 3;

@@ -15,10 +15,10 @@ use super::{RATE, RTTS, Site};
 /// Approximate duration of a page load, including the start of its browser.
 const LASTS: Duration = Duration::from_secs(8);
 
-/// Sites to load, and parameters of the page loads.
+/// The settings of the page-load experiment: sites, HTTP version, paths and splitter options.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Sites to load: sites that the attacker monitors, and others.
+    /// Sites to load: sites that the attacker wants to recognise (monitored sites), and others.
     pub sites: Vec<Site>,
     /// SHA-256 that identifies the local web of these sites ([`Web::digest`](super::Web::digest)).
     pub web: String,
@@ -38,7 +38,7 @@ pub struct Settings {
     /// True if split page loads use three circuits of an onion network to the far end, instead of
     /// the emulated paths.
     pub onion: bool,
-    /// Rate of each path in Mbit/s.
+    /// Rate of each emulated path in Mbit/s.
     pub rate: f64,
     /// Timeout for a page's load event, in seconds.
     pub patience: f64,
@@ -57,7 +57,7 @@ pub enum Http {
     H3,
 }
 
-/// Kind of page load: split over several paths, or undefended on one path.
+/// Mode of a page load: split over several paths, or undefended on one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -74,7 +74,7 @@ pub struct Unit {
     pub site: Site,
     /// Kind of page load: split over several paths, or undefended on one path.
     pub mode: Mode,
-    /// Number of the repetition, from 0.
+    /// Index of the repetition, from 0.
     pub repetition: u32,
 }
 
@@ -144,8 +144,8 @@ impl Settings {
         header
     }
 
-    /// Returns whether `site` is loaded with HTTP/3. The result does not depend on the other
-    /// sites.
+    /// Returns whether `site` is loaded with HTTP/3. The result for a site does not depend on the
+    /// other sites in the plan.
     pub fn is_http3(&self, site: &Site) -> bool {
         match self.http {
             Http::Both => {

@@ -16,7 +16,7 @@ pub struct Set<'a> {
     /// Directory with the trace of each single page load.
     pub traces: &'a Path,
     /// All attempts in the order of the journal, the file of the experiment's results. The index
-    /// of an attempt in this list is the number of the page load in the data set.
+    /// of an attempt in this list identifies the page load in the data set.
     pub records: &'a [LoadResult],
     /// Seed of the experiment, which is stored in the data set.
     pub seed: u64,
@@ -40,7 +40,8 @@ impl std::error::Error for SetError {}
 impl Set<'_> {
     /// Writes the traces of all successful page loads of `mode` (split or unsplit) to the file
     /// `target` (`docs/formats.md`). Times are relative to the moment at which the browser was
-    /// asked to open the page. Returns false, without writing a file, if there are none.
+    /// asked to open the page. Returns false, without writing a file, if no page load was
+    /// successful.
     ///
     /// # Errors
     /// A trace cannot be read, or the file cannot be written. Then no file remains.
@@ -59,7 +60,7 @@ impl Set<'_> {
     }
 
     /// Returns the metadata of the data set: the metadata of the trace of `load`, with the seed of
-    /// the experiment. The start time is left out, because each page load has its own.
+    /// the experiment. The start time is left out, because each page load has a different one.
     fn facts(&self, load: &LoadResult) -> Result<TraceFacts, SetError> {
         let (trace, _) = self.open(load)?;
         Ok(TraceFacts { start: None, seed: Some(self.seed), ..trace.facts().clone() })

@@ -14,12 +14,13 @@ pub(super) struct Setup {
     pub(super) settings: Settings,
     /// Directory for the trace of each single page load.
     pub(super) traces: PathBuf,
-    /// Number of browsers that work at the same time.
+    /// Number of browsers that load pages at the same time.
     pub(super) browsers: u32,
 }
 
 impl Setup {
-    /// Returns a record without results for an attempt at the page load `unit`.
+    /// Returns a record for an attempt at the page load `unit`, with the settings but without
+    /// results.
     pub(super) fn blank(&self, unit: &Unit, attempt: u32) -> LoadResult {
         LoadResult {
             unit: runner::Unit::id(unit),

@@ -6,15 +6,17 @@ use super::super::together::Attempt as _;
 use super::super::{Spread, quartiles};
 use super::{LoadResult, Mode};
 
-/// Minimum share of the bytes to the client that one path carries in a nearly unsplit page load.
+/// Minimum share of the bytes to the client on a single path for a page load to count as nearly
+/// unsplit.
 pub const NEARLY_ALL: f64 = 0.95;
 
 /// Summary of all successful loads of one page, either split or unsplit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
-    /// Time from the first request to the page's load event, in seconds.
+    /// Time from the first request to the page's load event, in seconds, over the successful
+    /// loads.
     pub seconds: Spread,
-    /// Bytes of IP packets in a page load, in both directions and on all paths.
+    /// Bytes of all IP packets in a page load, in both directions and on all paths.
     pub bytes: Spread,
     /// Number of packets in a page load, in both directions and on all paths.
     pub packets: Spread,
@@ -35,31 +37,31 @@ pub struct Page {
     pub undefended: Option<Cell>,
 }
 
-/// Numbers of page loads by their result.
+/// Counts of attempts and page loads by their result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Numbers of successful page loads: split, and unsplit.
+    /// Counts of successful page loads: split, and unsplit.
     pub good: [usize; 2],
     /// Number of failed attempts.
     pub failed: usize,
-    /// Number of page loads that have had no successful attempt so far.
+    /// Number of planned page loads without a successful attempt so far.
     pub without: usize,
 }
 
-/// Distribution of single page loads over the paths, for all successful split loads. A short load
-/// changes its path only a few times. The shares of the paths in one load therefore differ from
-/// their shares in all loads together.
+/// Distribution of each page load's bytes over the paths, for all successful split loads. A short
+/// load changes its path only a few times. The paths' shares in one load may therefore be very
+/// uneven, even if all loads together use the paths evenly.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evenness {
-    /// Numbers of page loads whose data to the client used one path, two paths, and so on.
+    /// Counts of page loads whose data to the client used exactly one path, two paths, and so on.
     pub by_paths: Vec<usize>,
     /// Number of page loads in which one path carried at least the share [`NEARLY_ALL`] of the
     /// bytes to the client.
     pub nearly_one: usize,
     /// Time from the first request to a page's load event, in seconds.
     pub seconds: Spread,
-    /// Quartiles, over all page loads, of the largest share of a load's bytes to the client that
-    /// one path carried.
+    /// Lower quartile, median and upper quartile, over all page loads, of the share of bytes to
+    /// the client that the busiest path carried.
     pub largest: [f64; 3],
 }
 
@@ -95,8 +97,8 @@ pub fn counts(records: &[LoadResult]) -> Counts {
     counts
 }
 
-/// Returns how single page loads are distributed over the paths; `None` without a successful split
-/// page load.
+/// Returns how the bytes of single page loads are distributed over the paths; `None` without a
+/// successful split page load.
 pub fn evenness(records: &[LoadResult]) -> Option<Evenness> {
     let largest: Vec<f64> = split(records).map(LoadResult::largest_share).collect();
     let by = |paths| split(records).filter(|load| load.used() == paths).count();

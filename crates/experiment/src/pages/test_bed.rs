@@ -28,7 +28,7 @@ use anabranch_emulator::GroupProcess;
 /// tunnel's handshake.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Pause between the first connection and the page load. The connection's last packets arrive
-/// during the pause.
+/// during this pause, so they do not count towards the page load.
 const CALM: Duration = Duration::from_millis(250);
 /// Maximum time that a stopped splitter may take to complete its trace.
 const ENDING: Duration = Duration::from_secs(15);
@@ -82,7 +82,7 @@ impl<'a> TestBed<'a> {
     }
 
     /// Makes one page load, and returns its record. If the load fails, the record contains the
-    /// failure. If `stop` is set, the load ends soon, and its record is useless.
+    /// reason. If `stop` is set, the load ends soon, and its record is useless.
     pub(super) fn load(&self, unit: &Unit, attempt: u32, stop: &AtomicBool) -> LoadResult {
         let begun = Instant::now();
         let mut loaded = self.setup.blank(unit, attempt);
@@ -168,8 +168,9 @@ impl LoadResult {
     }
 }
 
-/// Returns the browser's options for one site: its address, trust in its key, and its HTTP
-/// version. Other host names do not resolve, so the browser cannot send requests to other hosts.
+/// Returns the browser's options for one site: the site's address, trust in the key of its
+/// certificate, and its HTTP version. Other host names do not resolve, so the browser cannot send
+/// requests to other hosts.
 fn options(unit: &Unit, pin: &str, http3: bool) -> Vec<String> {
     let (host, address) = (unit.site.host(), unit.site.address());
     let protocol = match http3 {
@@ -214,7 +215,7 @@ fn end(mut splitter: GroupProcess<'_>) -> io::Result<()> {
     Err(io::Error::other("the splitter did not exit when it was stopped"))
 }
 
-/// Reads the traffic since `started` from the file `trace`, for `paths` paths.
+/// Counts the traffic on each of `paths` paths since `started`, from the trace file `trace`.
 fn traffic(trace: &Path, started: SystemTime, paths: usize) -> io::Result<LoadTraffic> {
     let trace = Trace::open(trace).map_err(io::Error::other)?;
     let offset = since(&trace, started)?;

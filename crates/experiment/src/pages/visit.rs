@@ -5,15 +5,14 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Time without a pending request after which a page counts as complete, once its load event has
-/// occurred.
+/// Time without pending requests after which a loaded page counts as complete.
 const QUIET: Duration = Duration::from_millis(500);
 /// Time after a page's load event from which the page counts as complete, even if requests are
 /// pending.
 const SETTLE: Duration = Duration::from_secs(10);
-/// Names of errors that make requests fail in every load of the page, because of its content.
-/// Third parties have no address in this network, and a page may request files that its site does
-/// not have.
+/// Names of the browser's errors for requests that fail in every load of a page, because of the
+/// page's content. Third parties have no address in this network, and a page may request files
+/// that its site does not have.
 const ITS_OWN: [&str; 9] = [
     "net::ERR_ABORTED",
     "net::ERR_ACCESS_DENIED",
@@ -35,7 +34,7 @@ pub(super) struct Visit {
     pub(super) refused: u32,
     /// HTTP status and protocol of the response with the page itself; `None` before it arrives.
     pub(super) answer: Option<(i64, String)>,
-    /// Protocols of all responses.
+    /// Protocols of all responses, as the browser names them.
     pub(super) protocols: BTreeSet<String>,
     /// Time from the first request to the page's load event, in seconds by the browser's clock;
     /// `None` before this event.
@@ -79,8 +78,8 @@ impl Visit {
         self.loaded.is_some()
     }
 
-    /// Returns the reason why this is not a valid load of the page over `protocol`; `None` if it
-    /// is valid.
+    /// Returns the reason why this page load is invalid: a failure, or a protocol other than
+    /// `protocol`. Returns `None` if it is valid.
     pub(super) fn fault(&self, protocol: &str) -> Option<String> {
         match (&self.trouble, &self.answer) {
             (Some(trouble), _) => Some(trouble.clone()),

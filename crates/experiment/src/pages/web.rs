@@ -1,4 +1,4 @@
-//! The local web that `scripts/web` builds from packages.
+//! The local copy of web sites that `scripts/web` builds from packages.
 
 use std::fmt;
 use std::fs;
@@ -9,7 +9,7 @@ use anabranch_os::toml_keys;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-/// Maximum number of sites. Their addresses begin at 10.8.1.0, and must be in 10.8.0.0/16.
+/// Maximum number of sites, whose addresses begin at 10.8.1.0 and must be in 10.8.0.0/16.
 const MOST: usize = 60_000;
 
 /// A site of the local web: a directory of files, including the page to load.
@@ -34,7 +34,8 @@ pub struct Site {
     pub number: u32,
 }
 
-/// All sites of a local web, which are subdirectories of one directory.
+/// All sites of a local web (web sites stored on this machine), in subdirectories of one
+/// directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Web {
     /// Directory with a subdirectory for each site.
@@ -102,7 +103,7 @@ impl Web {
     /// Returns the first `monitored` monitored sites and the first `unmonitored` other sites.
     ///
     /// # Errors
-    /// There are fewer sites than that.
+    /// The local web has fewer sites than requested.
     pub fn choose(&self, monitored: usize, unmonitored: usize) -> Result<Vec<Site>, WebError> {
         let mut chosen = Vec::new();
         for (wanted, which, kind) in [(monitored, true, "monitored"), (unmonitored, false, "other")]
@@ -123,7 +124,7 @@ impl Web {
 
 impl Site {
     /// Returns the host name that the browser requests for the site. It consists of the site's
-    /// number and its directory's name, without characters that are not allowed in host names.
+    /// index and its directory's name, without characters that are not allowed in host names.
     pub fn host(&self) -> String {
         let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
         let text: String = self.name.chars().map(plain).collect();

@@ -20,8 +20,8 @@ use super::measured::{CellDelays, Download, Measured};
 use super::place::{self, LastLines, Role, WEB};
 use super::plan::{Arm, Congestion, Settings, Unit, lengths};
 
-/// Configuration of C tor's client: one circuit per stream, and room for as many circuits as there
-/// are downloads.
+/// Configuration of C tor's client: one circuit per stream, and enough pending circuits allowed
+/// for all downloads.
 const STOCK_RULES: &str =
     "ConfluxEnabled 0\nLearnCircuitBuildTimeout 0\nMaxClientCircuitsPending 128\n";
 /// Maximum number of links between two relays if each circuit has its own link
@@ -39,7 +39,7 @@ pub struct Bench {
     settings: Settings,
 }
 
-/// Results of one measurement, without its description and its times.
+/// Data of one measurement, without its settings and times.
 pub(super) struct Outcome {
     pub(super) downloads: Vec<Download>,
     pub(super) cells: Option<CellDelays>,
@@ -66,8 +66,8 @@ impl Bench {
         Ok(Bench { programs: found, anabranch, settings: settings.clone() })
     }
 
-    /// Returns whether the program C tor was found, in the directory `programs` (if given) or in
-    /// the usual directories.
+    /// Returns whether the program C tor is in the directory `programs` (if given) or in the usual
+    /// directories.
     #[must_use]
     pub fn has_stock(programs: Option<&Path>) -> bool {
         Programs::new(programs).find(&[TOR]).is_ok()
@@ -208,8 +208,8 @@ fn cpu(network: &OnionNetwork<'_>) -> [f64; 3] {
     cpu
 }
 
-/// Returns the number of TLS records that relays decrypted before earlier ones had arrived; 0 for
-/// measurements without unordered links.
+/// Returns the number of TLS records that relays decrypted before earlier records of the same
+/// connection had arrived; 0 for measurements without unordered links.
 ///
 /// # Errors
 /// A relay with unordered links cannot read out-of-order data, which needs a capability of root.

@@ -15,10 +15,10 @@ use super::measured::{CellDelays, Delays};
 use super::place::LINE_END;
 use super::plan::{CELL_CIRCUITS, CELL_RATE};
 
-/// Time to wait for the last cells after sending has ended.
+/// Maximum time to wait for the last cells after the sender has finished.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Limit for early cells. A cell counts as early if it arrives more than this time before its
-/// delivery in order.
+/// Threshold for early cells. A cell counts as early if it arrives more than this time before TCP
+/// would deliver it in order.
 const EARLY: Duration = Duration::from_millis(1);
 
 /// Sends cells for `seconds` seconds over the emulated line, from its second end to its first.
@@ -49,7 +49,7 @@ pub(super) fn carry(
 }
 
 /// Summarises the delays of the cells that arrived; `None` if no cell arrived. `received` has the
-/// delays of these cells, by the cell's number. `wanted` is the number of cells to send.
+/// delays of these cells, by the cell's sequence number. `wanted` is the number of cells to send.
 fn delays(received: &BTreeMap<u32, link_pair::CellDelays>, wanted: u32) -> Option<CellDelays> {
     let of = |time: fn(&link_pair::CellDelays) -> Duration| {
         Delays::of(received.values().map(|cell| time(cell).as_secs_f64()).collect())
@@ -67,7 +67,7 @@ fn delays(received: &BTreeMap<u32, link_pair::CellDelays>, wanted: u32) -> Optio
 
 /// Returns the delays in seconds that the cells would have if only the order within each circuit
 /// were kept. Cells are sent at a steady rate, so the sending time of a cell follows from its
-/// number.
+/// sequence number.
 fn by_circuit(received: &BTreeMap<u32, link_pair::CellDelays>) -> Vec<f64> {
     let mut turns = [0.0_f64; CELL_CIRCUITS as usize];
     let delay = |(number, cell): (&u32, &link_pair::CellDelays)| {

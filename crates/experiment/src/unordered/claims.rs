@@ -1,4 +1,4 @@
-//! Claims of the FOCI 2013 paper about its Figure 3, judged by intervals over rounds.
+//! Claims of the FOCI 2013 paper about its Figure 3, judged by confidence intervals over rounds.
 
 use super::super::{Median, average, spread};
 use super::measured::Measured;
@@ -9,8 +9,8 @@ use super::plan::{Arm, Line};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// The claim that, with loss, downloads over unordered links complete earlier. More than half
-    /// of them are complete once the share [`paper::ORDERED`] of the downloads over ordered links
-    /// is complete.
+    /// of these downloads are complete when the share [`paper::ORDERED`] of the downloads over
+    /// ordered links is complete.
     HalfDone,
     /// The claim that, without loss, the fastest downloads (the share [`paper::ALIKE`]) take about
     /// the same time over both kinds of links.
@@ -20,7 +20,7 @@ pub enum Claim {
     Slowest,
 }
 
-/// Result of comparing a claim with the measurements.
+/// Answer of the measurements to a claim of the FOCI 2013 paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The claim holds: the whole interval of the measured value satisfies it.
@@ -45,7 +45,7 @@ pub struct JudgedClaim {
     pub answer: Answer,
 }
 
-/// Maximum distance from 1 of a ratio of times that counts as the same time.
+/// Tolerance for equal times: a ratio of times that differs from 1 by at most this counts as 1.
 const SAME: f64 = 0.1;
 
 impl Claim {
@@ -56,8 +56,8 @@ impl Claim {
         (self == Claim::HalfDone) == (line.loss > 0)
     }
 
-    /// Returns the value that the claim is about in one round, from the measurements with
-    /// unordered and with ordered links. `None` if it is undefined.
+    /// Returns one round's value for the claim, from the measurements with unordered and with
+    /// ordered links. Returns `None` if the value is undefined.
     fn of(self, unordered: &Measured, ordered: &Measured) -> Option<f64> {
         match self {
             Claim::HalfDone => Some(unordered.done(ordered.moment(paper::ORDERED)?)),
@@ -90,9 +90,9 @@ impl Claim {
     }
 }
 
-/// Returns a ratio of mean times of some of a round's downloads: the mean time over unordered
-/// links, divided by the mean time of the same downloads over ordered links. `some` selects the
-/// downloads from the sorted times. Returns `None` if a download did not complete.
+/// Returns the mean time of some downloads over unordered links, divided by the corresponding mean
+/// time over ordered links, in one round. `some` selects the times from all times in ascending
+/// order. Returns `None` if a download did not complete.
 fn ratio(unordered: &Measured, ordered: &Measured, some: impl Fn(&[f64]) -> &[f64]) -> Option<f64> {
     let mean = |measured: &Measured| {
         let times = measured.times();

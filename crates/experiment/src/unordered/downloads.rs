@@ -15,7 +15,7 @@ const WARM: Duration = Duration::from_secs(240);
 /// Timeout of the first fetch over a circuit. After this time, the fetch is tried again.
 const TRY: Duration = Duration::from_secs(60);
 
-/// Downloads through a SOCKS proxy; each has a length in bytes.
+/// Downloads of different lengths through a SOCKS proxy.
 pub(super) struct Downloads<'a> {
     pub(super) proxy: SocketAddr,
     pub(super) server: SocketAddrV4,
@@ -45,7 +45,7 @@ impl Downloads<'_> {
     }
 
     /// Runs all downloads at the same time, in the network namespace of the calling thread.
-    /// Returns the downloads, and the reason for the first failure.
+    /// Returns the downloads with their times, and the reason for the first failure.
     pub(super) fn run(&self) -> (Vec<Download>, String) {
         let together = Barrier::new(self.lengths.len());
         let fetched = self.each(&|name, length| {

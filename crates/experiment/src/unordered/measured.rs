@@ -28,13 +28,13 @@ pub struct Delays {
 /// Delays of a link's cells for three rules of delivery, all computed from the same cells.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CellDelays {
-    /// Number of cells that were to be sent.
+    /// Number of cells that the sender was to send.
     pub wanted: u32,
     /// Number of cells that arrived before the end of the measurement.
     #[serde(rename = "came")]
     pub received: u32,
-    /// Share of the arrived cells that arrived more than a millisecond before their delivery in
-    /// order.
+    /// Share of the arrived cells that arrived more than a millisecond before TCP delivered them
+    /// in order.
     pub early: f64,
     /// Delays if all cells are delivered in the order in which they were sent, as TCP does.
     pub in_order: Delays,
@@ -54,7 +54,7 @@ pub struct Measured {
     pub arm: Arm,
     /// Properties of the emulated network lines: loss, delay variation and congestion control.
     pub line: Line,
-    /// Number of the round (a pass over all settings), from 0.
+    /// Index of the round (a pass over all settings), from 0.
     pub round: u32,
     /// Start time, in seconds since 1970.
     pub started: f64,
@@ -63,13 +63,13 @@ pub struct Measured {
     /// Delays of cells on a single link; `None` for a measurement of downloads.
     pub cells: Option<CellDelays>,
     /// Number of TLS records that the three relays, or the link's ends, decrypted before earlier
-    /// ones had arrived.
+    /// records of the same connection had arrived.
     pub early_records: u64,
     /// Duration of the measurement in seconds, without the start of the network.
     pub seconds: f64,
     /// CPU time that guard, middle and exit used during the measurement, in seconds.
     pub cpu: [f64; 3],
-    /// Share of the machine's CPUs that was in use by any process.
+    /// Share of the machine's CPU time that any process used during the measurement.
     pub busy: f64,
     /// Reason for the first failure of a download; empty if all completed.
     pub error: String,
@@ -104,15 +104,15 @@ impl Measured {
         times
     }
 
-    /// Returns the share of all downloads that are complete after `seconds` seconds.
+    /// Returns the share of all downloads that completed within `seconds` seconds.
     #[must_use]
     pub fn done(&self, seconds: f64) -> f64 {
         let done = self.times().iter().filter(|time| **time <= seconds).count();
         done as f64 / self.downloads.len().max(1) as f64
     }
 
-    /// Returns the time in seconds at which `share` of all downloads was complete; `None` if it
-    /// never was.
+    /// Returns the time in seconds at which `share` of all downloads was complete; `None` if this
+    /// share was never complete.
     #[must_use]
     pub fn moment(&self, share: f64) -> Option<f64> {
         let count = (share * self.downloads.len() as f64).ceil() as usize;

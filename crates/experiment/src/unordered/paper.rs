@@ -1,4 +1,4 @@
-//! Statements in the text of the FOCI 2013 paper about its Figure 3. The paper has no table of the
+//! Numbers from the text of the FOCI 2013 paper about its Figure 3. The paper has no table of the
 //! figure's values.
 
 /// Time, in seconds since the start of the downloads, at which the FOCI 2013 paper compares the
@@ -16,8 +16,8 @@ pub const ALIKE: f64 = 0.8;
 /// Share of the downloads, beginning with the slowest, that take less time over unordered links
 /// without loss, according to the FOCI 2013 paper.
 pub const SLOWEST: f64 = 0.15;
-/// Maximum time of the slowest downloads over unordered links, divided by their time over ordered
-/// links. It corresponds to 30 % less time; the FOCI 2013 paper states 30 to 40 %.
+/// Claimed time of the slowest downloads over unordered links, at most, divided by their time over
+/// ordered links. It corresponds to 30 % less time; the FOCI 2013 paper states 30 to 40 %.
 pub const SLOWEST_TAKE: f64 = 0.7;
 /// Number of lines of code of Tor at the FOCI 2013 paper's time, and of the paper's changes to it
 /// (Table 1).

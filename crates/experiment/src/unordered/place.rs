@@ -23,8 +23,8 @@ pub const QUEUE_MS: u32 = 100;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LastLines {
     One,
-    /// Two network lines. The kernel's path manager announces the address of the second line to
-    /// MPTCP peers.
+    /// Two network lines. The kernel's MPTCP path manager announces the address of the second line
+    /// to peers, so that connections use both lines.
     Two,
 }
 
@@ -58,7 +58,7 @@ impl Role {
     }
 
     /// Returns the IP address of the program with this role. Addresses are in different /16
-    /// networks, because two relays in the same /16 network may not be on one circuit.
+    /// networks, because a circuit may not contain two relays in the same /16 network.
     pub(super) fn address(self) -> Ipv4Addr {
         let network = match self {
             Role::Authority => 1,
@@ -70,7 +70,7 @@ impl Role {
     }
 
     /// Returns the address of the program on the second network line between middle and exit;
-    /// `None` if it has none.
+    /// `None` for programs on other hosts.
     pub(super) fn second(self) -> Option<Ipv4Addr> {
         match self {
             Role::Authority | Role::Guard => None,
@@ -118,8 +118,8 @@ fn mptcp(words: &[&str]) -> io::Result<()> {
     }
 }
 
-/// Builds an emulated network that has only the path's last network line. The middle is the host
-/// `client`, and the exit the host `server`.
+/// Builds an emulated network that has only the path's last network line. The host `client` stands
+/// for the middle, and the host `server` for the exit.
 ///
 /// # Errors
 /// A step of the set-up fails.
@@ -169,8 +169,9 @@ fn link(name: &str, [one, two]: [(&str, &str); 2], like: &str) -> String {
     )
 }
 
-/// Describes the emulated network as text: client, guard, middle and exit in a row. The authority
-/// has a network line to each of them, and forwards packets between hosts that are not neighbours.
+/// Returns the emulated network as the text of a topology file: client, guard, middle and exit in
+/// a row. The authority has a network line to each of them, and forwards packets between hosts
+/// that are not neighbours.
 fn topology(line: Line, seed: u64, last: LastLines) -> String {
     let mut text = head(line, seed) + "[[host]]\nname = 'client'\n";
     for role in [Role::Authority, Role::Guard, Role::Middle, Role::Exit] {

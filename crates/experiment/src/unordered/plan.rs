@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use super::super::named::named;
 use super::super::runner;
 
-/// Approximate time to start a network and its circuits: for our programs, and for C tor.
+/// Approximate time to start a network and its circuits, for the estimate of the remaining time:
+/// with our programs, and with C tor.
 const STARTING: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(60)];
 /// Total number of cells per second of all [`CELL_CIRCUITS`] circuits on a single link.
 pub const CELL_RATE: u32 = 200;
@@ -18,7 +19,7 @@ pub const CELL_RATE: u32 = 200;
 /// in total.
 pub const CELL_CIRCUITS: u32 = 10;
 
-/// Kind of link that is measured, and the programs that use it. Ordered links deliver cells in the
+/// Kind of link that is measured, and the relays that use it. Ordered links deliver cells in the
 /// order of sending; unordered links deliver each cell when it arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -27,13 +28,13 @@ pub enum Arm {
     Stock,
     /// Downloads through our relays, with ordered links.
     Ordered,
-    /// Downloads through our relays, with ordered links; cells wait in the relay until the kernel
-    /// has room (`--circuit-policy kist`).
+    /// Downloads through our relays, with ordered links. A relay keeps cells in its own queue
+    /// until the kernel has room (`--circuit-policy kist`).
     OrderedKist,
     /// Downloads through our relays, with unordered links between them.
     Unordered,
-    /// Downloads through our relays, with unordered links; cells wait in the relay until the
-    /// kernel has room (`--circuit-policy kist`).
+    /// Downloads through our relays, with unordered links. A relay keeps cells in its own queue
+    /// until the kernel has room (`--circuit-policy kist`).
     UnorderedKist,
     /// Downloads through our relays, with QUIC links between them.
     Quic,
@@ -57,7 +58,7 @@ pub enum Direction {
     FromExit,
 }
 
-/// TCP congestion control of the sending kernels.
+/// TCP congestion control of the sending hosts' kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Congestion {
@@ -74,8 +75,8 @@ pub enum SegmentOrder {
     /// The order in which segments were sent, whatever their delays.
     #[default]
     Kept,
-    /// The order in which the segments' delays end: a segment with a short delay can overtake
-    /// others, as with netem's normally distributed delay.
+    /// The order of arrival times: a segment with a short delay can overtake others, as with
+    /// netem's normally distributed delay.
     Reordered,
 }
 
@@ -95,7 +96,8 @@ pub struct Line {
     pub order: SegmentOrder,
 }
 
-/// Measurements of the experiment with unordered links to make, and their parameters.
+/// The settings of the experiment with unordered links: kinds of links, network lines and
+/// downloads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Kinds of links, and programs, to measure.
@@ -114,7 +116,8 @@ pub struct Settings {
     pub rounds: u32,
     /// Number of downloads that start at the same time.
     pub downloads: u32,
-    /// Bytes of the shortest and of the longest download. The other downloads are between them.
+    /// Bytes of the shortest and of the longest download. The lengths of the other downloads are
+    /// between these.
     pub lengths: [u32; 2],
     /// Time after which downloads are cut off, in seconds.
     pub cut: u32,
@@ -132,7 +135,7 @@ pub struct Unit {
     pub arm: Arm,
     /// Properties of the emulated network lines that connect the relays of the path.
     pub line: Line,
-    /// Number of the round (a pass over all settings), from 0.
+    /// Index of the round (a pass over all settings), from 0.
     pub round: u32,
     lasts: Duration,
 }
@@ -188,7 +191,7 @@ impl Settings {
         })
     }
 
-    /// Returns all kinds of network lines to measure, sorted by their properties.
+    /// Returns all combinations of network line properties to measure, sorted.
     fn lines(&self) -> Vec<Line> {
         let mut lines = Vec::new();
         for &congestion in &self.congestions {
@@ -211,7 +214,8 @@ impl Settings {
     }
 
     /// Returns the measurement of `arm` (a kind of link) over the network line `line`. Returns
-    /// `None` for a single link if the line would lose only acknowledgements.
+    /// `None` for [`Arm::Cells`] if the line would lose only acknowledgements, which is not
+    /// measured.
     fn unit(&self, arm: Arm, line: Line, round: u32) -> Option<Unit> {
         let lasts = match arm {
             Arm::Cells if line.loss > 0 && line.direction == Direction::ToExit => return None,

@@ -32,19 +32,22 @@ const EXIT: usize = 3;
 /// Number of hosts on the path.
 const PLACES: usize = 4;
 
-/// Start times of the three downloads for each length. The first two downloads have one byte. The
-/// first opens the links, and the second builds the circuits that the third uses.
+/// Start times of the three successive downloads that are simulated for each measured download.
+/// The first two have one byte: the first opens the links, and the second builds the circuit that
+/// the third uses.
 const STARTS: [Duration; 3] =
     [Duration::from_secs(60), Duration::from_secs(120), Duration::from_secs(150)];
-/// Time for which a circuit takes new streams. It covers the interval from the second to the third
-/// start, but not the interval from the first to the second. Circuits of the first start do not
-/// use QUIC links, because these are opened after the TLS links.
+/// Time for which a circuit accepts new streams. It is long enough for the third download to use
+/// the second download's circuit, but not the first one's. The first circuits do not use QUIC
+/// links, because these are opened only after the TLS links.
 const DIRTINESS: Duration = Duration::from_secs(40);
 /// Delay of the loopback interface between the exit and the web server on its host.
 const LOOPBACK: Duration = Duration::from_micros(20);
-/// Largest MTU of a simulated host. Linux's loopback interface has one byte more.
+/// Largest MTU of a simulated host, in bytes. The MTU of Linux's loopback interface is one byte
+/// larger.
 const LOOPBACK_MTU: u16 = u16::MAX;
-/// Rate of network lines that exist in the simulation only, in bits per second.
+/// Rate of the simulated network lines that stand for connections without a rate limit, in bits
+/// per second.
 const UNLIMITED: NonZeroU64 = NonZeroU64::new(10_000_000_000).expect("the rate is not zero");
 
 /// Executor that simulates this experiment's measurements instead of making them in an emulated
@@ -167,9 +170,9 @@ fn common(unit: &Unit, seed: u64) -> Common {
     }
 }
 
-/// Returns the settings of the host with the index `place` on the path. The host's line has a
-/// limited rate only in the direction from the host. An emulated line between two hosts has one
-/// rate, and the sending host applies it.
+/// Returns the settings of the host with the index `place` on the path. Only the direction from
+/// the host has a limited rate: each emulated line between two hosts is thus limited once, by the
+/// sending host.
 fn host(place: usize) -> HostSettings {
     let queue = Duration::from_millis(QUEUE_MS.into());
     let rate = NonZeroU64::new(u64::from(RATE_MBIT) * 1_000_000).expect("a line has a rate");

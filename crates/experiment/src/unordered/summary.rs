@@ -8,11 +8,12 @@ use super::plan::{Arm, Line};
 /// Summary of the downloads over one kind of link and one kind of network line, in all rounds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
-    /// Kind of link, and programs, of the downloads.
+    /// Kind of link, and relays, of the downloads.
     pub arm: Arm,
     /// Properties of the emulated network lines that connect the relays of the path.
     pub line: Line,
-    /// Number of rounds, and number of downloads in all rounds together.
+    /// Number of rounds (passes over all settings), and number of downloads in all rounds
+    /// together.
     pub counts: (usize, usize),
     /// Number of downloads that were cut off or failed.
     pub unfinished: usize,
@@ -21,9 +22,9 @@ pub struct Curve {
     /// Share of downloads that are complete at the paper's [`paper::MOMENT`]: the mean over the
     /// rounds.
     pub done: Option<Mean>,
-    /// CPU time that guard, middle and exit used in a round, in seconds.
+    /// CPU time that guard, middle and exit used per round, in seconds.
     pub cpu: [f64; 3],
-    /// Maximum share of the machine's CPUs that was in use.
+    /// Maximum, over the rounds, of the share of the machine's CPU time that was in use.
     pub busy: f64,
 }
 
@@ -35,8 +36,8 @@ pub struct Pairing {
     pub arm: Arm,
     /// Properties of the emulated network lines that connect the relays of the path.
     pub line: Line,
-    /// Share of this kind's downloads that are complete when [`paper::ORDERED`] of the downloads
-    /// over ordered links are complete: at most one value per round.
+    /// Share of this kind's downloads that are complete at the time at which [`paper::ORDERED`] of
+    /// the downloads over ordered links are complete: at most one value per round.
     pub done: Vec<f64>,
     /// Median over downloads of the time over this kind of link, divided by the time over ordered
     /// links: at most one value per round.
@@ -48,15 +49,15 @@ pub struct Pairing {
 pub struct LinkRow {
     /// Properties of the network line: loss, delay variation and congestion control.
     pub line: Line,
-    /// Number of rounds.
+    /// Number of rounds (passes over all settings).
     pub rounds: usize,
-    /// Number of cells that were to be sent, and number of cells that arrived.
+    /// Number of cells that the sender was to send, and number of cells that arrived.
     pub cells: (u64, u64),
-    /// Share of cells that arrived before their delivery in order ([`CellDelays::early`]); `None`
-    /// if no cells were measured.
+    /// Share of cells that arrived before TCP delivered them in order ([`CellDelays::early`]);
+    /// `None` if no cells were measured.
     pub early: Option<Mean>,
     /// Mean delays of cells in ms for three rules of delivery: in the order of sending, in the
-    /// order within each circuit, and at once.
+    /// order within each circuit, and immediately on arrival.
     pub delays: [Option<Mean>; 3],
     /// The 90 % quantiles of the delays in ms, for the same three rules of delivery as in
     /// `delays`.
@@ -67,7 +68,7 @@ pub struct LinkRow {
 }
 
 impl Curve {
-    /// Returns the share of all downloads that are complete after `seconds` seconds.
+    /// Returns the share of all downloads that completed within `seconds` seconds.
     #[must_use]
     pub fn done(&self, seconds: f64) -> f64 {
         let done = self.times.partition_point(|time| *time <= seconds);
@@ -141,10 +142,10 @@ pub fn pairings(records: &[Measured]) -> Vec<Pairing> {
     keys.filter_map(pairing).collect()
 }
 
-/// Returns the median over downloads of the time in `one` divided by the time in `ordered`. The
-/// ratio is infinite for a download that is incomplete only in `one`, and 0 for a download that is
-/// incomplete only in `ordered`. Returns `None` if the median is infinite or no download
-/// completed.
+/// Returns the median, over the downloads, of a download's time in `one` divided by its time in
+/// `ordered`. The ratio is infinite for a download that is incomplete only in `one`, and 0 for a
+/// download that is incomplete only in `ordered`. Returns `None` if the median is infinite or no
+/// download completed.
 fn ratio(one: &Measured, ordered: &Measured) -> Option<f64> {
     let pairs = one.downloads.iter().zip(&ordered.downloads);
     let ratios = pairs.filter_map(|(one, ordered)| match (one.whole, ordered.whole) {
@@ -162,7 +163,7 @@ fn slower(cells: &CellDelays) -> Option<f64> {
     spread::ratio(cells.by_circuit.mean, cells.in_order.mean)
 }
 
-/// Summarises all measurements of single links.
+/// Summarises all measurements of single links, by kind of network line.
 #[must_use]
 pub fn links(records: &[Measured]) -> Vec<LinkRow> {
     let row = |line| {

@@ -1,4 +1,5 @@
-//! Execution of a run, in the emulator or in the simulator.
+//! Execution of a run (a measurement or simulation of one design), in the emulator or in the
+//! simulator.
 
 use std::io;
 use std::net::SocketAddrV4;
@@ -27,10 +28,10 @@ use super::plan::{RunSource, Settings, Unit};
 use super::scenario::WideNetwork;
 use super::simulated;
 
-/// Interval at which a run checks whether it was stopped.
+/// Interval at which a run checks whether it is to stop.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Executor of runs. Each measured run has its own network, which is removed afterwards.
+/// Executor of runs. Each measured run has its own emulated network, which is removed afterwards.
 #[derive(Debug)]
 pub struct Bench {
     programs: Programs,
@@ -111,7 +112,7 @@ impl Bench {
     }
 }
 
-/// Returns the record of a run without downloads.
+/// Returns the record of a run with its settings, but without downloads.
 fn empty(unit: &Unit) -> Measured {
     let (simulated, number) = Measured::number_of(unit.source);
     Measured {
@@ -132,7 +133,7 @@ fn empty(unit: &Unit) -> Measured {
     }
 }
 
-/// A run in the emulator whose programs are ready.
+/// A run in the emulator whose programs are ready to make downloads.
 struct EmulatedRun<'a> {
     bench: &'a Bench,
     stage: &'a Stage,
@@ -141,11 +142,11 @@ struct EmulatedRun<'a> {
     stop: &'a AtomicBool,
 }
 
-/// A fetch that has ended: the client's number, and the fetch.
+/// A fetch that has ended: the client's index, and the fetch.
 type Ended = (usize, Fetched);
 
 impl EmulatedRun<'_> {
-    /// Lets all clients download from `servers`, and measures after the warm-up.
+    /// Lets all clients download from `servers`, and measures from the end of the warm-up on.
     fn run(&self, servers: &[SocketAddrV4]) -> io::Result<Measured> {
         let (ended, end) = (Mutex::new(Vec::<Ended>::new()), AtomicBool::new(false));
         let began = Instant::now();
@@ -168,7 +169,8 @@ impl EmulatedRun<'_> {
         Ok(self.counted(run, ended, window))
     }
 
-    /// Lets the client `number` download until `end` is set, and adds its fetches to `ended`.
+    /// Lets the client with the index `number` download until `end` is set, and adds its fetches
+    /// to `ended`.
     fn download(
         &self,
         number: usize,
@@ -202,8 +204,8 @@ impl EmulatedRun<'_> {
         }
     }
 
-    /// Adds to `run` the downloads that ended in the window. The window is the start of all
-    /// clients, and the times between which downloads count.
+    /// Adds to `run` the downloads that ended from `from` until `until`. `began` is the time at
+    /// which all clients started.
     fn counted(
         &self,
         mut run: Measured,
@@ -225,7 +227,7 @@ impl EmulatedRun<'_> {
     }
 }
 
-/// Counters of CPU times and lines at one moment.
+/// Values of the counters of CPU time and of line traffic at one moment.
 struct Use {
     relays: Vec<f64>,
     clients: f64,
@@ -249,8 +251,7 @@ impl Use {
         }
     }
 
-    /// Returns a record without downloads, with the use of CPUs and lines since this value was
-    /// read.
+    /// Returns a record without downloads, with the use of CPUs and lines since `self` was read.
     fn until_now(self, run: &EmulatedRun<'_>) -> Measured {
         let seconds = self.at.elapsed().as_secs_f64();
         let traffic = run.stage.traffic().since(&self.traffic);

@@ -9,14 +9,14 @@ use super::super::{Disturbance, Record};
 use super::plan::RunSource;
 use super::scenario::WideNetwork;
 
-/// A download that completed while downloads counted.
+/// A completed download that ended after the warm-up, while downloads counted.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Transfer {
     /// Number of the client, from 0; web clients come first.
     pub client: u32,
     /// True if it is a download of 1 MiB; otherwise it is a page of 320 KiB.
     pub bulk: bool,
-    /// Time of the request, in seconds since the clients began.
+    /// Time of the request, in seconds since all clients started.
     pub asked: f64,
     /// Time to the first byte, in seconds.
     pub first: f64,
@@ -25,8 +25,8 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// Creates a download of `client`, given as its number and whether it makes bulk downloads.
-    /// `times` are the times to the first and to the last byte.
+    /// Creates the record of a download. The first argument is the client's index, and whether the
+    /// client makes bulk downloads. `times` are the times to the first and to the last byte.
     pub(super) fn new((client, bulk): (usize, bool), asked: f64, times: [f64; 2]) -> Transfer {
         // A precision of microseconds suffices, and keeps the journal short.
         let round = |seconds: f64| (seconds * 1e6).round() / 1e6;
@@ -35,25 +35,25 @@ impl Transfer {
     }
 }
 
-/// Use of a relay and its line while downloads counted.
+/// Use of a relay and its access line after the warm-up, while downloads counted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RelayUse {
     /// Position in circuits: `guard`, `middle` or `exit`.
     pub position: String,
-    /// Rate of the line in Mbit/s.
+    /// Rate of the relay's access line in Mbit/s.
     pub rate: f64,
-    /// Delay of the line in one direction, in ms.
+    /// Delay of the relay's access line in one direction, in ms.
     pub delay: f64,
-    /// Rate in Mbit/s at which the relay sent packets.
+    /// Measured rate in Mbit/s at which the relay sent packets.
     pub sent: f64,
-    /// Used share of the rate of the line, in the busier direction.
+    /// Used share of the rate of the relay's access line, in the busier direction.
     pub used: f64,
     /// CPU time of the relay's process, as a share of one core; 0 in a simulation.
     pub cpu: f64,
 }
 
-/// Returns the use of the relay with the index `relay`. `carried` are the bytes that its line has
-/// carried in both directions, and the seconds for which they were counted.
+/// Returns the use of the relay with the index `relay`. `carried` has the bytes that the relay's
+/// line has carried in each direction, and the seconds for which they were counted.
 pub(super) fn relay_use(
     network: &WideNetwork,
     relay: usize,
@@ -73,7 +73,7 @@ pub(super) fn relay_use(
     }
 }
 
-/// Result of a run.
+/// Result of a run (one design, measured in the emulator or simulated).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// Name of the run in the plan.
@@ -84,26 +84,26 @@ pub struct Measured {
     pub legs: u32,
     /// True if the run is a simulation.
     pub simulated: bool,
-    /// Number of the measured round, from 0, or seed of the simulation.
+    /// Index of the measured round, from 0, or seed of the simulation.
     pub number: u64,
     /// Start time, in seconds since 1970.
     pub started: f64,
-    /// Downloads that completed while downloads counted.
+    /// Downloads that completed after the warm-up, while downloads counted.
     pub transfers: Vec<Transfer>,
-    /// Number of downloads that failed in this time.
+    /// Number of downloads that failed after the warm-up, while downloads counted.
     pub failed: u32,
     /// Error of the last failed download; empty if none failed, or in a simulation.
     pub error: String,
-    /// Use of each relay and its line.
+    /// Use of each relay and its access line.
     pub relays: Vec<RelayUse>,
-    /// CPU time of all clients together, in cores; 0 in a simulation.
+    /// CPU time of all clients together, as a number of busy cores; 0 in a simulation.
     pub clients_cpu: f64,
-    /// CPU time of the experiment's process in cores: the emulated lines, the web servers and the
-    /// programs that download. 0 in a simulation.
+    /// CPU time of the experiment's process, as a number of busy cores. It includes the emulated
+    /// lines, the web servers and the programs that download. 0 in a simulation.
     pub own_cpu: f64,
-    /// Share of the machine's CPUs that was in use by any process; 0 in a simulation.
+    /// Share of the machine's CPU time that any process used; 0 in a simulation.
     pub busy: f64,
-    /// Load of the machine by other work.
+    /// Load of the machine by other work during the run.
     pub machine: Disturbance,
 }
 
@@ -114,7 +114,7 @@ impl Record for Measured {
 }
 
 impl Measured {
-    /// Returns the design with its number of circuits.
+    /// Returns the design and its number of circuits per stream.
     #[must_use]
     pub fn arm(&self) -> Combination {
         Combination { design: self.design, legs: self.legs }
@@ -126,7 +126,8 @@ impl Measured {
         self.relays.iter().map(|relay| relay.sent).sum()
     }
 
-    /// Returns the number of a run and whether it is a simulation, as a record stores them.
+    /// Returns the number that identifies a run and whether the run is a simulation, as a record
+    /// stores them.
     pub(super) fn number_of(source: RunSource) -> (bool, u64) {
         match source {
             RunSource::Emulated(round) => (false, round.into()),

@@ -1,5 +1,5 @@
-//! A wide onion network that is measured on emulated lines, compared with simulations of the same
-//! network.
+//! A wide onion network that is measured on emulated lines, and simulations of the same network.
+//! The experiment compares both, to validate the simulator.
 //!
 //! The network has 24 relays, some web servers, 60 clients that load web pages with pauses, and a
 //! few clients that download one file after another. Each of them is a host with an access line of

@@ -13,7 +13,7 @@ use super::scenario::WideNetwork;
 pub(super) const PROXY: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), SOCKS);
 
-/// The running programs of a run.
+/// The running programs of one emulated run.
 pub(super) struct Programs<'a> {
     // Clients end before the relays.
     pub(super) clients: Vec<Node<'a>>,
@@ -58,7 +58,7 @@ impl<'a> Programs<'a> {
     }
 }
 
-/// A network whose clients are being started.
+/// An onion network that runs, while its clients are being started.
 struct Starting<'a, 'b> {
     makers: TestPrograms<'a>,
     network: &'b OnionNetwork<'a>,
@@ -67,7 +67,8 @@ struct Starting<'a, 'b> {
 }
 
 impl<'a> Starting<'a, '_> {
-    /// Returns the fingerprints of the relays that the client `number` uses at each position.
+    /// Returns the fingerprints of the relays that the client with the index `number` uses at each
+    /// position of a circuit.
     fn pins(&self, number: usize) -> [String; 3] {
         let of = |relays: Vec<usize>| {
             let names = relays.into_iter().map(|relay| &*self.network.fingerprints[relay]);

@@ -8,12 +8,12 @@ use super::super::onions::HostSlot;
 use super::super::stage::Stage;
 use super::scenario::{HostLine, WideNetwork};
 
-/// Address of the authority, which runs on the host at which all lines end.
+/// Address of the directory authority, which runs on the core host, where all access lines meet.
 const AUTHORITY: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 1);
-/// Host at which all lines end. It forwards all packets.
+/// Name of the core host, where all access lines meet. It forwards all packets.
 const CORE: &str = "core";
 
-/// A host of the network, with its number among the hosts of its kind.
+/// A host of the network, with its index among the hosts of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// A relay.
@@ -25,7 +25,7 @@ pub(super) enum Role {
 }
 
 impl Role {
-    /// Returns the name of the host, which is also the name of its line.
+    /// Returns the name of the host, which is also the name of its access line.
     pub(super) fn name(self) -> String {
         match self {
             Role::Relay(number) => format!("relay{number}"),
@@ -34,8 +34,8 @@ impl Role {
         }
     }
 
-    /// Returns the address of the host. Each relay is in another /16 network, because relays of
-    /// one such network may not be on one circuit.
+    /// Returns the address of the host. Each relay is in a different /16 network, because a
+    /// circuit may not contain two relays of one such network.
     pub(super) fn address(self) -> Ipv4Addr {
         match self {
             Role::Relay(number) => Ipv4Addr::new(10, 10 + number as u8, 0, 1),
@@ -44,7 +44,7 @@ impl Role {
         }
     }
 
-    /// Returns name, address and host for the program with this role.
+    /// Returns the place for the program with this role: its name, address and host.
     pub(super) fn slot(self, stage: &Stage) -> HostSlot<'_> {
         let name = self.name();
         let host = stage.host(&name);
@@ -52,7 +52,7 @@ impl Role {
     }
 }
 
-/// Returns name, address and host of the authority.
+/// Returns the place for the authority: its name, address and host.
 pub(super) fn authority(stage: &Stage) -> HostSlot<'_> {
     HostSlot { name: "authority".to_owned(), ip: AUTHORITY, host: stage.host(CORE) }
 }
@@ -66,8 +66,8 @@ pub(super) fn build(network: &WideNetwork) -> io::Result<Stage> {
     Stage::of(&topology(network), counted)
 }
 
-/// Returns the network as text for the emulator. It is a star: a line leads from each host to the
-/// core.
+/// Returns the network as the text of a topology file. The network is a star: a line leads from
+/// each host to the core host.
 fn topology(network: &WideNetwork) -> String {
     let mut text =
         format!("[[host]]\nname = '{CORE}'\nforward = true\naddress = ['{AUTHORITY}/32']\n");
@@ -89,7 +89,7 @@ fn topology(network: &WideNetwork) -> String {
     text
 }
 
-/// Returns all hosts with a line, each with its line.
+/// Returns all hosts that have an access line, each with this line.
 fn hosts(network: &WideNetwork) -> impl Iterator<Item = (Role, HostLine)> {
     let relays = network.relays.iter().enumerate().map(|(n, line)| (Role::Relay(n), *line));
     let servers = network.servers.iter().enumerate().map(|(n, line)| (Role::Server(n), *line));

@@ -1,4 +1,4 @@
-//! The runs of the comparison, and their order.
+//! The runs (measurements and simulations) of the comparison, and their order.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,19 +10,20 @@ use super::super::circuits::simulated::Combination;
 use super::super::runner;
 use super::scenario::{Counts, SCALE, WideNetwork};
 
-/// Approximate time to start a network and its clients: first with our programs, then with C tor.
+/// Approximate time to start a network and its clients, for the estimate of the remaining time:
+/// first with our programs, then with C tor.
 const STARTING: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(60)];
-/// Approximate real time of a simulated second.
+/// Approximate real time that the simulation of one second takes.
 const SIMULATED_SECOND: Duration = Duration::from_millis(250);
-/// Maximum number of clients: each has its own number in an IP address.
+/// Maximum number of clients, because each client has an index in one byte of its IP address.
 const MOST_CLIENTS: usize = 250;
 
-/// Settings of the comparison.
+/// Settings of the comparison between measured and simulated downloads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Designs (protocols and schedulers) to compare.
     pub designs: Vec<Design>,
-    /// Numbers of the hosts of each kind.
+    /// Numbers of relays, servers and clients in the network.
     pub counts: Counts,
     /// Number of measured rounds. A round measures each design once.
     pub rounds: u32,
@@ -38,35 +39,36 @@ pub struct Settings {
     pub seed: u64,
 }
 
-/// Origin of the times of a run, with the number of the run.
+/// Origin of a run's times: the emulator or the simulator. The field identifies the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RunSource {
-    /// Programs on emulated lines, in the round with this number, from 0.
+    /// Programs on emulated lines, in the round with this index, from 0.
     Emulated(u32),
     /// The simulator, with this seed.
     Simulated(u64),
 }
 
-/// One run: a design in the emulator or in the simulator.
+/// One run: a design that is measured in the emulator, or simulated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unit {
-    /// Design (protocol and scheduler) of all clients, with the number of circuits for a stream.
+    /// Design (protocol and scheduler) of all clients, with the number of circuits per stream.
     pub arm: Combination,
-    /// The emulator or the simulator, with the number of the run.
+    /// The emulator or the simulator, with the identifier of the run.
     pub source: RunSource,
     lasts: Duration,
 }
 
-/// Reason why [`Settings`] are refused.
+/// Reason why [`Settings`] are invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// The design cannot be compared.
+    /// This design cannot be compared, because the simulator lacks it.
     Design(Design),
-    /// Two circuits for a stream need two guards and two middles.
+    /// The network has too few relays: this design needs two guards and two middles, for two
+    /// circuits per stream.
     TooFewRelays(Design),
-    /// There are no clients.
+    /// The settings have no clients.
     NoClients,
-    /// There are more clients than addresses.
+    /// The settings have more clients than addresses.
     TooManyClients,
 }
 
@@ -105,7 +107,7 @@ fn names() -> String {
     found.map(Design::name).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns `design` with its number of circuits: one or two.
+/// Returns `design` with the number of circuits per stream with which it is compared: one or two.
 fn arm(design: Design) -> Combination {
     let is_single = matches!(design, Design::Tor | Design::Stock);
     Combination { design, legs: if is_single { 1 } else { 2 } }
@@ -137,8 +139,8 @@ impl Settings {
         })
     }
 
-    /// Returns the settings that must not change when the comparison is resumed. Designs, rounds
-    /// and seeds may be added.
+    /// Returns the settings that must not change when the comparison is resumed. Other settings
+    /// may be extended: the designs, and the numbers of rounds and seeds.
     #[must_use]
     pub fn header(&self) -> Value {
         let Counts { servers, web, bulk, .. } = self.counts;
@@ -156,7 +158,7 @@ impl Settings {
         })
     }
 
-    /// Draws the network of all runs.
+    /// Draws the random network that all runs share.
     #[must_use]
     pub fn network(&self) -> WideNetwork {
         WideNetwork::new(self.counts, self.seed)

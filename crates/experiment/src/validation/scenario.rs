@@ -9,18 +9,21 @@ use rand::RngExt;
 
 use super::super::stage::queue;
 
-/// Divisor of the rates of all lines. With the whole rates, two cores could not carry the network.
+/// Divisor of the rates of all lines. With the full rates, the traffic would need more than two
+/// cores.
 pub const SCALE: u64 = 8;
-/// Rates of servers' lines and of clients' lines in `experiment wide`, in bits per second.
+/// Rates of servers' access lines and of clients' access lines in `experiment wide`, in bits per
+/// second.
 const OTHERS: [u64; 2] = [1_000_000_000, 50_000_000];
-/// Minimum rate of a line, in bits per second. On slower lines the queue of
-/// [`queue`](super::super::stage::queue) would delay a packet for more than a quarter of a second.
+/// Minimum rate of a line, in bits per second. On slower lines, a full queue
+/// ([`queue`](super::super::stage::queue)) would delay a packet for more than a quarter of a
+/// second.
 const LEAST_RATE: u64 = 1_000_000;
-/// Number of guards for which each client has a place in its circuits. A design with one circuit
-/// uses the first of them. The same applies to middles.
+/// Number of guards, and also of middles, that are drawn for each client. A design with one
+/// circuit per stream uses only the first guard and the first middle.
 const MOST_LEGS: usize = 2;
 
-/// Numbers of the hosts of each kind.
+/// Numbers of relays, servers and clients in a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts {
     /// Number of guards.
@@ -38,8 +41,8 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Returns the numbers for a network of `relays` relays. A quarter of them are exits. The
-    /// others are guards and middles, half and half.
+    /// Returns the numbers of hosts for a network of `relays` relays. A quarter of the relays are
+    /// exits. Half of the others are guards, and half are middles.
     #[must_use]
     pub fn of(relays: usize, [servers, web, bulk]: [usize; 3]) -> Counts {
         let exits = (relays / 4).max(1);
@@ -59,18 +62,18 @@ impl Counts {
 pub(super) struct HostLine {
     /// Rate in bits per second.
     pub(super) rate: NonZeroU64,
-    /// Delay of a packet on the line.
+    /// Delay of a packet on the line, in each direction.
     pub(super) delay: Duration,
 }
 
 impl HostLine {
-    /// Returns the maximum number of bytes that wait in the queue of the line.
+    /// Returns the maximum number of bytes in the queue of the line.
     pub(super) fn queue(&self) -> u64 {
         queue(self.rate.get())
     }
 }
 
-/// A client: its line, its behaviour, and the relays of its circuits.
+/// A randomly drawn client: its access line, its behaviour, and the relays of its circuits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DrawnClient {
     pub(super) line: HostLine,
@@ -82,15 +85,15 @@ pub(super) struct DrawnClient {
 }
 
 impl DrawnClient {
-    /// Returns the indices of the relays that the client uses for each position, if `legs`
-    /// circuits carry a stream.
+    /// Returns the indices of the relays that the client uses for each position in a circuit, if
+    /// `legs` circuits carry a stream.
     pub(super) fn pins(&self, legs: u32) -> [Vec<usize>; 3] {
         self.path.each_ref().map(|relays| relays.iter().copied().take(legs as usize).collect())
     }
 }
 
-/// The lines of all hosts, and the relays that each client uses. Guards have the first indices of
-/// relays, then follow middles and exits.
+/// The lines of all hosts, and the relays that each client uses. The lists of relays begin with
+/// the guards; middles and exits follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WideNetwork {
     pub(super) counts: Counts,
@@ -118,7 +121,8 @@ impl WideNetwork {
         WideNetwork { counts, relays, servers, clients }
     }
 
-    /// Returns the position of the relay with the index `relay` in circuits, as a word.
+    /// Returns the position in circuits of the relay with the index `relay`: `guard`, `middle` or
+    /// `exit`.
     pub(super) fn position(&self, relay: usize) -> &'static str {
         match relay.checked_sub(self.counts.guards) {
             None => "guard",
@@ -128,21 +132,23 @@ impl WideNetwork {
     }
 }
 
-/// Returns the rates of relays that are not exits, and of exits, in the public Tor network.
+/// Returns the distributions of relay rates in the public Tor network: of relays that are not
+/// exits, and of exits.
 fn relay_tables() -> [QuantileTable; 2] {
     PublicRates::Tor2018.tables()
 }
 
-/// The draws of lines.
+/// Source of the randomly drawn access lines.
 struct LineDraws {
-    /// One-way delays between two hosts, in nanoseconds.
+    /// Distribution of one-way delays between two hosts, in nanoseconds.
     delays: QuantileTable,
     seed: u64,
 }
 
 impl LineDraws {
-    /// Draws the line of the host `place` of the kind `kind`. Its rate is a value of `rates`,
-    /// divided by [`SCALE`]. Its delay is half of a delay between two hosts.
+    /// Draws the access line of the host with the index `place` of the kind `kind`. The line's
+    /// rate is drawn from `rates` and divided by [`SCALE`]. Its delay is half of a drawn delay
+    /// between two hosts.
     fn of(&self, kind: &str, place: usize, rates: &QuantileTable) -> HostLine {
         let dice = |what: &str| stream(self.seed, place as u64, &format!("{what} of a {kind}"));
         let rate = (rates.draw(&mut dice("rate")) / SCALE).max(LEAST_RATE);
@@ -151,7 +157,8 @@ impl LineDraws {
     }
 }
 
-/// Draws the relays of a client in proportion to the rates of their lines.
+/// Draws the relays of a client's circuits. The probability of a relay is in proportion to the
+/// rate of its line.
 fn path(counts: Counts, relays: &[HostLine], dice: &mut Stream) -> [Vec<usize>; 3] {
     let middles = counts.guards..counts.guards + counts.middles;
     let exits = middles.end..counts.relays();
@@ -166,8 +173,8 @@ fn path(counts: Counts, relays: &[HostLine], dice: &mut Stream) -> [Vec<usize>; 
     })
 }
 
-/// Draws one of the relays `among` in proportion to the rates of their lines; `None` if there are
-/// none.
+/// Draws one of the relays `among`, with probabilities in proportion to the rates of their lines.
+/// Returns `None` if there are none.
 fn draw(among: &[usize], relays: &[HostLine], dice: &mut Stream) -> Option<usize> {
     let rate = |relay: usize| relays[relay].rate.get();
     let total: u64 = among.iter().map(|relay| rate(*relay)).sum();

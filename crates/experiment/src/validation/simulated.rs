@@ -1,4 +1,4 @@
-//! Simulation of the network that a run measures, host by host.
+//! Simulation of the same network that runs in the emulator, host by host.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,8 +23,8 @@ pub(super) struct SimulatedRun {
     pub(super) relays: Vec<RelayUse>,
 }
 
-/// Simulates `network` with the design `arm` and the seed `seed`. Returns `None` if `stop` was set
-/// before the end.
+/// Simulates the downloads in `network` with the design `arm` and the seed `seed`. Returns `None`
+/// if `stop` was set before the end.
 pub(super) fn simulate(
     settings: &Settings,
     network: &WideNetwork,
@@ -58,7 +58,7 @@ fn carried(run: &OnionNetwork, relays: usize) -> Vec<[u64; 2]> {
     (0..relays as u32).map(bytes).collect()
 }
 
-/// Returns the downloads that ended after the warm-up, and the number of failed ones.
+/// Returns the completed downloads that ended after the warm-up, and the number of failed ones.
 fn transfers(run: &OnionNetwork, network: &WideNetwork, warm_up: f64) -> (Vec<Transfer>, u32) {
     let (mut found, mut failed) = (Vec::new(), 0);
     for (number, (host, client)) in run.clients().zip(&network.clients).enumerate() {
@@ -107,14 +107,15 @@ fn scenario(
     }
 }
 
-/// Returns the behaviour of a client's program.
+/// Returns the simulated behaviour of a bulk client or a web client.
 pub(super) fn load(settings: &Settings, is_bulk: bool) -> ClientLoad {
     let pause = Pause::Exponential(Duration::from_secs_f64(settings.pause));
     if is_bulk { ClientLoad::bulk() } else { ClientLoad { pause, ..ClientLoad::web() } }
 }
 
-/// Creates the relays' keys and documents. Congestion control is Vegas (proposal 324), as in the
-/// measured network. Weights have no effect, because the relays of each client are given.
+/// Creates the relays' keys and directory documents. The onion network's congestion control is
+/// Vegas (proposal 324), as in the measured network. The relays' weights have no effect, because
+/// each client has fixed relays.
 fn documents(network: &WideNetwork) -> NetworkDocuments {
     let describe = |relay| RelayDescription {
         exit: network.position(relay) == "exit",
@@ -125,7 +126,7 @@ fn documents(network: &WideNetwork) -> NetworkDocuments {
     NetworkDocuments::new(&relays, &BTreeMap::from([("cc_alg".to_owned(), 2)]))
 }
 
-/// Returns the delays between all hosts: the sums of the delays of their two lines.
+/// Returns the delay between each two hosts: the sum of the delays of the two hosts' lines.
 fn latencies(lines: &[HostLine]) -> Latencies {
     let row = |from: &HostLine| lines.iter().map(|to| from.delay + to.delay).collect();
     let rows: Vec<Vec<Duration>> = lines.iter().map(row).collect();

@@ -1,19 +1,19 @@
-//! Measured and simulated times of the network, compared.
+//! Comparison of the measured and the simulated download times of the network.
 
 use super::super::circuits::simulated::{Combination, Quantity, TimeComparison};
 use super::super::spread::{middle, quartiles};
 use super::measured::Measured;
 use super::plan::simulated;
 
-/// The times that are compared.
+/// The download times that are compared.
 pub const QUANTITIES: [Quantity; 3] = [Quantity::FirstByte, Quantity::Web, Quantity::Bulk];
-/// Names of the values that are compared for each time.
+/// Names of the quartiles that are compared for each download time.
 pub const QUARTILES: [&str; 3] = ["lower quartile", "median", "upper quartile"];
 
-/// Comparison of a quartile of measured times with that of simulated times.
+/// Comparison of a quartile of measured times with the same quartile of simulated times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QuartileComparison {
-    /// Index in [`QUARTILES`].
+    /// Index of the quartile in [`QUARTILES`].
     pub quartile: usize,
     /// The measured and the simulated value.
     pub times: TimeComparison,
@@ -31,7 +31,7 @@ pub fn arms(records: &[Measured]) -> Vec<Combination> {
     found
 }
 
-/// Returns the quartiles of `quantity` in each run of `arm`.
+/// Returns the three quartiles of `quantity` in each run of `arm`.
 fn by_run(
     records: &[Measured],
     (arm, is_simulated): (Combination, bool),
@@ -49,8 +49,9 @@ fn by_run(
     runs.filter_map(of).collect()
 }
 
-/// Compares all measured designs with their simulations. A value is the median over runs of the
-/// runs' quartiles. Times that were not measured, or not simulated, have no row.
+/// Compares all measured designs with their simulations. Each compared value is the median, over
+/// the runs, of a quartile of each run. Times that were not measured, or not simulated, are left
+/// out.
 #[must_use]
 pub fn compare(records: &[Measured]) -> Vec<QuartileComparison> {
     let arms = arms(records).into_iter();

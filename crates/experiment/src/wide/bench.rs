@@ -1,4 +1,4 @@
-//! Execution of the simulations of the experiment with the larger network.
+//! Execution of the simulations of the DBSec 2019 paper's larger network.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -15,7 +15,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Generates the keys that the simulations `units` need. This takes seconds.
+    /// Generates the relay keys that the simulations `units` need. This takes seconds.
     #[must_use]
     pub fn new(units: &[Unit]) -> Bench {
         let relays = units.iter().map(|unit| unit.plan.relays + unit.plan.exits).max();

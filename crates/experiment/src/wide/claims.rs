@@ -9,20 +9,21 @@ use super::summary::{
 };
 use super::{ARMS_GROWN, Arm, Measured, Schedule};
 
-/// Minimum number of random networks for an interval.
+/// Minimum number of random networks for a confidence interval.
 const FEWEST_NETWORKS: usize = 3;
-/// Number of clients from which the download speed stays constant, according to the DBSec 2019
+/// Number of clients from which on the download speed stays constant, according to the DBSec 2019
 /// paper.
 const FLOOR: usize = 140;
-/// Maximum distance from 1 at which a ratio of two results counts as 1.
+/// Tolerance for equal results: a ratio of two results that differs from 1 by at most this counts
+/// as 1.
 const EQUAL: f64 = 0.1;
 
-/// Verdict on a claim.
+/// Verdict on a claim of the DBSec 2019 paper, from the confidence interval of a ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The claim holds: the whole interval of the ratio satisfies it.
+    /// The claim holds: the whole confidence interval of the ratio satisfies it.
     Holds,
-    /// The claim does not hold: the whole interval of the ratio contradicts it.
+    /// The claim does not hold: the whole confidence interval of the ratio contradicts it.
     HoldsNot,
     /// The claim cannot be judged. The field is the reason.
     Open(&'static str),
@@ -40,12 +41,13 @@ impl Verdict {
     }
 }
 
-/// A claim of the DBSec 2019 paper about one design (way to use several paths), with our result.
+/// A claim of the DBSec 2019 paper about one design (a protocol that uses several paths), with our
+/// result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim {
     /// Text of the claim.
     pub statement: &'static str,
-    /// Number of the DBSec 2019 paper's figure that the claim is about.
+    /// Number of the figure in the DBSec 2019 paper on which the claim is based.
     pub figure: &'static str,
     /// Design that the claim is about.
     pub design: String,
@@ -140,8 +142,8 @@ fn keeps_first_byte(records: &[Measured], arm: &Arm, (fewest, most): (usize, usi
     }
 }
 
-/// Returns the verdict on a claim that `ratio` is above 1. `ratio` is `None` if simulations for it
-/// are missing.
+/// Returns the verdict on the claim that `ratio` is above 1. `ratio` is `None` if the simulations
+/// for it are missing.
 fn above(ratio: Option<Ratio>) -> Verdict {
     match ratio {
         None => Verdict::Open(NO_RUNS),
@@ -152,8 +154,8 @@ fn above(ratio: Option<Ratio>) -> Verdict {
     }
 }
 
-/// Returns the verdict on a claim that `ratio` is 1. `ratio` is `None` if simulations for it are
-/// missing.
+/// Returns the verdict on the claim that `ratio` is 1. `ratio` is `None` if the simulations for it
+/// are missing.
 fn equal(ratio: Option<Ratio>) -> Verdict {
     let (least, most) = (1.0 - EQUAL, 1.0 + EQUAL);
     match ratio {
@@ -165,14 +167,15 @@ fn equal(ratio: Option<Ratio>) -> Verdict {
     }
 }
 
-/// Returns `part / whole` for each random network and seed for which both are known.
+/// Returns the quotient `part / whole` for each simulation (random network and seed) that has both
+/// values.
 fn quotient(part: &ByRun, whole: &ByRun) -> ByRun {
     let of = |(run, part): (&(u64, u64), &f64)| Some((*run, part / whole.get(run)?));
     part.iter().filter_map(of).collect()
 }
 
-/// Returns the values of `measure` for one setting, each divided by the value of a single path
-/// with the same network and seed.
+/// Returns the values of `measure` for one setting. Each is divided by the value for a single path
+/// with the same network and seed, so that a value above 1 is a gain.
 fn gain(records: &[Measured], (arm, clients): (&Arm, usize), measure: Measure) -> ByRun {
     let alone = arm.alone();
     quotient(

@@ -1,4 +1,4 @@
-//! Results of one simulation of the larger network.
+//! Results of one simulation of the DBSec 2019 paper's larger network.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub const SHARES: [f64; 25] = {
     shares
 };
 
-/// Downloads in one simulation by its web clients, or by its bulk clients.
+/// Downloads in one simulation by one class of clients: the web clients, or the bulk clients.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Class {
     /// Number of downloads that ended after the warm-up phase.
@@ -35,7 +35,7 @@ pub struct Class {
     pub last: Vec<f64>,
 }
 
-/// Results of one simulation of the larger network.
+/// Results of one simulation of the DBSec 2019 paper's larger network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// Name of the simulation in the plan.
@@ -50,7 +50,7 @@ pub struct Measured {
     pub seed: u64,
     /// Hash of all simulated events, as 16 hexadecimal digits.
     pub hash: String,
-    /// Number of simulated events.
+    /// Number of simulated events, a measure of the simulation's size.
     pub events: u64,
     /// Shares of the capacity of the relays' network lines that were used: first for relays that
     /// are not exits, then for exits.
@@ -113,7 +113,8 @@ impl Measured {
         }
     }
 
-    /// Returns the downloads of bulk clients if `bulk`, otherwise the downloads of web clients.
+    /// Returns the downloads of one class of clients: of bulk clients if `bulk`, otherwise of web
+    /// clients.
     #[must_use]
     pub fn class(&self, bulk: bool) -> &Class {
         if bulk { &self.bulk } else { &self.web }
@@ -132,7 +133,7 @@ impl Attempt for Measured {
     }
 }
 
-/// Returns the columns of a table with a row for each quantile of each simulation.
+/// Returns the columns of the table of results, with a row for each quantile of each simulation.
 #[must_use]
 pub fn columns(records: &[Measured]) -> Vec<Column> {
     let loads = records.iter().flat_map(|one| [(one, false), (one, true)]);

@@ -1,4 +1,5 @@
-//! The simulations of the larger network: designs, schedules and numbers of clients.
+//! The simulations of the DBSec 2019 paper's larger network: designs, schedules and numbers of
+//! clients.
 
 use std::fmt;
 use std::time::Duration;
@@ -35,9 +36,9 @@ pub enum Schedule {
     None,
     /// Rule that assigns one cell to each path in turn.
     RoundRobin,
-    /// Rule of the design's own scheduler, which uses congestion windows or round-trip times.
+    /// Rule of the design's own scheduler, which considers congestion windows or round-trip times.
     Own,
-    /// Rule that assigns a cell to the path on which it is estimated to arrive first.
+    /// Rule that assigns a cell to the path on which the cell is expected to arrive first.
     Eta,
 }
 
@@ -102,7 +103,8 @@ impl Arm {
         Arm::of(if is_cubic { "udp-or-cubic" } else { "udp-or" }, 1, Schedule::None)
     }
 
-    /// Returns the setting with mUDP-OR over `legs` paths, as published or in this project's form.
+    /// Returns the setting with mUDP-OR over `legs` paths: as published (CUBIC and round robin),
+    /// or in this project's form (BBR and [`Schedule::Eta`]).
     #[must_use]
     pub fn mudp_or(legs: usize, is_published: bool) -> Arm {
         match is_published {
@@ -111,8 +113,8 @@ impl Arm {
         }
     }
 
-    /// Returns the congestion control of the TCP connections between client and exit; `None` if
-    /// the design has none.
+    /// Returns the congestion control of the end-to-end TCP connections of a UDP design; `None`
+    /// for other designs.
     fn lossy_congestion(&self) -> Option<LossyCongestion> {
         match self.design.as_str() {
             "udp-or" | "mudp-or" => Some(LossyCongestion::BBR),
@@ -127,8 +129,8 @@ impl Arm {
         Arm { design: design.to_owned(), legs, schedule }
     }
 
-    /// Returns the setting with a single path and the same kind of congestion window as this
-    /// setting.
+    /// Returns the corresponding setting with a single path, as a baseline. It has the same kind
+    /// of congestion window as this setting.
     #[must_use]
     pub fn alone(&self) -> Arm {
         if let Some(congestion) = self.lossy_congestion().filter(|_| self.legs > 1) {
@@ -190,7 +192,7 @@ fn grown() -> Vec<Arm> {
     [Arm::tor(), Arm::tor_fixed()].into_iter().chain(sets).chain(udp).collect()
 }
 
-/// Size of the simulations of the larger network.
+/// The settings of the experiment: numbers of clients, networks and seeds, and simulated time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Number of clients for the DBSec 2019 paper's Figures 2 and 3, and for the last step of its
@@ -202,10 +204,11 @@ pub struct Settings {
     pub warm_up: Duration,
     /// Number of random networks.
     pub networks: u64,
-    /// Number of seeds for each random network.
+    /// Number of seeds (simulations) for each random network.
     pub seeds: u64,
     /// True if relays have the whole capacity that their network lines have in the public Tor
-    /// network. If not, they have only the part of this capacity that was unused there.
+    /// network. If false, they have only the part of this capacity that was unused in the public
+    /// network.
     pub whole_lines: bool,
     /// True if settings with three paths are also simulated.
     pub three_paths: bool,
@@ -214,7 +217,7 @@ pub struct Settings {
     pub seed: u64,
 }
 
-/// A planned simulation.
+/// A planned simulation, with its design, number of clients, network and seed.
 #[derive(Clone, Debug)]
 pub struct Unit {
     /// Design, number of paths and schedule to simulate.

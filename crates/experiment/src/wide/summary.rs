@@ -1,17 +1,17 @@
-//! Summaries of all simulations, with intervals over the random networks.
+//! Summaries of all simulations, with confidence intervals over the random networks.
 
 use std::collections::BTreeMap;
 
 use super::super::Mean;
 use super::{Arm, Measured, SHARES};
 
-/// A value for each simulation, by the random network's index and the seed.
+/// A value for each simulation, by the index of the random network and the seed.
 pub type ByRun = BTreeMap<(u64, u64), f64>;
 
-/// A ratio with its 95 % interval over random networks.
+/// A ratio with its 95 % confidence interval over random networks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ratio {
-    /// Geometric mean of the ratio over random networks.
+    /// Geometric mean of the ratio, over the random networks.
     pub ratio: f64,
     /// Lower end of the 95 % interval.
     pub low: f64,
@@ -68,13 +68,14 @@ pub fn by_run(records: &[Measured], (arm, clients): (&Arm, usize), measure: Meas
     runs.filter_map(|run| Some(((run.network, run.seed), measure(run)?))).collect()
 }
 
-/// Returns the mean over random networks, with its 95 % interval; `None` without simulations.
+/// Returns the mean over random networks, with its 95 % confidence interval; `None` without
+/// simulations.
 #[must_use]
 pub fn mean(values: &ByRun) -> Option<Mean> {
     Mean::of(&by_network(values))
 }
 
-/// Returns the mean over the seeds, for each random network.
+/// Returns one value for each random network: the mean over the seeds.
 fn by_network(values: &ByRun) -> Vec<f64> {
     let mut networks: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for ((network, _), value) in values {
@@ -83,8 +84,8 @@ fn by_network(values: &ByRun) -> Vec<f64> {
     networks.values().map(|of| of.iter().sum::<f64>() / of.len() as f64).collect()
 }
 
-/// Returns the ratio of `part` to `whole`, over pairs of simulations with the same network and
-/// seed; `None` without pairs.
+/// Returns the mean ratio of `part` to `whole`, over pairs of simulations with the same network
+/// and seed; `None` without pairs.
 #[must_use]
 pub fn paired(part: &ByRun, whole: &ByRun) -> Option<Ratio> {
     let both = part.iter().filter_map(|(run, part)| Some((run, part, whole.get(run)?)));
@@ -100,8 +101,8 @@ pub fn paired(part: &ByRun, whole: &ByRun) -> Option<Ratio> {
     })
 }
 
-/// Returns the quantiles of several simulations: for each quantile, the mean over the simulations.
-/// `None` without simulations.
+/// Returns the average quantiles of several simulations: for each of [`SHARES`], the mean over the
+/// simulations. `None` without simulations.
 #[must_use]
 pub fn curve<'a>(runs: impl Iterator<Item = &'a [f64]>) -> Option<Vec<f64>> {
     let (mut sums, mut count) = (vec![0.0; SHARES.len()], 0);
