@@ -358,8 +358,8 @@ fn world_population(
     }
 }
 
-/// Simulates the clients of `world` with each number of circuits per stream. Returns the counts
-/// for each random adversary.
+/// Simulates the clients of one relay population, `world`, with each number of circuits per
+/// stream. Returns the counts of compromised clients for each random adversary.
 fn simulate_clients(
     world: &World,
     params: &GuardParams,

@@ -167,8 +167,8 @@ fn route(oif: u32, end: &End, route: &Route, tcp: TcpControl) -> NewRoute {
 /// Sets the sysctls of the calling thread's namespace. Interfaces that are created later inherit
 /// the defaults.
 ///
-/// * The reverse-path filter is off, because a server's answer may arrive by another interface
-///   than the one that sent the request.
+/// * The reverse-path filter is off, because a server's answer may arrive at an interface that did
+///   not send the request.
 /// * The kernel must send no packets of its own on the links, because observers would count them.
 ///   IPv6 forwarding is set for the namespace, not for its interfaces. An interface with
 ///   forwarding would join the routers' multicast groups and report that on its link (RFC 3810).

@@ -99,8 +99,8 @@ impl Stage {
         PathTraffic { up, down }
     }
 
-    /// Starts the splitter on the client's host. The splitter listens on `port`, and sends to the
-    /// same port of the server.
+    /// Starts the splitter (`anabranch split`) on the client's host. The splitter listens on
+    /// `port`, and sends to the same port of the server.
     ///
     /// # Errors
     /// The splitter ended before it listened. The error includes its output.
@@ -113,8 +113,8 @@ impl Stage {
         self.split_to(program, (port, port), words)
     }
 
-    /// Starts the splitter on the client's host. The splitter listens on port `here`, and sends to
-    /// the server's port `there`.
+    /// Starts the splitter (`anabranch split`) on the client's host. The splitter listens on port
+    /// `here`, and sends to the server's port `there`.
     ///
     /// # Errors
     /// The splitter ended before it listened. The error includes its output.

@@ -51,7 +51,7 @@ pub struct Sweep {
     pub arms: Vec<Arm>,
     /// Number of random networks, which are numbered from 1.
     pub networks: u64,
-    /// Number of seeds; the seeds are the numbers from 1.
+    /// Number of simulations per scenario and network; their seeds count from 1.
     pub seeds: u64,
     /// Folder for the results of the sweep.
     pub folder: PathBuf,

@@ -13,7 +13,8 @@ use anabranch_os::netlink::{Prefix, link_named};
 pub(super) const NEEDS: &[(&str, &str)] =
     &[("wireguard-go", "Go module golang.zx2c4.com/wireguard"), ("wg", "package wireguard-tools")];
 
-/// UDP port of both ends of a tunnel. The splitter on the client's host also listens on this port.
+/// UDP port of both ends of a tunnel. The splitter (`anabranch split`) on the client's host also
+/// listens on this port.
 pub(super) const PORT: u16 = 51820;
 /// Address of the server in the tunnel.
 pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 1);

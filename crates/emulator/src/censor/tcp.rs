@@ -1,4 +1,4 @@
-//! The current TCP connection between a pair of ports.
+//! The current TCP connection between two ports, as the censor tracks it.
 
 use std::net::SocketAddr;
 

@@ -151,8 +151,8 @@ pub struct Settings {
     /// Consensuses to analyse. The first is the consensus of the DBSec 2019 paper's Figure 5: all
     /// adversaries are applied to it.
     pub consensuses: Vec<NamedConsensus>,
-    /// Number of clients in the simulation of a year, for each number of circuits per stream. If
-    /// the same simulated clients serve for all random adversaries, the first consensus has this
+    /// Number of clients to simulate over a year, for each number of circuits per stream. If the
+    /// same simulated clients serve for all random adversaries, the first consensus has this
     /// number, and each other consensus a tenth of it. If each adversary needs clients of its own,
     /// a fiftieth of this number is simulated per adversary.
     pub clients: usize,

@@ -1,4 +1,4 @@
-//! Result of a measurement in one network of circuits, and its storage format.
+//! Result of one measurement of the circuits experiment, and its storage format.
 
 use serde::{Deserialize, Serialize};
 

@@ -44,9 +44,10 @@ pub fn claims() -> &'static [Claim] {
     ]
 }
 
-/// Returns this project's target for splitting traffic of the protocol `kind`: switching every 100
-/// ms between three paths with equal round trips. The number is the minimum share of the unsplit
-/// goodput. The text is the loss that the abstract of the CoMPS paper states.
+/// Returns this project's target for splitting traffic of the protocol `kind`: a new choice every
+/// 100 ms among three paths with equal round-trip times. The returned number is the minimum share
+/// of the unsplit goodput. The text is the loss of throughput that the abstract of the CoMPS paper
+/// states.
 pub(super) fn target(kind: Kind) -> (f64, &'static str) {
     match kind {
         Kind::WireGuard => (0.98, "5-6 % lost"),

@@ -24,8 +24,8 @@ use super::{Mode, RTTS, Settings, Unit, Web};
 use anabranch_capture::Trace;
 use anabranch_emulator::GroupProcess;
 
-/// Timeout of the first connection through a new splitter. The connection may have to wait for the
-/// tunnel's handshake.
+/// Timeout of the first connection through a new splitter (`anabranch split`). The connection may
+/// have to wait for the tunnel's handshake.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Pause between the first connection and the page load. The connection's last packets arrive
 /// during this pause, so they do not count towards the page load.
@@ -191,7 +191,7 @@ fn note(loaded: &mut LoadResult, visit: &Visit, started: SystemTime, machine: Di
     loaded.machine = machine;
 }
 
-/// Stops a splitter, and waits until it has completed its trace.
+/// Stops a splitter (`anabranch split`), and waits until its trace is complete.
 fn end(mut splitter: GroupProcess<'_>) -> io::Result<()> {
     let pid = i32::try_from(splitter.id()).ok().and_then(Pid::from_raw);
     kill_process(

@@ -1,4 +1,5 @@
-//! The network of all runs, drawn at random: the lines of its hosts and the relays of its clients.
+//! The randomly drawn network that all runs share: the lines of its hosts and the relays of its
+//! clients.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
