@@ -61,7 +61,8 @@ pub struct SharedServers<'a> {
     test_network: &'a TestNetwork,
     network: RefCell<Option<OnionNetwork<'a>>>,
     web: RefCell<Option<Server>>,
-    /// Number of pairs of bridge and client so far. It makes the names of each new pair unique.
+    /// Number of client and server pairs started so far. It makes the names of each new pair
+    /// unique.
     number: Cell<u32>,
 }
 

@@ -47,8 +47,7 @@ pub struct Verdict {
     pub wanted: f64,
     /// Loss of throughput that the CoMPS paper states for this software, in the paper's words.
     pub paper: &'static str,
-    /// Measured share of the unsplit goodput; `None` if it was not measured, or each repetition
-    /// left some path with too little traffic.
+    /// Measured share of the unsplit goodput ([`Cell::kept`]); `None` if it is not known.
     pub kept: Option<Spread>,
     /// True if the target is reached. The value is true if at least two repetitions were made and
     /// all of them reach the target, and false if none reaches it. It is `None` if only some reach

@@ -38,8 +38,8 @@ const PLACES: usize = 4;
 const STARTS: [Duration; 3] =
     [Duration::from_secs(60), Duration::from_secs(120), Duration::from_secs(150)];
 /// Time for which a circuit accepts new streams. It is long enough for the third download to use
-/// the second download's circuit, but not the first one's. The first circuits do not use QUIC
-/// links, because these are opened only after the TLS links.
+/// the second one's circuit, but too short for the second to use the first one's. The first
+/// circuits do not use QUIC links, because these are opened only after the TLS links.
 const DIRTINESS: Duration = Duration::from_secs(40);
 /// Delay of the loopback interface between the exit and the web server on its host.
 const LOOPBACK: Duration = Duration::from_micros(20);
