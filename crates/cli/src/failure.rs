@@ -58,7 +58,8 @@ impl From<clap::Error> for Failure {
     }
 }
 
-/// Rewrites clap's `message` for users. A range such as `1..=8` becomes "1 to 8".
+/// Rewrites clap's `message` for users who do not know Rust. A range such as `1..=8` becomes "1 to
+/// 8".
 fn in_users_words(message: &str) -> String {
     let plain = in_plain_words(message);
     let Some((before, range)) = plain.rsplit_once(" is not in ") else { return plain };
@@ -85,8 +86,9 @@ fn unknown_command(error: &clap::Error) -> String {
     message.clone() + &hint(word, names.map(clap::Command::get_name))
 }
 
-/// Names the flags that conflict with each other. If a flag excludes all others, clap names only
-/// that flag. The other flags are then read from the command line.
+/// Returns a message with the flags that conflict with each other. If one flag excludes all
+/// others, clap's own message names only that flag. The message then adds the other flags from the
+/// command line.
 fn conflict(error: &clap::Error) -> String {
     let message = one_line(&error.render().to_string());
     if error.get(ContextKind::PriorArg).is_some_and(|prior| *prior != ContextValue::None) {

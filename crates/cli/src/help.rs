@@ -3,8 +3,8 @@
 use clap::{Arg, Command};
 
 /// Adds a full stop to each help text of `command` and its sub-commands, because clap drops the
-/// full stop of a text with one paragraph. A note of clap in brackets, such as a default, follows
-/// the full stop.
+/// full stop of a text with one paragraph. The full stop stands before clap's notes in brackets,
+/// such as the default value.
 pub(crate) fn sentences(mut command: Command) -> Command {
     // This call adds clap's own flags and its sub-command `help`. Their texts have no full stop
     // either.

@@ -122,7 +122,8 @@ fn fresh() -> Result<Psk, Failure> {
     Ok(secret)
 }
 
-/// Creates the key files of both ends, each with the other end's public key.
+/// Creates two key files that belong together, each with the public key of the other one's owner:
+/// `file` for the far end, `other` for the splitter.
 fn pair(file: &Path, other: &Path) -> Result<(), Failure> {
     if let Some(there) = [file, other].into_iter().find(|path| path.exists()) {
         return Err(Failure::misuse(format!(
@@ -146,15 +147,15 @@ fn pair(file: &Path, other: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the name of an end (splitter or far end): the name of its key file without the
-/// extension, or `other` if this is not a valid name.
+/// Returns the name of the splitter or far end that uses the key file `path`: the file's name
+/// without the extension, or `other` if this is not a valid name.
 fn name_of(path: &Path) -> String {
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
     stem.filter(|name| check_name(name).is_ok()).unwrap_or_else(|| "other".to_owned())
 }
 
-/// Reads the key file of this end, or creates it if it is missing. Returns the public key of this
-/// end.
+/// Reads the key file of this end (splitter or far end), or creates it if it is missing. Returns
+/// the public key of this end.
 fn own(path: &Path, peers: &[NamedKey]) -> Result<PublicKey, Failure> {
     let new = !path.exists();
     let mut file = match new {

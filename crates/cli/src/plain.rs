@@ -1,5 +1,6 @@
 //! Parsers of numbers and addresses in flags. Unlike clap's parsers, they name no Rust types in
-//! their error messages. Negative numbers are values of flags, and not flags themselves.
+//! their error messages. A word such as `-5` is parsed as the value of the flag before it, not as
+//! a flag.
 
 use std::ffi::{OsStr, OsString};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -40,8 +41,8 @@ pub(crate) fn matches(
     }
 }
 
-/// Returns the index of the word that `error` reports as an unknown flag, if the word begins as a
-/// negative number and follows a long flag without `=`.
+/// Returns the index of the word that `error` reports as an unknown flag. The word must begin as a
+/// negative number and follow a long flag without `=`; otherwise returns `None`.
 fn negative(error: &clap::Error, words: &[OsString]) -> Option<usize> {
     let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else {
         return None;
@@ -86,7 +87,7 @@ fn value(arg: Arg) -> Arg {
     }
 }
 
-/// Parser that uses the `FromStr` of `T`. Its error message shows `form`.
+/// Parser that uses the `FromStr` of `T`. Its error message shows `form`, the expected notation.
 #[derive(Clone, Debug)]
 struct FromStrParser<T> {
     form: &'static str,

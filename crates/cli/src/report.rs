@@ -11,7 +11,7 @@ use clap::Args;
 
 use crate::failure::Failure;
 
-/// Description of the files that `report` reads.
+/// Text for error messages: the files that `report` can read.
 const READS: &str = "report reads files that 'anabranch split --trace FILE' wrote";
 
 /// Number of sessions that are shown individually without `--all`.
@@ -101,8 +101,9 @@ impl ReportArgs {
     /// Returns the file for the page; `None` if no page is wanted.
     ///
     /// # Errors
-    /// The file is the trace itself. Or the file exists and is not a page of this program, and
-    /// `--output` was not given. Or page and tables would both go to standard output.
+    /// The file is the trace itself. Or `--output` was not given, and a file with the default name
+    /// exists that is not a page of this program. Or page and tables would both go to standard
+    /// output.
     fn target(&self) -> Result<Option<PathBuf>, Failure> {
         if self.output.is_none() && (self.text || self.json) {
             return Ok(None);
@@ -132,8 +133,8 @@ impl ReportArgs {
         Ok(Some(target))
     }
 
-    /// Returns the sessions that the page shows individually: the busiest ones, as indices in the
-    /// original order.
+    /// Returns the indices of the sessions with most traffic, in increasing order. The page shows
+    /// these sessions individually.
     fn chosen(&self, summary: &Summary) -> Result<Vec<usize>, Failure> {
         let count = summary.sessions.len();
         if self.all && count > MOST {

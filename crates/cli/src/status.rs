@@ -15,8 +15,8 @@ use serde_json::{Map, Value, json};
 use crate::failure::Failure;
 use crate::text::{percent, table};
 
-/// Names of the events of onion programs that are published. The status contains the latest event
-/// with each name.
+/// Names of the events of onion programs (client, relay, authority) that are published. For each
+/// name, the status has the latest event.
 #[cfg(feature = "onion")]
 const KEPT: [&str; 9] = [
     "listening",
@@ -104,7 +104,7 @@ pub(crate) fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
-/// The published status of this running program, which `anabranch status` shows.
+/// The status of this running program, published on a socket for `anabranch status`.
 pub(crate) struct PublishedStatus {
     socket: StatusSocket,
     fields: Map<String, Value>,
@@ -158,7 +158,7 @@ impl PublishedStatus {
 }
 
 /// Describes a running program. The program may belong to another user, so control characters in
-/// its texts are made harmless for a terminal.
+/// its texts are escaped before they reach the terminal.
 fn words(run: &Value, now: f64) -> String {
     let text = |value: &Value| legible(value.as_str().unwrap_or("?"));
     let since = span(now - run["started"].as_f64().unwrap_or(now));
@@ -201,9 +201,9 @@ fn of_merge(run: &Value) -> String {
     if rows.len() == 1 { head } else { format!("{head}\n{}", table(&rows)) }
 }
 
-/// Appends columns about paths that are TCP connections, if there are such paths: bytes that wait
-/// for room in the connection, and packets dropped because they waited too long. `streams` has a
-/// value for each row after the headings.
+/// Appends two columns if some paths are TCP connections: bytes that wait for room in the
+/// connection, and packets dropped because they waited too long. `streams` has one value for each
+/// row below the headings.
 fn add_streams(rows: &mut [Vec<String>], streams: &[Value]) {
     if !streams.iter().any(Value::is_object) {
         return;
@@ -284,7 +284,8 @@ fn of_onion(run: &Value, now: f64) -> String {
     text
 }
 
-/// Makes a text harmless for a terminal, without cutting it.
+/// Escapes the characters of a text that could control the terminal. Unlike a name, the text is
+/// not cut after 60 characters.
 fn long(text: &str) -> String {
     text.split(' ').map(legible).collect::<Vec<_>>().join(" ")
 }

@@ -1,4 +1,5 @@
-//! Command line that runs this process again with `sudo`, for a user who lacks the privilege.
+//! Command line that runs this process again with `sudo`, for error messages to users who lack a
+//! privilege.
 
 use std::env;
 use std::path::PathBuf;

@@ -37,8 +37,8 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
 /// Indentation of all lines but the first of a wrapped text.
 const INDENT: &str = "  ";
 
-/// Draws the last `columns` of `numbers` as bars, one per column, with the newest at the right. The
-/// highest bar stands for `most`.
+/// Draws the last `columns` values of `numbers` as bars, one per column, with the newest at the
+/// right. A bar of full height stands for `most`.
 pub(crate) fn sparks(
     numbers: impl DoubleEndedIterator<Item = f64> + ExactSizeIterator,
     most: f64,

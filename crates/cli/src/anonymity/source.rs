@@ -23,26 +23,27 @@ pub(crate) struct Choice<'a> {
     /// Hour from which the consensus is valid, such as `2024-05-17T17`; `None` if the file has
     /// only one consensus.
     pub(crate) hour: Option<&'a str>,
-    /// Text before `hour` on the command line: an option or a separator. Error messages repeat it.
+    /// Text that precedes `hour` on the command line, such as `--valid-after `. Error messages
+    /// repeat it with the hour.
     pub(crate) written: &'static str,
 }
 
 /// Reads the bytes of a consensus from `file`, as [`read`] does.
 ///
 /// # Errors
-/// The file cannot be read, or `choice` does not fit it. The error is one line without the file's
-/// name.
+/// The file cannot be read, or it has no consensus that `choice` selects. The error is one line
+/// without the file's name.
 pub(crate) fn read_file(file: &Path, choice: Choice<'_>) -> Result<Vec<u8>, String> {
     let file = File::open(file).map_err(|error| error.to_string())?;
     read(file, choice)
 }
 
 /// Reads the bytes of a consensus from `source`. If `source` is an archive, such as the archive of
-/// a month from CollecTor, reads the consensus that `choice` names. At most one document is held
+/// a month from CollecTor, reads the consensus that `choice` selects. At most one document is held
 /// in memory.
 ///
 /// # Errors
-/// The source cannot be read, or `choice` does not fit it. The error is one line.
+/// The source cannot be read, or it has no consensus that `choice` selects. The error is one line.
 pub(crate) fn read(source: impl Read, choice: Choice<'_>) -> Result<Vec<u8>, String> {
     let mut source = unpacked(BufReader::new(source)).map_err(to_error)?;
     let mut begin = Vec::new();
@@ -90,7 +91,8 @@ fn all_of(source: impl Read) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Number and time range of the consensuses of an archive that were read so far.
+/// Number and validity times of the consensuses (lists of Tor relays) that were read so far from
+/// an archive.
 #[derive(Default)]
 struct ArchiveProgress {
     documents: usize,
@@ -162,7 +164,8 @@ fn dated<R: Read>(
     Ok(valid_after.map(|time| (time, Cursor::new(begin).chain(entry))))
 }
 
-/// Converts an hour such as `2024-05-17T17` to the form in consensus documents: `2024-05-17 17`.
+/// Converts an hour such as `2024-05-17T17` to the notation of consensus documents: `2024-05-17
+/// 17`.
 fn time(text: &str, written: &str) -> Result<String, String> {
     let plain = text.trim_end_matches('Z').replacen('T', " ", 1);
     let form = "0000-00-00 00:00:00";

@@ -12,7 +12,8 @@ use anabranch_anonymity::year::{Adversary, CompromisedShares, YearRow, YearSetti
 use anabranch_onion::directory::civil::utc;
 use serde_json::{Value, json};
 
-/// Function that selects one of the probabilities in a row.
+/// Function that selects one of the columns of a result row: the probability of one kind of
+/// compromise.
 type OfRow = fn(&PathRow) -> Chance;
 
 /// Returns the heading of the tables, which describes the consensus and its network.
@@ -136,7 +137,7 @@ fn legs(row: &YearRow) -> String {
     row.legs.map_or("COMB".to_owned(), |legs| legs.to_string())
 }
 
-/// Keys in JSON of the four kinds of compromise, with their headings in the tables.
+/// JSON key and table heading for each of the four definitions of a compromised client.
 const COMPROMISED: [(&str, &str); 4] = [
     ("any_ever", "clients that had a hostile entry by this day"),
     ("all_ever", "clients whose entries were all hostile at some time by this day"),

@@ -31,7 +31,8 @@ enum Input {
     Line(String),
     Notice(Notice),
     Interrupt,
-    /// All programs have ended, and no notice about a program follows.
+    /// All programs have ended, and no further output or state change of a program will be
+    /// reported.
     Stopped,
     End,
 }
@@ -86,7 +87,7 @@ impl Work {
     }
 
     /// Stops the programs, and returns how each of them has ended. If `interface` is given, it
-    /// shows the notices that arrive in the meantime.
+    /// shows the programs' output and state changes that arrive in the meantime.
     fn stop(
         &self,
         programs: Programs,

@@ -8,11 +8,11 @@ use rustix::process::geteuid;
 use crate::failure::Failure;
 use crate::sudo;
 
-/// An option of the command line, and the folder that is its value.
+/// A command-line option whose value is a folder, and this folder.
 pub(super) type Folder = (&'static str, PathBuf);
 
-/// Refuses a user who is not root. The error has the command line that runs the command as root.
-/// That command line gives the options in `folders` explicitly, because root has another home
+/// Fails unless the user is root. The error message shows the `sudo` command line to use. That
+/// command line contains the options in `folders` explicitly, because root has another home
 /// folder.
 ///
 /// # Errors

@@ -52,8 +52,8 @@ impl Bar {
         }
     }
 
-    /// Rewrites the line on the terminal. A closed standard error is ignored, because it is no
-    /// reason to stop.
+    /// Rewrites the line on the terminal. Ignores write errors, because a closed standard error
+    /// should not stop the experiment.
     fn show(&self, text: &str) {
         let width = tcgetwinsize(io::stderr()).map_or(80, |size| usize::from(size.ws_col)).max(20);
         let cut: String = text.chars().take(width - 1).collect();

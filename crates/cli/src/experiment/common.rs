@@ -175,7 +175,7 @@ impl Results {
     }
 }
 
-/// Returns the failure of a file that cannot be written.
+/// Returns the failure that reports that the file `what` cannot be written.
 fn cannot_write(what: &Path, error: &dyn Display) -> Failure {
     Failure::misuse(format!("cannot write {}: {error}", what.display()))
 }
@@ -190,8 +190,8 @@ pub(crate) fn make(folder: &Path) -> Result<(), Failure> {
 }
 
 /// Creates a folder of results as [`make`] does. Refuses a folder that has files and no journal,
-/// because these files are not results to continue. `own` are names of folders with tables that a
-/// folder without a journal may contain.
+/// because these files do not belong to an earlier execution of the command. Also without a
+/// journal, the folder may contain the folders `own` with Parquet tables.
 ///
 /// # Errors
 /// Misuse (exit code 2): the folder cannot be created, or has other files.
@@ -237,8 +237,8 @@ pub(super) fn splitter(header: &Value) -> String {
     shell::line(words.filter_map(Value::as_str))
 }
 
-/// Returns a command line of a splitter, which a page shows as a heading: `words`, followed by the
-/// additional arguments of the splitter in the journal's `header`.
+/// Returns `words` (a command line of a splitter) with the additional arguments of the splitter
+/// from the journal's `header`. A page shows the result as a heading.
 pub(super) fn command(words: &str, header: &Value) -> String {
     format!("{words} {}", splitter(header)).trim_end().to_owned()
 }
@@ -254,7 +254,8 @@ pub(super) fn and_splitter(header: &Value) -> String {
     }
 }
 
-/// Names the programs and the machine of the measurements, from the journal's first line.
+/// Returns a sentence that names the programs and the machine of the measurements, from the
+/// journal's first line.
 pub(super) fn origin(header: &Value) -> String {
     let header_text = |key: &str| header[key].as_str().unwrap_or("not noted").to_owned();
     let peers = header["programs"].as_object().into_iter().flatten();

@@ -1,5 +1,5 @@
-//! The common part of all executions of experiments: the journal that is continued, the report of
-//! the progress, and the output of the results.
+//! Steps that all experiments share: continuing the journal, reporting the progress, and writing
+//! the results.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
@@ -14,7 +14,8 @@ use super::common::Results;
 use super::reporter::{Reporter, stop_flag};
 use crate::failure::Failure;
 
-/// The parts that differ between experiments.
+/// An experiment: its name, its measurements and its results. The module runs all experiments in
+/// the same way.
 pub(super) trait Experiment {
     /// Name of the experiment's command.
     const NAME: &'static str;
@@ -44,8 +45,8 @@ pub(super) trait Experiment {
     /// Misuse (exit code 2): a file cannot be written.
     fn write_results(&self, header: &Value, records: &[Self::Record]) -> Result<(), Failure>;
 
-    /// Returns the result of the command after a run of the experiment. `whole` is false if the
-    /// run was stopped.
+    /// Returns the exit status of the command after a run of the experiment. `whole` is false if
+    /// the run was stopped.
     ///
     /// # Errors
     /// Trouble (exit code 1): the run was stopped before all units (measurements) were done.

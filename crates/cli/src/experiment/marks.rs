@@ -1,4 +1,5 @@
-//! The generated part of a Markdown file, which stands between two marks (comment lines).
+//! Replacement of the generated part of a Markdown file, which stands between two marks (comment
+//! lines).
 
 use std::fs;
 use std::io::{self, Write};
@@ -62,7 +63,7 @@ fn prose_wrapped(text: &str) -> String {
     lines.join("\n").replace(BOUND, " ")
 }
 
-/// Character that temporarily replaces a space at which a line must not be broken.
+/// Character that temporarily replaces a space at which the line must not be wrapped.
 const BOUND: char = '\u{a0}';
 
 /// Replaces each space by [`BOUND`] if the next word, such as a minus, would be Markdown markup at

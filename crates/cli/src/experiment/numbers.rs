@@ -5,8 +5,8 @@ use anabranch_experiment::{Mean, Median, Spread};
 /// Text for a value that was not measured.
 pub(super) const NONE: &str = "–";
 
-/// Formats the median and the range of a value, multiplied by `scale`, with `digits` digits after
-/// the decimal point. If there is only one value, formats only this value.
+/// Formats the median and the range of measured values, multiplied by `scale`, with `digits`
+/// digits after the decimal point. If there is only one value, formats only this value.
 pub(super) fn between(spread: Spread, scale: f64, digits: usize) -> String {
     let [median, least, most] = [spread.median, spread.least, spread.most].map(|v| v * scale);
     match spread.count {
@@ -15,8 +15,8 @@ pub(super) fn between(spread: Spread, scale: f64, digits: usize) -> String {
     }
 }
 
-/// Formats a mean and, if it has an interval, half the width of the interval. Numbers are
-/// multiplied by `scale`.
+/// Formats a mean and, if its confidence interval is known, half the width of the interval.
+/// Numbers are multiplied by `scale`.
 pub(super) fn mean(mean: Option<Mean>, scale: f64, digits: usize) -> String {
     let number = |value: f64| format!("{:.digits$}", value * scale);
     with_half(mean, number)
@@ -31,7 +31,7 @@ pub(super) fn with_half(mean: Option<Mean>, number: impl Fn(f64) -> String) -> S
     }
 }
 
-/// Formats a median with its interval, if it has one.
+/// Formats a median and, if it is known, its confidence interval.
 pub(super) fn median(median: Option<Median>, digits: usize) -> String {
     match median {
         None => NONE.to_owned(),
@@ -42,7 +42,7 @@ pub(super) fn median(median: Option<Median>, digits: usize) -> String {
     }
 }
 
-/// Formats an interval.
+/// Formats an interval as its lower and upper end.
 pub(super) fn span([low, high]: [f64; 2], digits: usize) -> String {
     format!("[{}, {}]", value(low, digits), value(high, digits))
 }
@@ -52,7 +52,7 @@ pub(super) fn value(value: f64, digits: usize) -> String {
     if value.is_infinite() { "∞".to_owned() } else { format!("{value:.digits$}") }
 }
 
-/// Converts column headings to the type that table functions take.
+/// Copies column headings into the type that the table functions take.
 pub(super) fn owned<const N: usize>(heads: &[&str; N]) -> Vec<String> {
     heads.map(str::to_owned).to_vec()
 }

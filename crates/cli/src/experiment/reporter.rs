@@ -84,7 +84,7 @@ impl<R: Record> Reporter<R> {
 }
 
 impl Interface {
-    /// Creates a view, or a bar if the terminal does not support one.
+    /// Creates a live view, or a progress bar if the terminal does not support a view.
     fn view(name: &'static str) -> Interface {
         let mut live = LiveView::new(Journal::NONE);
         live.begin(true, Model::new(name));

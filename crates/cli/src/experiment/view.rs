@@ -19,7 +19,7 @@ use crate::text::{age, bar, percent};
 
 /// Number of results in the view.
 const RESULTS: u16 = 10;
-/// Number of lines above the results.
+/// Number of lines of the view above the list of results.
 const HEAD: u16 = 3;
 
 /// The state of an experiment that its view draws.
@@ -109,7 +109,7 @@ impl Model {
         Line::from(vec![head, Span::raw(text)])
     }
 
-    /// Returns the share of measurements that are done, from 0 to 1.
+    /// Returns the share of the measurements that are finished, from 0 to 1.
     fn part(&self) -> f64 {
         let (done, total) = self.progress.as_ref().map_or((0, 0), Progress::counts);
         if total > 0 { done as f64 / total as f64 } else { 0.0 }
@@ -158,8 +158,8 @@ impl Picture for Model {
         &self.recent
     }
 
-    /// Updates the age of the view. Returns whether the view must be redrawn. This happens once a
-    /// second, because the view shows durations in whole seconds.
+    /// Sets the age of the view (the time since it was opened). Returns whether the view must be
+    /// redrawn: once a second, because the view shows durations in whole seconds.
     fn grow_older(&mut self, age: Duration) -> bool {
         let before = std::mem::replace(&mut self.age, age);
         before.as_secs() != age.as_secs()

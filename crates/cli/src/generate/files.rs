@@ -1,6 +1,6 @@
-//! Man pages of section 5, one for each kind of TOML file. They are made from two sources: the
-//! definition of the command line, because a file's keys are names of flags, and the example files
-//! of this project.
+//! Man pages of section 5, one for each kind of TOML file. Their text comes from the definition of
+//! the command line, because a file's keys are names of flags, and from the example files of this
+//! project.
 
 use std::fs;
 use std::io;
@@ -25,10 +25,10 @@ const KINDS: [(&str, &[&str]); 6] = [
     ("emulate", &[include_str!("../../../../examples/emulated.toml")]),
 ];
 
-/// Flags and arguments that a settings file cannot contain.
+/// Flags and arguments of the command line that cannot be keys of a settings file.
 const NO_KEYS: [&str; 6] = ["help", "version", "config", "check", "restore", "file"];
 
-/// Keys of a `[[path]]` table in a splitter's file, with their descriptions.
+/// Keys of a `[[path]]` table in the settings file of `anabranch split`, with their descriptions.
 const PATH_KEYS: [(&str, &str); 9] = [
     ("name", "Name of the path."),
     ("interface", "Network interface, as in --path NAME=if:DEVICE."),

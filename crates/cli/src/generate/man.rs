@@ -106,8 +106,8 @@ fn see_also(command: &Command) -> Roff {
     roff
 }
 
-/// Converts the text at the end of `--help` to a part of a page. Its lines are unchanged, and each
-/// headline begins a section.
+/// Converts the text at the end of `--help` to a part of a page. The lines stay as they are, and
+/// each headline begins a section of the page.
 fn closing(text: &str) -> Roff {
     let mut roff = Roff::new();
     for line in text.lines() {

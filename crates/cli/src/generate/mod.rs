@@ -1,5 +1,5 @@
-//! `anabranch generate`: files for packages and shells, made from the command line's own
-//! definition.
+//! `anabranch generate`: shell completions and man pages, made from the definition of the command
+//! line.
 
 mod files;
 mod man;

@@ -17,9 +17,9 @@ pub(super) fn complete(shell: Shell, script: String) -> String {
     }
 }
 
-/// Completion for bash. Readline ends words at `=` and `:`, so the whole word is taken from the
-/// command line. Of each proposed word, only the part that replaces readline's word (`$2`) is
-/// returned.
+/// Completion script for bash. Bash's line editor, readline, ends words at `=` and `:`, so the
+/// script takes the whole word from the command line. Of each proposal it returns only the part
+/// that replaces readline's word (`$2`).
 const BASH: &str = r#"
 _anabranch_or_path() {
     local line="${COMP_LINE:0:COMP_POINT}" part="$2"

@@ -1,4 +1,5 @@
-//! Settings of a far end in the user's notation, by options or in a file: one list for both.
+//! Settings of a far end as the user writes them. One list of settings applies to options and to
+//! the settings file.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -239,7 +240,7 @@ pub(super) struct Options {
     pub(super) metrics: Option<SocketAddr>,
 }
 
-/// A server in the user's notation: its address, optionally after `NAME=`.
+/// A server as the user writes it: its address, optionally after `NAME=`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ServerOption(Server);
 
@@ -319,7 +320,8 @@ impl Options {
         }
     }
 
-    /// Returns these settings, with `seed` if they contain no seed.
+    /// Returns these settings. If they contain no seed of the random number generator, adds
+    /// `seed`.
     pub(super) fn seeded(self, seed: u64) -> Options {
         Options { seed: self.seed.or(Some(seed)), ..self }
     }
@@ -336,7 +338,7 @@ impl Options {
         changed.into_iter().find(|(_, changed)| *changed).map(|(name, _)| name)
     }
 
-    /// Checks the options, and completes them to settings.
+    /// Checks the options, and converts them to the complete settings of a far end.
     pub(super) fn settings(&self) -> Result<Settings, Failure> {
         let missing = |setting: &str, what: &str| {
             Failure::misuse(format!(
@@ -394,7 +396,8 @@ impl Options {
     }
 
     /// Returns the address for TLS connections, and the certificate; `None` without
-    /// `--listen-tls`. `key` is the file of our keys.
+    /// `--listen-tls`. `key` is the far end's key file, next to which the default certificate is
+    /// stored.
     fn tls(&self, key: &Path) -> Result<Option<(SocketAddr, tls::Far)>, Failure> {
         let needs = |given: bool, setting: &str, what: &str| match given {
             true => Err(Failure::misuse(format!("--{setting} needs {what}"))),

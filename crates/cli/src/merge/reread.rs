@@ -7,7 +7,7 @@ use anabranch_splitter::merge::Settings;
 use super::options::{self, Options};
 use crate::failure::Failure;
 
-/// The sources of the settings: flags, and a file whose values the flags override.
+/// Sources of the settings: command-line flags and a settings file. Flags override the file.
 pub(super) struct Source {
     pub(super) flags: Options,
     pub(super) file: PathBuf,

@@ -61,15 +61,15 @@ pub(super) fn run(
     }
 }
 
-/// A running `mosh-client`: a function that stops it, and the thread that waits for its end.
+/// A running `mosh-client`: a function that stops it, and the thread that waits for its exit.
 struct RunningClient {
     end: Box<dyn Fn()>,
     ended: JoinHandle<io::Result<ClientEnd>>,
 }
 
 /// Starts `mosh-client`. It connects to the splitter's local address, which is in `about`, instead
-/// of the server's address. When `mosh-client` ends, the socket `over` is closed, which ends the
-/// splitter.
+/// of the server's address. When `mosh-client` ends, the socket `over` is closed, which makes the
+/// splitter end too.
 fn begin(
     client: &Client,
     key: &Key,
@@ -90,8 +90,7 @@ fn begin(
 }
 
 impl RunningClient {
-    /// Waits for the end of `mosh-client`. If the splitter has `failed`, stops `mosh-client`
-    /// first.
+    /// Waits until `mosh-client` ends. If the splitter has `failed`, stops `mosh-client` first.
     fn end(self, failed: bool) -> io::Result<ClientEnd> {
         if failed {
             (self.end)();

@@ -226,8 +226,8 @@ impl MoshArgs {
         client::run(&client, &key, settings.towards(to), log)
     }
 
-    /// Returns the splitter's settings. They are checked before the login, when the server's port
-    /// is still unknown, so the port is a placeholder.
+    /// Returns the splitter's settings. They are checked before the login. At this time the
+    /// server's port is still unknown, so the settings contain a placeholder.
     fn settings(&mut self, host: &str) -> Result<Settings, Failure> {
         let json = self.shared.0.json;
         if json && self.log.is_none() {
@@ -321,8 +321,8 @@ fn target(server: SocketAddr) -> Target {
     Target { host: server.ip().to_string(), port: server.port() }
 }
 
-/// Reads from the environment variable `MOSH_KEY` the key of a session whose server another
-/// program has started.
+/// Reads the session key from the environment variable `MOSH_KEY`, for a `mosh-server` that
+/// another program has started.
 fn key() -> Result<Key, Failure> {
     let key = env::var("MOSH_KEY").map_err(|_| {
         Failure::misuse(

@@ -11,7 +11,7 @@ use anabranch_splitter::split::{ActiveSettings, FarEndNews, Screen};
 
 use crate::split::advice;
 
-/// Maximum number of warnings stored while `mosh-client` runs.
+/// Maximum number of warnings that are stored while `mosh-client` uses the terminal.
 const KEPT: usize = 10;
 
 /// Callback that is called once the splitter listens.
@@ -26,7 +26,7 @@ pub(super) struct DeferredScreen<'s> {
     names: Vec<String>,
     warnings: BTreeSet<String>,
     server: Option<SocketAddr>,
-    /// The current warning that the server does not answer; `None` if the server answers.
+    /// The current warning that the server does not answer; `None` while the server answers.
     unanswered: Option<String>,
     summary: Option<String>,
 }

@@ -5,8 +5,8 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 
 use crate::split::Options;
 
-/// Options of `anabranch split` that are useful for a login. Its other options are refused and
-/// hidden.
+/// Options of `anabranch split` that `anabranch mosh` also accepts. All other options of
+/// `anabranch split` are refused and hidden.
 const SHARED: &[&str] = &[
     "paths",
     "same_egress",

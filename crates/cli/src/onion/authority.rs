@@ -29,13 +29,14 @@ use super::{Common, either, fingerprints, platform, read};
 use crate::failure::Failure;
 use crate::split::forms;
 
-/// Interval between consensuses in the public network, in seconds.
+/// Default interval between two consensuses, in seconds, as in the public Tor network.
 const INTERVAL: u64 = 3600;
 /// Minimum value of `--interval`, in seconds.
 const LEAST_INTERVAL: u64 = 10;
 /// Default of `--valid-intervals`: lifetime of a consensus, in intervals.
 const VALID_INTERVALS: u64 = 3;
-/// Maximum time from the authority's start to its first consensus, in seconds.
+/// Maximum time from the authority's start to its first consensus, in seconds, even if fewer
+/// relays run than expected.
 const FIRST: u64 = 120;
 /// Default of `--certified-days`: lifetime of the certificate, in days.
 const CERTIFIED_DAYS: u64 = 365;
@@ -329,7 +330,8 @@ impl Source<AuthorityArgs> {
 }
 
 impl AuthorityArgs {
-    /// Returns the names of the settings that differ from `old`, the settings in force.
+    /// Returns the names of the settings that differ from `old`, the settings in force. The result
+    /// separates settings that apply at once from settings that need a restart.
     fn names(&self, old: &AuthorityArgs) -> Names {
         let live = [
             ("contact", self.contact != old.contact),

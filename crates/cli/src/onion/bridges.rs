@@ -12,17 +12,17 @@ use anabranch_router::pt::{
 
 use crate::failure::Failure;
 
-/// Bridges and programs from the command line, before any program is started.
+/// Bridge lines and transport programs from the command line, before any program is started.
 pub(super) struct Bridges {
     lines: Vec<BridgeLine>,
     plugins: Vec<PluginLine>,
 }
 
-/// Bridges of a client, with the running programs that provide their transports.
+/// Bridges of a client, and the running programs that provide the bridges' pluggable transports.
 pub(super) struct BridgeEntrance {
     pub(super) routes: BridgeRoutes,
-    /// The running external programs, and our own transport if it is in use. All of them end when
-    /// this value is dropped.
+    /// The running external transport programs, and the thread of the built-in transport, if it is
+    /// in use. All of them end when this value is dropped.
     _running: (Vec<Plugin>, Option<TransportThread>),
 }
 

@@ -39,8 +39,8 @@ const MOST_LEGS: usize = 8;
 const MUDP_OR_LEGS: usize = 2;
 /// Default of `--memory`, in megabytes.
 const MEMORY_MB: usize = 256;
-/// Minimum of the memory limit in megabytes. A single set (circuits that carry the same streams
-/// together) may hold 1 MB of cells that wait for missing cells.
+/// Minimum of the memory limit in megabytes. One set (circuits that carry the same streams
+/// together) may hold 1 MB of cells that arrived before earlier cells.
 const LEAST_MEMORY_MB: usize = 4;
 /// Text at the end of `--help`.
 const FILES: &str = "\
@@ -308,8 +308,8 @@ impl StreamDesign {
         }
     }
 
-    /// Returns the protocol that joins several circuits, if every circuit delivers its cells in
-    /// order. Returns `None` for a design with a single circuit, with lossy circuits, or without
+    /// Returns the protocol that splits streams over several circuits and joins them again.
+    /// Returns `None` for a design with a single circuit, with lossy circuits, or without
     /// circuits.
     pub(super) fn sets(self) -> Option<Design> {
         match self {
@@ -456,8 +456,8 @@ impl ClientArgs {
         }
     }
 
-    /// Returns whether streams use lossy circuits, which may lose or reorder cells. This is so if
-    /// `--design` is udp-or or mudp-or.
+    /// Returns whether streams use lossy circuits, which may lose or reorder cells. Only
+    /// `--design` udp-or and mudp-or use such circuits.
     ///
     /// # Errors
     /// An option is given that this design does not support.
@@ -576,7 +576,8 @@ impl ClientArgs {
         Ok(self.trace.clone())
     }
 
-    /// Returns the design (protocol) that joins several circuits to a set.
+    /// Returns the protocol that splits and joins streams over several circuits, from
+    /// `--multipath`.
     ///
     /// # Errors
     /// No design has the given name.
@@ -586,8 +587,8 @@ impl ClientArgs {
         Ok(design.or(self.design.and_then(StreamDesign::sets)).unwrap_or_default())
     }
 
-    /// Returns the scheduler and the run length (number of consecutive cells on one circuit) that
-    /// the client requests; `None` without `--schedule`.
+    /// Returns the scheduler, and the number of consecutive cells on one circuit, that the user
+    /// requests; `None` without `--schedule`.
     ///
     /// # Errors
     /// No scheduler has the given name, or `--every` or `--redraw` is invalid.
@@ -621,7 +622,8 @@ impl ClientArgs {
         self.padding.map(Amount::from).unwrap_or_default()
     }
 
-    /// Returns the names of the settings that differ from `old`, the settings in force.
+    /// Returns the names of the settings that differ from `old`, the settings in force. The result
+    /// separates settings that apply at once from settings that need a restart.
     fn names(&self, old: &ClientArgs, authorities: bool) -> Names {
         let live = [
             ("authorities", authorities),

@@ -195,7 +195,7 @@ fn report(log: &Log, found: &SiteContent, judged: &HidingObjects, asked: Option<
     log.print(&event, &text);
 }
 
-/// Counts all objects (web files) that were dropped, by reason.
+/// Counts the objects (web files) that cannot hide data, by reason.
 fn all_left_out(found: &SiteContent, judged: &HidingObjects) -> BTreeMap<String, usize> {
     let mut all = found.left_out.clone();
     judged.refused.iter().for_each(|(why, count)| *all.entry(why.clone()).or_default() += count);

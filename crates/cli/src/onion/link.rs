@@ -1,4 +1,4 @@
-//! `--link`: the wanted kinds of links, in order of preference.
+//! `--link`: the kinds of connections between relays, in the user's order of preference.
 
 use anabranch_onion::LossyCongestion;
 use anabranch_router::onion::tap::{Tap, TapKind};
@@ -45,7 +45,7 @@ impl From<QuicCongestionArg> for QuicCongestion {
     }
 }
 
-/// Settings of links, from `--link` and related options.
+/// Settings of links (connections to relays), from `--link` and related options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LinkOptions {
     /// Kind of the links over TCP.
@@ -60,8 +60,8 @@ pub(super) struct LinkOptions {
 }
 
 /// Returns a parser of the kinds for a client's `--link`. Help texts list only the kinds that a
-/// client can use. The parser also accepts the others, so that [`LinkOptions::of_client`] can
-/// explain why a client refuses them.
+/// client can use. The parser also accepts the kinds for relays, so that
+/// [`LinkOptions::of_client`] can explain why a client refuses them.
 pub(super) fn client_kinds() -> impl TypedValueParser<Value = LinkKind> {
     let shown = LinkKind::value_variants().iter().filter_map(|kind| {
         let is_of_relays = *kind == LinkKind::TlsPerCircuit;
@@ -184,8 +184,8 @@ impl LinkOptions {
         Ok(self)
     }
 
-    /// Checks that MPTCP is compatible with these settings. Returns `wanted`: whether the user has
-    /// chosen MPTCP.
+    /// Returns `wanted`, which is whether the user has chosen MPTCP, after a check that MPTCP is
+    /// compatible with these settings.
     ///
     /// # Errors
     /// MPTCP is wanted, and links may be unordered. An unordered link must read a single TCP
@@ -200,15 +200,17 @@ impl LinkOptions {
     }
 
     /// Opens the taps (readers of raw TCP segments, for `--link utls`), one for each of `threads`
-    /// threads that move cells. Call this function before any thread is started. It drops
-    /// capabilities of the calling thread, and only threads that are started later inherit this.
+    /// threads that move cells. Call this function before any thread is started: it drops
+    /// capabilities of the calling thread, and only later threads inherit the reduced
+    /// capabilities.
     pub(super) fn taps(self, threads: usize) -> Vec<Tap> {
         if self.unordered { Tap::open_all(threads) } else { Vec::new() }
     }
 }
 
 /// Returns the log line about unordered links, if they are enabled. The line contains the type of
-/// the taps (readers of raw TCP segments), and a warning if the process keeps their capabilities.
+/// the taps (readers of raw TCP segments), and a warning if the process could not give up the
+/// capability for taps.
 pub(super) fn tapped(taps: &[Tap]) -> Option<String> {
     let kind = taps.first()?.kind();
     let hint = match kind {

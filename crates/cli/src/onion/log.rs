@@ -15,8 +15,8 @@ use crate::screen::journal::{Journal, Priority};
 use crate::screen::lines::Lines;
 use crate::status::PublishedStatus;
 
-/// Source of the members `name` and `time` of each JSON object. They are the name that the user
-/// has given to the running program, if any, and the time since its start.
+/// Source of two members of each JSON object: `name`, which the user has given to the running
+/// program, if any, and `time`, the time since its start.
 #[derive(Debug)]
 pub(super) struct Stamp {
     name: Option<String>,
@@ -24,7 +24,7 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
-    /// Creates the source of names and times for a program that starts now.
+    /// Creates the stamp of a program that starts now.
     pub(super) fn new(name: Option<&str>) -> Stamp {
         Stamp { name: name.map(str::to_owned), clock: Clock::start() }
     }
@@ -39,7 +39,8 @@ impl Stamp {
     }
 }
 
-/// Output for events. JSON objects or lines go to standard output, and warnings to standard error.
+/// Output of a relay or authority. Events go to standard output as JSON objects or lines, and
+/// warnings to standard error.
 pub(super) struct Log {
     pub(super) json: bool,
     quiet: bool,
@@ -96,7 +97,8 @@ impl Log {
         self.out.flush()
     }
 
-    /// Returns the prefix of lines for people.
+    /// Returns the prefix of lines of text: their priority for systemd's journal, and the name of
+    /// the running program.
     pub(super) fn journal(&self) -> &Journal {
         &self.journal
     }

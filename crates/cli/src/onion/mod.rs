@@ -104,7 +104,7 @@ impl Common {
     /// Names of the settings that the settings file of every onion command may have.
     const KEYS: [&str; 6] = ["data", "authority", "authorities", "name", "json", "quiet"];
 
-    /// Returns the flags, with the settings of `file` for flags that were not given.
+    /// Returns the flags. Settings without a flag are taken from `file`.
     fn or(self, file: Common) -> Common {
         Common {
             file: None,
@@ -124,7 +124,7 @@ impl Common {
         Common { data, name, json, quiet, ..self }
     }
 
-    /// Opens the published status for a running command `program`, which `anabranch status` lists.
+    /// Publishes the status of the running command `program`, so that `anabranch status` lists it.
     fn run_status(&self, program: &str, file: Option<&Path>) -> Option<PublishedStatus> {
         PublishedStatus::named(program, self.name.as_deref(), file)
     }
@@ -150,7 +150,8 @@ impl Common {
     }
 }
 
-/// Returns the values of `flags`, or those of `file` if there are no flags.
+/// Returns `flags`, the values from the command line, or the values from `file` if there are no
+/// flags.
 fn either<T>(flags: Vec<T>, file: Vec<T>) -> Vec<T> {
     if flags.is_empty() { file } else { flags }
 }

@@ -13,7 +13,7 @@ use anabranch_router::pt::{
 
 use crate::failure::Failure;
 
-/// Transports of a bridge that are not started yet.
+/// Pluggable transports of a bridge before they are started.
 pub(super) struct Offers {
     lines: Vec<OfferLine>,
     /// First address at which the relay itself listens.
@@ -112,8 +112,8 @@ impl Offers {
     }
 }
 
-/// Returns the limits of our own transport inside a relay. The links of the transport may queue
-/// half of `memory`, the relay's limit of queued cells, but at least `Limits::LEAST`.
+/// Returns the limits of our own transport inside a relay. The transport may buffer half of
+/// `memory`, the relay's limit of queued cells, but at least `Limits::LEAST` bytes.
 fn limits(memory: usize) -> Limits {
     Limits { memory: (memory / 2).max(Limits::LEAST), ..Limits::default() }
 }

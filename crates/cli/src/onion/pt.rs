@@ -336,7 +336,7 @@ fn limits(links: Option<NonZeroUsize>, megabytes: Option<usize>) -> Result<Limit
     Ok(Limits { memory, links: links.map_or(usual.links, NonZeroUsize::get) })
 }
 
-/// Runs as a managed transport, as requested by the program that has started this program.
+/// Runs as a managed transport, which another program, such as tor, has started and configures.
 fn run_managed(
     own: (&Spec, Shapes),
     limits: Limits,
@@ -372,7 +372,7 @@ fn run_managed(
     ended.map_err(Failure::trouble)
 }
 
-/// Adds the address of the bridge, if there is one, to a client's `event`.
+/// Adds the bridge's address, if it is known, to `event`, an event of the client's side.
 fn with_bridge(mut event: Value, bridge: Option<SocketAddr>) -> Value {
     if let Some(bridge) = bridge {
         event["bridge"] = json!(bridge.to_string());

@@ -393,8 +393,8 @@ impl RelayArgs {
         Ok(Some(SocketAddrV6::new(address, listen.port(), 0, 0)))
     }
 
-    /// Returns the rate and the burst in bytes per second. The third number is 0, for the observed
-    /// bandwidth that the relay sets itself.
+    /// Returns the rate and the burst in bytes per second. The third number, the observed
+    /// bandwidth, is 0, because the relay measures it later.
     fn bandwidth(&self) -> Result<[u64; 3], Failure> {
         let rate = self.rate.unwrap_or(RATE);
         let burst = self.burst.unwrap_or(rate);
@@ -504,7 +504,8 @@ impl Source<RelayArgs> {
 }
 
 impl RelayArgs {
-    /// Returns the names of the settings that differ from `old`, the settings in force.
+    /// Returns the names of the settings that differ from `old`, the settings in force. The result
+    /// separates settings that apply at once from settings that need a restart.
     fn names(&self, old: &RelayArgs, authorities: bool) -> Names {
         let live = [
             ("authorities", authorities),

@@ -8,8 +8,8 @@ use anabranch_router::onion::reload::{Names, ReloadedSettings, Reread};
 use super::Common;
 use crate::failure::Failure;
 
-/// The arguments with which a program was started, and the settings that are in force. `A` is the
-/// type of both.
+/// Command-line flags with which a program was started, and the settings in force. `A` is the type
+/// of both, such as the arguments of a relay.
 pub(super) struct Source<A> {
     /// Flags of the command line, which include the name of the file.
     pub(super) flags: A,
@@ -22,8 +22,8 @@ pub(super) struct Source<A> {
 /// force.
 pub(super) type Setting = (&'static str, bool);
 
-/// Returns the names of the settings that differ. Settings in `live` take effect at once, and
-/// settings in `fixed` need a restart.
+/// Returns the names of the settings whose values differ. Changes in `live` take effect at once;
+/// changes in `fixed` need a restart.
 pub(super) fn names(live: &[Setting], fixed: &[Setting]) -> Names {
     let differing = |all: &[Setting]| {
         all.iter().filter(|(_, differs)| *differs).map(|(name, _)| *name).collect()
@@ -31,7 +31,8 @@ pub(super) fn names(live: &[Setting], fixed: &[Setting]) -> Names {
     Names { changed: differing(live), restart: differing(fixed) }
 }
 
-/// Compares the settings of [`Common`] whose change needs a restart.
+/// Compares the settings that all onion commands share ([`Common`]) and whose change needs a
+/// restart.
 pub(super) fn common(old: &Common, new: &Common) -> [Setting; 4] {
     [
         ("data", old.data != new.data),
@@ -41,8 +42,8 @@ pub(super) fn common(old: &Common, new: &Common) -> [Setting; 4] {
     ]
 }
 
-/// Converts `read` to the callback with which a running program reads its settings again. An error
-/// becomes one line, which names the settings file if there is one.
+/// Wraps `read` for SIGHUP: returns the callback with which a running program reads its settings
+/// again. An error becomes one line, which names the settings file if there is one.
 pub(super) fn reread<'r, T>(
     file: Option<PathBuf>,
     mut read: impl FnMut() -> Result<ReloadedSettings<T>, Failure> + 'r,

@@ -131,7 +131,8 @@ impl UpArgs {
     }
 }
 
-/// If an exit policy has refused a request, adds a remedy to its `event`: the option `--exit`.
+/// Adds advice to use `--exit` to `event`, if the event reports that an exit policy has refused a
+/// request.
 fn with_cure(event: client::ClientEvent) -> client::ClientEvent {
     match event {
         client::ClientEvent::Refused(refused) if refused.why == RefusalReason::Policy => {

@@ -23,8 +23,8 @@ pub(crate) fn assert_readable(earlier: &str, now: &[Value]) {
 }
 
 /// Asserts that `now` has every member of `earlier`, at any depth, with a value of the same type.
-/// A null on either side matches any type. Compares only the first items of arrays. `place` is the
-/// position for error messages.
+/// A null on either side matches any type. Of arrays, only the first items are compared. `place`
+/// is the member's position, for error messages.
 fn assert_has(earlier: &Value, now: &Value, place: &str) {
     match (earlier, now) {
         (Value::Object(earlier), Value::Object(now)) => {

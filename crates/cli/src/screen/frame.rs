@@ -16,12 +16,12 @@ use crate::text::wrapped;
 /// Number of events in a view.
 const EVENTS: u16 = 5;
 
-/// Width of the column of keys in the view's explanation of keys and words.
+/// Width in columns of the list of keys and terms on the help screen of a live view.
 const KEYS_COLUMN: usize = 12;
-/// Minimum width of the column that explains the keys and words, in columns of the terminal.
+/// Minimum width in columns of the explanations on the help screen of a live view.
 const LEAST_ROOM: usize = 20;
 
-/// Content of a view at one moment, which can be drawn.
+/// Content of a live view at one moment, which can be drawn.
 pub(crate) trait Picture: Clone + Send + 'static {
     /// Returns the names of the orders in which the view's rows can be sorted. The key `s` cycles
     /// through them.
@@ -150,7 +150,7 @@ fn beginning(text: &str, width: usize) -> String {
     text.chars().take_while(fits).collect()
 }
 
-/// Draws the explanation of keys and words over the lowest lines of `area`.
+/// Draws the help screen, which explains the keys and terms, over the lowest lines of `area`.
 fn explain(
     frame: &mut Frame<'_>,
     area: Rect,

@@ -7,7 +7,7 @@ use ratatui::crossterm::event::{Event, KeyCode, KeyModifiers, poll, read};
 use rustix::process::{Signal, getpgrp, getpid, kill_process};
 use rustix::termios::tcgetpgrp;
 
-/// Interval between two checks for the end of the view, while the user presses no key.
+/// Interval between two checks whether the view has ended, while the user presses no key.
 const TURN: Duration = Duration::from_millis(250);
 
 /// Request that the user makes with a key.
@@ -51,8 +51,8 @@ impl Key {
 /// read.
 ///
 /// Keys are read by crossterm's event reader, which also reads the terminal's reports of the
-/// cursor position. A second reader could consume these reports. A process in the background reads
-/// nothing, because the kernel would stop it (SIGTTIN).
+/// cursor position. A second reader of the terminal could take these reports away from crossterm.
+/// A process in the background reads nothing, because the kernel would stop it (SIGTTIN).
 pub(crate) fn follow(mut take: impl FnMut(Option<Key>) -> bool) {
     let mut key = None;
     while take(key.take()) {

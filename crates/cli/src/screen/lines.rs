@@ -1,4 +1,4 @@
-//! Output of lines to a reader that may be slow or close its end.
+//! Output of lines to a reader (terminal, pipe or file) that may be slow or close its end.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::SIGTERM;
 use signal_hook::low_level::raise;
 
-/// Maximum number of bytes queued for the reader. It suffices for the end of the program, when the
-/// ends of all sessions are reported at once.
+/// Maximum number of bytes queued for the reader. The queue is longest when the program ends,
+/// because the ends of all sessions are reported at once.
 const ROOM: usize = 1 << 20;
 /// Maximum time for which the program waits for the reader before it ends.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -116,7 +116,7 @@ struct Shared {
 struct Queue {
     /// Bytes of the lines that are queued.
     text: Vec<u8>,
-    /// Number of lines dropped, for lack of room, since a line was last queued.
+    /// Number of lines dropped for lack of room since a line was last queued successfully.
     lost: u64,
     /// Whether the thread is writing the lines that it has taken.
     writing: bool,
@@ -127,7 +127,7 @@ struct Queue {
 impl Queue {
     /// Queues `text`, or counts its lines as dropped if there is no room. An empty queue accepts a
     /// text of any length. Once a line is dropped, further lines are dropped until the thread has
-    /// taken the queue. Thus a single notice reports all lines of a gap.
+    /// taken the queue. So the dropped lines are consecutive, and one notice reports their number.
     fn add(&mut self, text: &str, lost: impl FnOnce(u64) -> String) {
         let no_room = self.lost > 0 || self.text.len() + text.len() >= ROOM;
         if self.over || (no_room && !self.text.is_empty()) {

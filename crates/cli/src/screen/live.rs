@@ -12,8 +12,8 @@ use super::view::View;
 /// second take less than 1 % of a core (`cli/tests/view.rs`).
 pub(crate) const PERIOD: Duration = Duration::from_millis(100);
 
-/// A live view while its terminal is available. There is no view on a terminal that does not
-/// report the position of its cursor.
+/// A live view, which exists only while its terminal is available. There is no view on a terminal
+/// that does not report the position of its cursor.
 pub(crate) struct LiveView<M> {
     view: Option<View<M>>,
     /// Prefix of the lines above the view, with the name of the running program if it has one.
@@ -31,7 +31,7 @@ impl<M: Picture> LiveView<M> {
     }
 
     /// Opens the view of `model`, if the terminal has accepted all previous lines (`takes_lines`).
-    /// A terminal that blocks lines would also block a view.
+    /// Otherwise the terminal is blocked, and drawing a view would block the program.
     pub(crate) fn begin(&mut self, takes_lines: bool, model: M) {
         let height = frame::height(&model);
         if takes_lines {

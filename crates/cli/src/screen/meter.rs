@@ -7,7 +7,7 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 
 /// Minimum period over which the current rate is computed. Over a shorter period, such as the
-/// interval between two samples, the number would change too fast to be read.
+/// interval between two samples, the displayed rate would change too fast to be read.
 const WINDOW: Duration = Duration::from_secs(1);
 
 /// The rates of one counter.
@@ -64,8 +64,8 @@ impl Meter {
     }
 }
 
-/// The maximum rate of several meters over the last n seconds, for each number n. It is the common
-/// scale of graphs of different widths.
+/// The maximum rate of several meters over the last n seconds, for each n. Graphs of different
+/// widths use it as a common scale.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Peaks(Arc<[f64]>);
 

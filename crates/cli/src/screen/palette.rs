@@ -31,7 +31,7 @@ impl Palette {
         if self.colours { Style::new().fg(colour) } else { Style::new() }
     }
 
-    /// Returns the style of things that work.
+    /// Returns the style of a state without problems, such as a working path.
     pub(crate) fn good(self) -> Style {
         self.ink(Color::Green)
     }
@@ -41,17 +41,17 @@ impl Palette {
         self.ink(Color::Yellow)
     }
 
-    /// Returns the style of things that do not work.
+    /// Returns the style of failures, such as a path that does not work.
     pub(crate) fn bad(self) -> Style {
         self.ink(Color::Red).add_modifier(Modifier::BOLD)
     }
 
-    /// Returns the style of shares of a whole.
+    /// Returns the style of shares, such as a path's share of the traffic.
     pub(crate) fn share(self) -> Style {
         self.ink(Color::Cyan)
     }
 
-    /// Returns the style of graphs of the last seconds.
+    /// Returns the style of graphs that show the rates of the last seconds.
     pub(crate) fn past(self) -> Style {
         self.ink(Color::Magenta)
     }

@@ -18,8 +18,8 @@ pub(super) struct QuietTerminal {
 
 impl QuietTerminal {
     /// Changes the terminal's mode. Returns `None` if standard input is not a terminal, because
-    /// nothing is echoed in that case. The message of a panic is printed below the view, which is
-    /// `height` lines high.
+    /// then no typed characters are echoed. The message of a panic is printed below the view,
+    /// which is `height` lines high.
     pub(super) fn begin(height: u16) -> Option<QuietTerminal> {
         show_panics_below(height);
         let stdin = io::stdin();

@@ -11,7 +11,7 @@ use super::palette::Palette;
 /// Function that draws a cell of a row, with the available width in columns of the terminal.
 type Draw<R> = fn(&R, u16, Palette) -> Span<'static>;
 
-/// A column of a table. `R` is the type of the table's rows.
+/// A column of a table in a live view. `R` is the type of the table's rows.
 pub(crate) struct Column<R> {
     /// Heading of the column, in which `#` stands for the column's width.
     head: &'static str,
@@ -20,15 +20,15 @@ pub(crate) struct Column<R> {
     /// its widest cell.
     most: u16,
     is_graph: bool,
-    /// Rank of the column. If there is too little room, columns of the highest rank are omitted
-    /// first.
+    /// Priority of the column. If there is too little room, columns with the highest number are
+    /// omitted first.
     rank: u8,
     align: Alignment,
     cell: Draw<R>,
 }
 
 impl<R> Column<R> {
-    /// Creates a column of words, aligned to the left.
+    /// Creates a column of texts, aligned to the left. `rank` is the column's priority.
     pub(crate) const fn text(head: &'static str, width: u16, rank: u8, cell: Draw<R>) -> Column<R> {
         Column { head, width, most: width, is_graph: false, rank, align: Alignment::Left, cell }
     }
@@ -43,8 +43,8 @@ impl<R> Column<R> {
         Column { head, width, most: width, is_graph: false, rank, align: Alignment::Right, cell }
     }
 
-    /// Creates a column of graphs, which are at least `width` and at most `most` columns of the
-    /// terminal wide.
+    /// Creates a column of graphs. Each graph is at least `width` and at most `most` columns of
+    /// the terminal wide.
     pub(crate) const fn graph(
         head: &'static str,
         [width, most]: [u16; 2],
@@ -59,7 +59,7 @@ impl<R> Column<R> {
         Column { most, ..self }
     }
 
-    /// Returns the preferred width of the column for `rows`.
+    /// Returns the width with which the column shows the cells of `rows` completely.
     fn preferred_width(&self, rows: &[&R], palette: Palette) -> u16 {
         if self.is_graph || self.most == self.width {
             return self.most;

@@ -1,4 +1,4 @@
-//! The thread that draws a live view. Only this thread waits for a terminal that accepts no output
+//! The thread that draws a live view. Only this thread blocks if the terminal accepts no output
 //! (Ctrl-S).
 
 use std::collections::VecDeque;
@@ -85,7 +85,8 @@ impl<M: Picture> View<M> {
 }
 
 impl<M> Drop for View<M> {
-    /// Clears the view, if the terminal accepts output. The message of a panic is not cleared.
+    /// Clears the view, if the terminal accepts output. After a panic the view stays, so that the
+    /// panic's message remains readable.
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.stays = thread::panicking();
@@ -140,8 +141,8 @@ impl<M: Picture> State<M> {
     }
 
     /// Executes the request that the user makes with `key`. Returns true if the caller must end
-    /// the program, which it does by SIGINT. A repeated request to end the program returns false,
-    /// because a second SIGINT would discard captures.
+    /// the program by SIGINT. A repeated request to end the program returns false, because a
+    /// second SIGINT would discard captures.
     fn execute(&mut self, key: Key) -> bool {
         self.wanted = true;
         let look = &mut self.look;
@@ -185,7 +186,8 @@ impl<M> State<M> {
         self.kept.drain(..).chain(notice).collect()
     }
 
-    /// Sets the view's phase to `phase`, unless the current phase is a later one.
+    /// Advances the view's phase to `phase`. If the view is already in a later phase, does
+    /// nothing.
     fn end(&mut self, phase: Phase) {
         self.phase = self.phase.max(phase);
     }
@@ -275,8 +277,8 @@ impl<M: Picture> Shared<M> {
     }
 }
 
-/// Guard that sets [`Phase::Ended`] when the thread returns or panics, so that no other thread
-/// waits for it.
+/// Guard that sets [`Phase::Ended`] when the drawing thread returns or panics, so that no other
+/// thread waits for that thread.
 struct EndGuard<M>(Arc<Shared<M>>);
 
 impl<M> Drop for EndGuard<M> {

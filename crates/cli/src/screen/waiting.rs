@@ -1,4 +1,5 @@
-//! A notice that looking up names takes long. Without a network, a resolver waits for seconds.
+//! A notice that looking up host names takes long. Without a network, a resolver waits for
+//! seconds.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -8,7 +9,7 @@ use std::time::Duration;
 /// Duration of a name lookup after which a notice about the lookup is printed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Timer of a name lookup. Unless this value is dropped within [`PATIENCE`], a notice that the
+/// Timer of a host name lookup. If this value exists longer than [`PATIENCE`], a notice that the
 /// lookup is in progress is printed to standard error.
 pub(crate) struct LookingUp {
     _answered: Sender<()>,

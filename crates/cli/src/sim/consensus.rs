@@ -1,4 +1,4 @@
-//! Reads the consensus file that a scenario names.
+//! Reader of the consensus file (list of relays) to which a scenario refers.
 
 use std::path::Path;
 use std::sync::Arc;

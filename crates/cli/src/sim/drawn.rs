@@ -1,5 +1,5 @@
-//! Rates and delays in a scenario file: a single value for all hosts, a list, or the name of a
-//! table.
+//! Rates and delays in a scenario file: a single value for all hosts, a list from which values are
+//! drawn, or the name of a table.
 
 use std::num::NonZeroU64;
 
@@ -9,20 +9,21 @@ use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error;
 
-/// Name of the table of delays between hosts of PlanetLab.
+/// Value of a key that selects the built-in table of delays between hosts of PlanetLab, a research
+/// network.
 const PLANETLAB: &str = "planetlab";
 
 /// Maximum rate of a host's network line, in bits per second.
 const MAX_RATE: u64 = 1_000_000_000_000;
 
 /// Rates of hosts' access lines in a scenario: `"100mbit"`, a list of such texts, or the name of a
-/// table of rates that the program contains, such as `tor-2018`.
+/// built-in table of rates, such as `tor-2018`.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(try_from = "OneOrMany")]
 pub(super) enum Rates {
     /// A table of rates in bits per second, which hosts of all kinds can use.
     Table(QuantileTable),
-    /// Rates of the relays in the public network, which only relays can use.
+    /// Rates of the relays of the public Tor network, which only relays can use.
     Public(PublicRates),
 }
 
@@ -38,8 +39,8 @@ enum OneOrMany {
     One(DrawnValue),
 }
 
-/// A value in the scenario file. Every TOML type is accepted at first. A value of an unsuitable
-/// type then gets the same error message as an invalid text.
+/// A value in the scenario file. Every TOML type is accepted here, so that a value of an
+/// unsuitable type gets the same error message as an invalid text.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum DrawnValue {
@@ -75,7 +76,7 @@ impl Rates {
     /// Returns the rates of hosts that are not relays.
     ///
     /// # Errors
-    /// These are rates of relays in the public network, which other hosts cannot use.
+    /// The rates are those of the public Tor network's relays, which other hosts cannot use.
     pub(super) fn of_others(&self) -> Result<QuantileTable, String> {
         match self {
             Rates::Table(table) => Ok(table.clone()),

@@ -74,7 +74,7 @@ const KEYS: &[Section<'_>] = &[
     },
 ];
 
-/// Designs from the literature that the simulator does not support, each with the reason.
+/// Designs of multi-path onion routing that the simulator does not support, each with the reason.
 const NOT_BUILT: [(&str, &str); 2] = [
     ("more", "the simulator has no circuits whose relays change with each message"),
     ("utor", "it is a kind of link: write `link = \"utls\"` in [relays]"),
@@ -88,11 +88,11 @@ const UDP_OR: &str = "udp-or";
 /// circuits.
 const MUDP_OR: &str = "mudp-or";
 
-/// Maximum number of circuits in a set, that is, of circuits that carry the same streams together.
-/// It is the maximum of the consensus parameter `cfx_max_legs_set`.
+/// Maximum number of circuits that carry a stream together. It is the maximum of Tor's consensus
+/// parameter `cfx_max_legs_set`.
 const MAX_LEGS: i64 = 8;
-/// Default number of circuits in a set. It is also the default of Tor's consensus parameter
-/// `cfx_num_legs_set` and of `anabranch client`.
+/// Default number of circuits that carry a stream together. Tor's consensus parameter
+/// `cfx_num_legs_set` and `anabranch client` have the same default.
 const SET_LEGS: usize = 2;
 
 #[derive(Deserialize)]
@@ -313,7 +313,7 @@ impl RawScenario {
         })
     }
 
-    /// Returns the range of the file's bytes that `error` refers to.
+    /// Returns the position in the file, as a range of bytes, of the value that causes `error`.
     fn place_of(&self, error: PlanError) -> Range<usize> {
         match error {
             PlanError::NoExit => {
@@ -341,8 +341,8 @@ impl RawRelays {
     }
 
     /// Returns the number of relays that are not exits, and the number of exits. If the file names
-    /// a consensus, also returns a sample of its relays. The two numbers are then those of the
-    /// sample.
+    /// a consensus, also returns a random sample of the consensus's relays, and the two numbers
+    /// are those of the sample.
     fn chosen(
         &self,
         folder: &Path,
@@ -407,8 +407,8 @@ impl RawClients {
         only(self.topology.as_ref(), ("topology", "partial-mesh", lacks), at)
     }
 
-    /// Returns the design that two keys describe together: `multipath` (the name of the design)
-    /// and `merging` (the relay at which the circuits of a stream join).
+    /// Returns the design that two keys describe together. `multipath` is the name of the design,
+    /// and `merging` is the relay at which the circuits of a stream join.
     fn joined_design(
         &self,
         at: &dyn Fn(Range<usize>, String) -> TomlError,
@@ -447,8 +447,8 @@ impl RawClients {
         self.multipath.as_ref().is_some_and(|written| written.get_ref() == name)
     }
 
-    /// Returns the congestion control of TCP between client and exit; `None` for designs without
-    /// such TCP connections.
+    /// Returns the congestion control of the TCP connections between client and exit; `None` for
+    /// designs without such TCP connections.
     fn udp_or(
         &self,
         at: &dyn Fn(Range<usize>, String) -> TomlError,

@@ -55,8 +55,8 @@ enum Many {
     Sweep(sweep::SweepArgs),
 }
 
-/// Minimum number of relays at which the creation of keys is reported, because it takes more than
-/// a few seconds.
+/// Number of relays from which on a notice about the creation of keys is printed, because it takes
+/// more than a few seconds.
 const MANY_RELAYS: usize = 200;
 
 /// Results of one simulation.
@@ -106,7 +106,7 @@ impl SimArgs {
         printed.map_err(Failure::trouble)
     }
 
-    /// Returns a function that reports the progress of a simulation, at most once in five seconds
+    /// Returns a callback that prints the progress of a simulation, at most once in five seconds
     /// of real time.
     fn progress(&self, seed: u64, whole: Duration) -> impl FnMut(Duration) + use<> {
         let (begun, quiet) = (Instant::now(), self.quiet);
@@ -150,10 +150,11 @@ fn writable(file: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Quantiles of download times that are shown.
+/// Quantiles of download times that the tables show.
 const SHARES: [f64; 3] = [0.1, 0.5, 0.9];
 
-/// Returns times in seconds at the quantiles [`SHARES`]: to the first byte, and to the last byte.
+/// Returns the download times in seconds at the quantiles [`SHARES`]: first the times to the first
+/// byte, then those to the last byte.
 fn times<'a>(downloads: impl Iterator<Item = &'a DownloadRecord> + Clone) -> [[f64; 3]; 2] {
     let first = downloads.clone().filter_map(DownloadRecord::ttfb).collect();
     let last = downloads.filter_map(DownloadRecord::ttlb).collect();

@@ -18,7 +18,7 @@ use crate::experiment::common::{JOURNAL, make_results};
 use crate::experiment::reporter::{Reporter, stop_flag};
 use crate::failure::Failure;
 
-/// Maximum length of an arm's name in bytes. An arm is a scenario of the sweep.
+/// Maximum length in bytes of the name of an arm. An arm is one scenario of the sweep.
 const LONGEST_NAME: usize = 64;
 
 /// Simulate many scenarios, each on several random networks with several seeds, on all processors.
@@ -97,8 +97,8 @@ impl SweepArgs {
         }
     }
 
-    /// Carries out the simulations that have no result in the journal `units.jsonl`. Returns false
-    /// if the sweep was stopped before the end.
+    /// Carries out the simulations whose results are not in the journal `units.jsonl` yet. Returns
+    /// false if the sweep was stopped before the end.
     fn carry_out(
         &self,
         sweep: &Sweep,
@@ -167,8 +167,9 @@ fn list(units: &[SweepUnit], records: &[SweepRecord]) -> io::Result<()> {
     Ok(())
 }
 
-/// Adds the program's build to `header`, the first line of the journal, so that results of two
-/// builds are not mixed. The machine is not added, because results do not depend on it.
+/// Adds the version of this program to `header`, the first line of the journal, so that a sweep is
+/// not continued with another version. The machine is not added, because results do not depend on
+/// it.
 fn origin(mut header: Value) -> Result<Value, Failure> {
     let own = std::env::current_exe().map_err(Failure::trouble)?;
     let origin = Origin::of(anabranch_pages::GENERATOR, &own, &Programs::new(None));

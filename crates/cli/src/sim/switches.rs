@@ -1,6 +1,6 @@
 //! Keys of a scenario file that correspond to the properties of designs in "Analysis of Multi-path
-//! Onion Routing" (section 4). If the simulator does not support a value, the error gives the
-//! reason.
+//! Onion Routing" (section 4). If the simulator does not support the value of a key, the error
+//! gives the reason.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use serde::de::IntoDeserializer;
 use serde::de::value::Error;
 use toml::Spanned;
 
-/// Function that makes an error for a range of the file's bytes.
+/// Function that makes an error about a part of the scenario file, given as a range of bytes.
 pub(super) type At<'a> = &'a dyn Fn(Range<usize>, String) -> TomlError;
-/// Value of a key, if the file has the key.
+/// Value of a key of the scenario file; `None` if the file lacks the key.
 pub(super) type OptionalValue<'a> = Option<&'a Spanned<String>>;
 
-/// Refuses every value of `key` except `known`, the only value that can be simulated. A missing
-/// value is accepted. `lacks` is the reason in the error message.
+/// Returns an error if `key` has another value than `known`, the only value that can be simulated.
+/// A missing value is accepted. `lacks` is the reason in the error message.
 pub(super) fn only(
     written: OptionalValue<'_>,
     (key, known, lacks): (&str, &str, &str),
@@ -40,7 +40,7 @@ pub(super) fn only(
     }
 }
 
-/// Parses the link layer.
+/// Parses the key for the kind of connections between relays (`tls`, `utls` or `quic`).
 pub(super) fn link(written: OptionalValue<'_>, at: At<'_>) -> Result<LinkLayer, TomlError> {
     match written.map(|written| (written, written.get_ref().as_str())) {
         None | Some((_, "tls")) => Ok(LinkLayer::Tls),
@@ -81,7 +81,7 @@ pub(super) fn congestion(written: OptionalValue<'_>, at: At<'_>) -> Result<Conge
     parsed.map_err(|unknown: UnknownCongestion| at(written.span(), unknown.to_string()))
 }
 
-/// Parses the criterion for the selection of a stream's circuit.
+/// Parses the rule by which a client selects the circuit for a stream.
 pub(super) fn selection(written: OptionalValue<'_>, at: At<'_>) -> Result<Selection, TomlError> {
     let Some(written) = written else { return Ok(Selection::default()) };
     let read = written.get_ref().parse();
@@ -116,8 +116,8 @@ pub(super) fn joining(
     Err(at(written.span(), problem))
 }
 
-/// Parses the age at which a circuit of a stream is replaced. Returns `None` if no circuit is
-/// replaced: the value is `fixed`, or the file has no value.
+/// Parses the age at which a circuit of a stream is replaced by a new one. Returns `None` if
+/// circuits are never replaced, because the value is `fixed` or missing.
 pub(super) fn leg_age(
     written: OptionalValue<'_>,
     (design, legs): (Design, usize),

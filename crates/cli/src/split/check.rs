@@ -1,4 +1,4 @@
-//! `--check`: prints the route of each path.
+//! `--check`: prints the interface, source address and route of each path.
 
 use std::io::{self, Write};
 
@@ -13,8 +13,8 @@ use super::screen::{about_json, advice};
 use crate::failure::Failure;
 use crate::text::table;
 
-/// Prints what the splitter will do with `options`. `about` describes its listener. A reader that
-/// closes the pipe early is not a failure.
+/// Prints which paths and local address a splitter with `options` would use. `about` has these
+/// settings after all checks. A reader that closes the pipe early is not a failure.
 pub(super) fn print(
     entrance: &Entrance,
     about: &ActiveSettings,
@@ -71,8 +71,8 @@ fn rows(about: &ActiveSettings) -> Vec<Vec<String>> {
     rows
 }
 
-/// Returns the egresses of all paths: the interface, source address and route of the outgoing
-/// datagrams. A path with an interface has one egress for each address family.
+/// Returns the egresses of all paths. An egress is the interface, source address and route of
+/// outgoing datagrams. A path with an interface has one egress for each address family.
 fn ways(about: &ActiveSettings) -> impl Iterator<Item = &Egress> {
     about.egresses.iter().chain(&about.others)
 }

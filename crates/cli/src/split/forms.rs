@@ -47,8 +47,8 @@ where
     run_name(&text).map(Some).map_err(|why| D::Error::custom(format!("'{text}': {why}")))
 }
 
-/// A value where a text is expected. A number is accepted and converted to text, so that the
-/// option's own parser reports the valid forms, as for `every = 100` without a unit.
+/// A value where a text is expected. A number, as in `every = 100` without a unit, is converted to
+/// text. The option's own parser then reports the valid forms.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "it is not a text: put the value in quotes")]
 enum Scalar {
@@ -92,7 +92,7 @@ impl OneOrMany {
     }
 }
 
-/// Parses a firewall mark: a number (TOML supports `0x...`), or its text.
+/// Parses a firewall mark: a TOML number, such as `0x1f`, or the same number as text.
 pub(super) fn mark<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mark>, D::Error> {
     #[derive(Deserialize)]
     #[serde(
@@ -151,7 +151,7 @@ fn refused<'de, D: Deserializer<'de>>(text: &str, error: &impl Display) -> D::Er
     })
 }
 
-/// A scalar, or a list of scalars.
+/// A text or number, or a list of texts and numbers.
 #[derive(Deserialize)]
 #[serde(
     untagged,
@@ -171,7 +171,7 @@ impl Scalars {
     }
 }
 
-/// Parses the `[[path]]` tables, or texts as in `--path`.
+/// Parses the value of the key `path`: `[[path]]` tables, or texts as in the option `--path`.
 pub(super) fn paths<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Vec<PathChoice>, D::Error> {
@@ -203,8 +203,8 @@ impl<'de> Visitor<'de> for Paths {
     }
 }
 
-/// A `[[path]]` table, or a text in a list. Because of this newtype, the TOML parser reports
-/// errors with the line of this table, and not with the line of the first table.
+/// A `[[path]]` table, or a text in a list of paths. Because of this newtype, an error has the
+/// line of this table, and not the line of the first table.
 #[derive(Deserialize)]
 struct PathItem(#[serde(deserialize_with = "path")] PathChoice);
 
@@ -292,8 +292,8 @@ impl<N: TryFrom<i64> + PartialOrd + Display> Visitor<'_> for Count<N> {
 }
 
 impl PathFields {
-    /// Returns the kind of stream that carries the path; `None` if the path carries datagrams by
-    /// UDP.
+    /// Returns the kind of TCP connection that carries the path's packets; `None` if the path
+    /// sends datagrams by UDP.
     fn stream(&self) -> Result<Option<StreamKind>, String> {
         let kinds = [
             ("tcp", self.tcp.clone()),
@@ -334,8 +334,9 @@ impl PathFields {
         }
     }
 
-    /// Returns the first section of the path: from this machine to the server or, if `proxied`, to
-    /// the proxy or another first hop, such as an ssh server.
+    /// Returns the interface, source address and source ports of the path. If `proxied`, they
+    /// belong to the section from this machine to a proxy or another first hop, such as an ssh
+    /// server.
     fn way(&self, proxied: bool) -> Result<PathSpec, SpecError> {
         let PathFields { name, interface, wg, address, ports, .. } = self;
         let ports = match ports {
@@ -350,7 +351,7 @@ impl PathFields {
         }
     }
 
-    /// Returns the proxy that relays the path's datagrams, if any.
+    /// Returns the SOCKS5 proxy that relays the path's UDP datagrams, if any.
     fn proxy(&self) -> Result<Option<Proxy>, String> {
         let is_led = self.socks5_tcp.is_some() || self.http.is_some();
         let Some(at) = &self.socks5 else {

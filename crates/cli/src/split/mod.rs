@@ -179,8 +179,8 @@ impl SplitArgs {
     }
 }
 
-/// Prints the paths that `--path auto` stands for, before they are used. With `--json`, the object
-/// `listening` contains them instead.
+/// Prints the paths that replace `--path auto`, before they are used. With `--json`, the object
+/// `listening` contains these paths instead.
 fn show_uplinks(options: &Options, settings: &Settings) {
     if options.json || options.quiet || !options.paths.contains(&PathChoice::Uplinks) {
         return;
@@ -190,7 +190,8 @@ fn show_uplinks(options: &Options, settings: &Settings) {
     let _ = writeln!(io::stderr(), "--path auto: {}", paths.join(" "));
 }
 
-/// Undoes the changes that remain from killed splitters, and prints these changes.
+/// Undoes the changes to routes, rules and interfaces that killed splitters left, and prints these
+/// changes.
 fn restore() -> Result<(), Failure> {
     let restored = steer::restore().map_err(|error| blame(error.into()))?;
     let text = match restored.is_empty() {
@@ -230,21 +231,21 @@ fn run(
     go(&mut metered.map_err(cannot)?).map(drop).map_err(blame)
 }
 
-/// Returns a timer, if the server is given by name. The timer prints a notice if the lookup of the
-/// name takes long, unless it is dropped before.
+/// Starts a timer if the server is given by name. Unless the timer is dropped before, it prints a
+/// notice that the lookup of the name takes long.
 fn looking_up(settings: &Settings) -> Option<LookingUp> {
     let to = settings.entrance.to().filter(|to| to.literal().is_none())?;
     LookingUp::of(std::slice::from_ref(&to.host))
 }
 
-/// Returns the error that counters cannot be served at `address`.
+/// Returns the failure that reports that no metrics can be served at `address`.
 pub(crate) fn no_metrics(address: SocketAddr, error: &io::Error) -> Failure {
     let why = holders::unbindable(Transport::Tcp, address, error);
     Failure::misuse(format!("--metrics: cannot listen on {address}: {why}"))
 }
 
-/// Converts a failure of the splitter's driver (the loop that moves datagrams between sockets) to
-/// a failure with an exit code.
+/// Converts a failure of the loop that moves datagrams between sockets to a failure with an exit
+/// code.
 pub(crate) fn blame(failure: split::Failure) -> Failure {
     if failure.is_misuse() { Failure::misuse(failure) } else { Failure::trouble(failure) }
 }

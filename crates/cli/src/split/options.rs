@@ -1,4 +1,5 @@
-//! The settings as a user gives them, by flag or in a file: one list for both.
+//! Settings of a splitter as the user writes them. One list of settings applies to options and to
+//! the settings file.
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;

@@ -1,4 +1,4 @@
-//! Checks of the user's options, and their completion to consistent settings, before anything is
+//! Checks of the user's options, and their conversion to complete settings, before any socket is
 //! opened.
 
 use std::fmt::Display;
@@ -59,8 +59,8 @@ pub(crate) fn settings(options: &Options) -> Result<Settings, Failure> {
 /// Default SOCKS address of C tor, for paths of the kind `onion:N`.
 const ONION_SOCKS: &str = "127.0.0.1:9050";
 
-/// Fills in the defaults of paths that are TCP or TLS connections. Replaces a path of several
-/// circuits by several paths.
+/// Completes the paths that are TCP or TLS connections with default values. Replaces each path of
+/// the kind `onion:N` by N paths with one circuit each.
 fn streams(options: &Options, paths: Vec<PathSpec>) -> Result<Vec<PathSpec>, Failure> {
     if let Some(path) = paths.iter().find(|path| path.stream.is_some())
         && options.key.is_none()
@@ -93,7 +93,7 @@ fn streams(options: &Options, paths: Vec<PathSpec>) -> Result<Vec<PathSpec>, Fai
     Ok(filled.collect())
 }
 
-/// Returns the check of the far end's certificate for paths over TLS: by fingerprint, or by the CA
+/// Returns the rule for accepting the far end's TLS certificate: by its fingerprint, or by the CA
 /// that has signed it. Returns `None` if no path uses TLS.
 fn tls(options: &Options, paths: &[PathSpec]) -> Result<Option<Arc<dyn TlsEnd>>, Failure> {
     let is_tls = |path: &&PathSpec| matches!(path.stream, Some(StreamKind::Tls(_)));
@@ -119,8 +119,8 @@ fn tls(options: &Options, paths: &[PathSpec]) -> Result<Option<Arc<dyn TlsEnd>>,
     Ok(Some(Arc::new(end)))
 }
 
-/// Returns the entrance of clients' datagrams: a listener or an interface. Also checks for
-/// conflicts between options, because clap does not see the options of a file.
+/// Returns the source of the client programs' datagrams: a local UDP port or a network interface.
+/// Also checks for conflicts between options, because clap does not see the options of a file.
 fn entrance(
     options: &Options,
     paths: &[PathSpec],
@@ -184,8 +184,8 @@ fn request(options: &Options, tun: &str, inner: Option<Inner>) -> Request {
     }
 }
 
-/// Returns the entrance for an interface whose IP packets are all sent to a far end (`anabranch
-/// merge`).
+/// Returns the network interface from which the splitter reads IP packets. All packets go to a far
+/// end (`anabranch merge`).
 fn for_packets(
     options: &Options,
     tun: &str,
@@ -232,10 +232,11 @@ fn for_packets(
 
 /// Maximum number of paths of a splitter that sends to a far end (`anabranch merge`).
 const MOST_PATHS: usize = 64;
-/// Maximum length, in bytes, of the name of a server. A far end forwards to one or several servers.
+/// Maximum length in bytes of a server's name. With such a name the splitter selects one of the
+/// servers to which a far end forwards.
 const LONGEST_NAME: usize = 32;
 
-/// Returns the settings of the far end; `None` if the server is not a far end.
+/// Returns the settings for sending to a far end; `None` without `--key`.
 fn far_end(options: &Options, paths: usize) -> Result<Option<FarEnd>, Failure> {
     let refuse = |setting, why: &str| Err(in_setting(setting)(why));
     let Some(file) = &options.key else {
@@ -289,8 +290,9 @@ fn far_end(options: &Options, paths: usize) -> Result<Option<FarEnd>, Failure> {
     Ok(Some(FarEnd { own, public, psk, server_name, pad, decoys }))
 }
 
-/// Refuses decoys with a schedule that uses congestion windows. Decoys hide which paths are idle,
-/// but such a schedule reveals the idle paths anyway, and decoys would consume the windows.
+/// Returns an error if decoys (dummy packets) are combined with a schedule that uses congestion
+/// windows. Such a schedule shows which paths are idle anyway, and decoys would use up the
+/// windows.
 ///
 /// # Errors
 /// A one-line message, if both are given.
@@ -307,8 +309,8 @@ pub(crate) fn check_decoys(
     }
 }
 
-/// Refuses options that are useless with a far end, which encrypts the traffic and restores its
-/// order.
+/// Returns an error if an option has no use with a far end, which encrypts the traffic and
+/// restores its order.
 fn check_unused_with_key(options: &Options) -> Result<(), Failure> {
     let given = [
         (
@@ -338,7 +340,7 @@ fn check_unused_with_key(options: &Options) -> Result<(), Failure> {
     }
 }
 
-/// Checks the name of an interface, which becomes part of commands and file names.
+/// Checks the name of a network interface, which becomes part of commands and file names.
 fn check_interface(name: &str, in_namespace: bool) -> Result<(), String> {
     let good = (1..16).contains(&name.len()) && is_plain(name);
     if ["all", "default", "lo"].contains(&name) || in_namespace && name == UPLINK {
@@ -407,7 +409,8 @@ fn config(options: &Options, paths: &[PathSpec], roles: &Roles) -> Result<Config
     Ok(config)
 }
 
-/// The roles of paths: the path of handshakes, and the paths of the schedule.
+/// The two roles of paths: one path may carry handshakes, and the others carry the traffic that
+/// the schedule distributes.
 #[derive(Debug, PartialEq, Eq)]
 struct Roles {
     handshake: Option<usize>,
@@ -434,8 +437,8 @@ impl Roles {
         Ok(Roles { handshake, handshake_scheduled, scheduled })
     }
 
-    /// Returns the paths in the order in which the splitter numbers them. A handshake path that
-    /// the schedule does not use is the last.
+    /// Returns the paths in the order of the splitter's path numbers. A handshake path that the
+    /// schedule does not use is the last.
     fn order(&self, paths: &[PathSpec]) -> Vec<PathSpec> {
         let mut ordered = paths.to_vec();
         if let Some(index) = self.handshake.filter(|_| !self.handshake_scheduled) {
@@ -450,9 +453,9 @@ impl Roles {
         self.handshake.map(|index| if self.handshake_scheduled { index } else { paths - 1 })
     }
 
-    /// Checks the `limit` on four-tuples per QUIC connection. If the schedule does not use the
-    /// handshake path, a connection needs two four-tuples: one on the handshake path, and one on
-    /// another path.
+    /// Checks `limit`, the maximum number of four-tuples (addresses and ports) per QUIC
+    /// connection. If the schedule does not use the handshake path, a connection needs at least
+    /// two: one on the handshake path, and one on another path.
     fn check_tuples(&self, limit: usize) -> Result<(), Failure> {
         if limit > 1 || self.handshake_scheduled {
             return Ok(());
@@ -496,7 +499,7 @@ fn find(paths: &[PathSpec], name: &str, setting: &str) -> Result<usize, Failure>
 }
 
 /// Checks, before the splitter starts, that its trace and captures can be written. Otherwise the
-/// error would occur at its end.
+/// user would see the error only when the splitter ends.
 fn check_outputs(options: &Options, paths: &[PathSpec]) -> Result<(), Failure> {
     let mut trace = options.trace.iter();
     trace.try_for_each(|trace| check_file("trace", trace, options.replace))?;
@@ -524,15 +527,15 @@ fn check_outputs(options: &Options, paths: &[PathSpec]) -> Result<(), Failure> {
     there.try_for_each(|entry| refuse_existing("pcap", &entry.path(), options.replace))
 }
 
-/// Returns the limits of captures. Options are in megabytes, limits in bytes.
+/// Returns the limits of packet captures in bytes. The options give them in megabytes.
 fn pcap_limits(options: &Options) -> PcapLimits {
     let bytes = |size: NonZeroUsize| (size.get() as u64).saturating_mul(1_000_000);
     let size = options.pcap_size.map(bytes);
     PcapLimits { size, files: options.pcap_files.map(NonZeroUsize::get) }
 }
 
-/// Refuses a file that could not be written at the end of the program, and an existing file that
-/// must not be replaced.
+/// Returns an error if `file` could not be written at the end of the program, or if it exists and
+/// `replace` is false.
 pub(crate) fn check_file(setting: &'static str, file: &Path, replace: bool) -> Result<(), Failure> {
     let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
     check_directory(setting, parent.unwrap_or(Path::new(".")))?;

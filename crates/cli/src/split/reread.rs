@@ -9,14 +9,14 @@ use super::options::Options;
 use super::plan;
 use crate::failure::Failure;
 
-/// The sources of the settings: flags, and a file whose values the flags override.
+/// Sources of the settings: command-line flags and a settings file. Flags override the file.
 pub(super) struct Source {
     pub(super) flags: Options,
     pub(super) file: PathBuf,
     /// Options from flags and settings file, as they were at the start of the program.
     pub(super) began: Options,
-    /// Whether listener, server and firewall mark come from a WireGuard file (`--wg`). If so, they
-    /// cannot change.
+    /// Whether the local address, the server and the firewall mark come from a WireGuard file
+    /// (`--wg`). If so, SIGHUP cannot change them.
     pub(super) tunnel: bool,
 }
 

@@ -1,4 +1,4 @@
-//! `--path auto`: paths over the uplinks of this machine. The user need not name them.
+//! `--path auto`: one path for each Internet connection (uplink) of this machine.
 
 use std::fmt;
 use std::str::FromStr;
@@ -76,7 +76,8 @@ fn expand_by(
 const NONE: &str = "this machine has no uplink, that is, no interface with a route to other \
                     networks: connect one";
 
-/// Returns the error message for a missing `--path`, which proposes paths over `uplinks`.
+/// Returns the error message for a missing `--path`, which proposes paths over the Internet
+/// connections `uplinks`.
 fn none(uplinks: &[PathSpec]) -> String {
     if uplinks.is_empty() {
         return format!("--path: no path is given, and {NONE}");

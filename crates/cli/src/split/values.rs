@@ -1,4 +1,4 @@
-//! Types for values in flags and files, if no other crate can parse these values from text.
+//! Types of values in flags and files that the other crates cannot parse from text.
 
 use std::ffi::OsStr;
 use std::fmt::{self, Display};

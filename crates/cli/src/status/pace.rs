@@ -1,5 +1,5 @@
-//! Interval timers for publishing the status and for showing the running program, driven by one
-//! clock.
+//! Limiters of how often something is done, such as publishing the status. A periodic tick drives
+//! them.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use anabranch_multipath::Time;
 /// Maximum age of the published status.
 pub(crate) const FRESH: Duration = Duration::from_secs(1);
 
-/// An interval timer, driven by a clock that ticks at least as often as events are due. The field
-/// is the earliest time of the next event.
+/// Limiter of how often an action is done. Its owner asks at each tick of a clock whether the
+/// action is due. The field is the earliest time of the next action.
 pub(crate) struct Pace(Time);
 
 impl Pace {
-    /// Creates a timer that is due at the first tick.
+    /// Creates a limiter whose action is due at the first tick.
     pub(crate) const fn new() -> Pace {
         Pace(Time::ZERO)
     }
 
-    /// Returns whether an event is due at `now`, and if so, starts the next interval. Events are
-    /// `every` apart, and `tick` is the interval of the clock. An event may be half a tick early.
-    /// Otherwise, if the clock ticked slightly early, the event would be a whole tick late.
+    /// Returns whether the action is due at `now`, and if so, starts the next interval of length
+    /// `every`. `tick` is the interval between calls. The action may be half a tick early, because
+    /// otherwise a slightly early tick would delay it by a whole tick.
     pub(crate) fn is_due(&mut self, now: Time, every: Duration, tick: Duration) -> bool {
         let is_due = now >= self.0;
         if is_due {

@@ -11,8 +11,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use time::{Duration, OffsetDateTime};
 
-/// Validity of a created certificate in days. Splitters that accept only this certificate, by its
-/// fingerprint, ignore its validity.
+/// Validity of a created certificate in days. A splitter that identifies the certificate by its
+/// fingerprint also accepts it after this time.
 const VALID: i64 = 3_650;
 
 /// A certificate with its chain and its key.
@@ -20,7 +20,7 @@ pub(super) struct Certificate {
     /// The far end's own certificate, followed by the certificates of the CAs that sign it.
     pub(super) chain: Vec<CertificateDer<'static>>,
     pub(super) key: PrivateKeyDer<'static>,
-    /// Name of the certificate's file.
+    /// File name of the certificate, for error messages.
     pub(super) name: String,
 }
 

@@ -26,16 +26,16 @@ use pin::Pinned;
 
 pub(crate) use pin::Fingerprint;
 
-/// Protocol that both ends negotiate (ALPN, RFC 7301). It is HTTP/1.1, because a web server may
-/// answer other clients on the same port.
+/// Protocol that both ends negotiate (ALPN, RFC 7301). It is HTTP/1.1, because connections of
+/// browsers to the same port may be forwarded to a web server.
 const ALPN: &[u8] = b"http/1.1";
 
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
-/// TLS settings of the near end (the splitter). They accept only a far end whose certificate has a
-/// known fingerprint, or is signed by a known CA.
+/// TLS settings of the near end (the splitter). With them it accepts only a far end whose
+/// certificate has a known fingerprint, or is signed by a known CA.
 pub(crate) struct Near(Arc<ClientConfig>);
 
 impl Near {
@@ -171,7 +171,7 @@ impl TlsEnd for Far {
     }
 }
 
-/// A TLS connection.
+/// A TLS connection between splitter and far end.
 struct Stream(Connection);
 
 impl Stream {
@@ -219,7 +219,8 @@ impl TlsStream for Stream {
     }
 }
 
-/// Returns the message of rustls for `error`, or a message with a remedy if one is known.
+/// Returns the error message for `error`: rustls's own message, or a message with a remedy, if one
+/// is known.
 fn words(error: Error) -> String {
     match error {
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {

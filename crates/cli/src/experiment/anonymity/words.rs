@@ -84,14 +84,14 @@ pub(super) fn description(report_data: &ReportData<'_>) -> String {
     )
 }
 
-/// Names the program and the machine of the analysis.
+/// Returns the name and version of the program, and the machine, that computed the analysis.
 pub(super) fn origin(header: &Value) -> String {
     let header_text = |key: &str| header[key].as_str().unwrap_or("not noted").to_owned();
     format!("Program: {}. Machine: {}.", header_text("program"), header_text("machine"))
 }
 
-/// Names the data that a consensus lacks (exit policies, families). Empty if the consensus is
-/// complete.
+/// Returns a note about the data that a consensus lacks (exit policies, families). The note is
+/// empty if the consensus is complete.
 pub(super) fn limits(listing: &Listing) -> &'static str {
     match (listing.has_policies, listing.has_families) {
         (true, true) => "",
@@ -234,7 +234,8 @@ pub(super) fn variant_rows() -> Vec<Vec<String>> {
     VARIANTS.iter().map(|one| vec![one.name.to_owned(), one.about.to_owned()]).collect()
 }
 
-/// Column headings of the table of guard fingerprints.
+/// Column headings of the table of guard fingerprints (how many clients share their set of
+/// guards).
 pub(super) const SHARING_HEAD: [&str; 9] = [
     "consensus",
     "entries",
@@ -247,8 +248,8 @@ pub(super) const SHARING_HEAD: [&str; 9] = [
     "effective",
 ];
 
-/// Returns the results about guard fingerprints as rows of a table. `of` selects either the guards
-/// that clients draw, or fixed sets of guards.
+/// Returns the numbers of clients that share their set of guards, as rows of a table. `of` selects
+/// one of two cases: each client draws its guards at random, or clients get fixed sets of guards.
 pub(super) fn sharing_rows(
     tables: &[FingerprintTable],
     of: fn(&anabranch_anonymity::fingerprints::FingerprintRow) -> &Sharing,

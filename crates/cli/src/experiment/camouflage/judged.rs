@@ -1,5 +1,5 @@
-//! Texts about the required limits of what our profiles may cost, and about the paper's claims:
-//! how they are judged, and the verdicts.
+//! Texts about the verdicts: whether the cost of each camouflage profile is below its limit, and
+//! whether the claims of the paper (Weinberg et al., CCS 2012) hold.
 
 use anabranch_experiment::camouflage::bars::{Bar, CostComparison};
 use anabranch_experiment::camouflage::claims::{Claim, JudgedClaim, Verdict};
@@ -7,13 +7,12 @@ use anabranch_experiment::camouflage::claims::{Claim, JudgedClaim, Verdict};
 use super::super::numbers::{NONE, span, value};
 use super::words::{ReportData, times, title};
 
-/// Column headings of the table of limits ("bars") for the cost of our profiles (forms of
-/// camouflage).
+/// Column headings of the table that compares the cost of each camouflage profile with its limit.
 pub(super) const BAR_HEAD: [&str; 7] =
     ["quantity", "connection", "limit", "measured", "verdict", "rounds", "through Tor / Tor alone"];
 
-/// Explains the limits for the cost of our profiles (forms of camouflage), and how they are
-/// judged.
+/// Returns the text that explains the limits for the cost of camouflage profiles, and how a cost
+/// is judged.
 pub(super) fn held() -> &'static str {
     "Each limit is the most that one of our profiles (forms of camouflage) may cost. Goodput and \
      bytes are those of downloads of 1 MB without Tor. The row \"stream of 50 kB/s\" is of a \
@@ -26,8 +25,8 @@ pub(super) fn held() -> &'static str {
      five rounds a limit cannot be judged."
 }
 
-/// Returns the limits for the cost of our profiles (forms of camouflage) as rows of a table, the
-/// missed limits first. The headings are [`BAR_HEAD`].
+/// Returns the rows of the table that compares the cost of each camouflage profile with its limit.
+/// Missed limits come first. The headings are [`BAR_HEAD`].
 pub(super) fn bar_rows(report_data: &ReportData<'_>) -> Vec<Vec<String>> {
     let mut bars: Vec<&CostComparison> = report_data.bars.iter().collect();
     bars.sort_by_key(|one| [Some(false), None, Some(true)].iter().position(|is| *is == one.is_met));
@@ -64,8 +63,8 @@ fn bar_row(one: &CostComparison) -> Vec<String> {
     ]
 }
 
-/// Describes whether the limit for a cost is met, and the distance of the measured value from the
-/// limit, in per cent of the limit.
+/// Describes whether a measured cost is within its limit, and by how many per cent of the limit it
+/// differs.
 fn bar_verdict(one: &CostComparison) -> String {
     // The distance is in per cent of the limit, and may exceed 100.
     let spare = one.spare() * 100.0;
@@ -79,7 +78,7 @@ fn bar_verdict(one: &CostComparison) -> String {
     }
 }
 
-/// Column headings of the table of the paper's claims.
+/// Column headings of the table of the claims of the paper (Weinberg et al., CCS 2012).
 pub(super) const CLAIM_HEAD: [&str; 6] =
     ["claim of the paper", "paper's value", "connection", "holds if", "measured", "verdict"];
 
@@ -118,7 +117,7 @@ fn claim(claim: Claim) -> (&'static str, &'static str) {
     }
 }
 
-/// Explains how the claims are judged.
+/// Explains how the verdict about each claim of the paper is reached.
 pub(super) fn judged() -> &'static str {
     "A claim is judged by the 95 % interval of a measured value. The claim holds if the whole \
      interval satisfies its bound, and does not hold if no part of it does. Otherwise the claim \

@@ -27,7 +27,7 @@ use crate::failure::Failure;
 
 /// File name of the table of measurements.
 const TABLE: &str = "camouflage.parquet";
-/// File name of the table of streams.
+/// File name of the table of streams, which are transfers at a constant rate.
 const STREAMS: &str = "camouflage-streams.parquet";
 /// File name of the page with the results.
 const PAGE: &str = "camouflage.html";
@@ -192,9 +192,9 @@ impl CamouflageArgs {
         })
     }
 
-    /// Returns the arms (methods of fetching) to measure: the arms in `--arms` or, without this
-    /// option, all arms whose programs and files are available. Without `--arms` and `--short`,
-    /// prints for each other arm why it is not measured.
+    /// Returns the arms (kinds of connections, such as Tor over obfs4) to measure: the arms in
+    /// `--arms` or, without this option, all arms whose programs and files are available. Without
+    /// `--arms` and `--short`, prints for each other arm why it is not measured.
     fn arms(&self, programs: Option<&Path>) -> Result<Vec<Arm>, Failure> {
         if !self.arms.is_empty() {
             let bare = self.arms.iter().find_map(|arm| Some((arm, self.lacks(*arm)?)));
@@ -220,8 +220,8 @@ impl CamouflageArgs {
 }
 
 impl CamouflageArgs {
-    /// Returns the name of the option with the files for `arm` (a method of fetching), if that
-    /// option is needed and not given.
+    /// Returns the option that names the cover files for `arm` (a kind of connection), if `arm`
+    /// needs such files and the option is not given.
     fn lacks(&self, arm: Arm) -> Option<&'static str> {
         match arm {
             Arm::Image => self.pictures.is_none().then_some("--pictures"),
@@ -241,8 +241,8 @@ fn absolute(folder: &Path) -> Result<PathBuf, Failure> {
     fs::canonicalize(folder).map_err(|e| Failure::misuse(format!("{}: {e}", folder.display())))
 }
 
-/// Returns the number of files in `folder` and their total size in bytes. A journal is continued
-/// only if both are unchanged.
+/// Returns the number of files in `folder` and their total size in bytes. A stopped experiment can
+/// be continued only if both are unchanged.
 fn contents(folder: &Path) -> Result<[u64; 2], Failure> {
     let listed = fs::read_dir(folder).and_then(|entries| {
         entries.map(|entry| Ok(entry?.metadata()?.len())).collect::<std::io::Result<Vec<u64>>>()

@@ -1,6 +1,6 @@
-//! Figures 6 and 7 of the paper (Weinberg et al., CCS 2012) as line charts. Figure 6 shows
-//! bandwidth over round-trip times, with a panel for each stream rate. Figure 7 shows goodput over
-//! the lengths of downloads.
+//! Line charts of Figures 6 and 7 of the paper (Weinberg et al., CCS 2012). Figure 6 shows
+//! bandwidth against round-trip time, with a panel for each stream rate. Figure 7 shows goodput
+//! against the length of a download.
 
 use anabranch_experiment::camouflage::{Arm, LENGTHS, paper};
 use anabranch_pages::figures::{number, round};
@@ -18,13 +18,13 @@ const NAMES: (f64, usize) = (20.0, 4);
 const STYLE: &str = "text{font:12px sans-serif;fill:#333}.frame{fill:none;stroke:#999}\
     .grid{stroke:#ddd}.line{fill:none;stroke-width:2}.paper{fill:none;stroke-dasharray:4 3}\
     .hinges{stroke-width:1}";
-/// Colours of the lines in the figures, by arm (method of fetching).
+/// Colours of the lines in the figures, one for each arm (kind of connection).
 const COLOURS: [&str; 14] = [
     "#777777", "#2568b8", "#d06a00", "#8b6d00", "#1e8a5a", "#66bb6a", "#00838f", "#b03a5b",
     "#e57399", "#8250b5", "#b39ddb", "#5d4037", "#00695c", "#ad1457",
 ];
 
-/// A line of a panel in a figure, for one arm (method of fetching).
+/// One curve in a panel of a figure: the measurements of one arm (kind of connection).
 struct Trace {
     arm: Arm,
     /// Points of the line: the position on the x axis, and the lower quartile, median and upper
@@ -41,8 +41,8 @@ struct Panel {
     traces: Vec<Trace>,
 }
 
-/// Draws Figure 6: the median bandwidth on the wire over round-trip times. If no streams were
-/// measured, the figure has no panels.
+/// Draws Figure 6: the median bandwidth on the wire against the round-trip time. If no streams
+/// were measured, the figure has no panels.
 pub(super) fn figure_6(report_data: &ReportData<'_>) -> String {
     let mut rates: Vec<u32> = report_data.boxes.iter().map(|one| one.rate).collect();
     rates.sort_unstable();
@@ -77,8 +77,8 @@ fn streams(report_data: &ReportData<'_>, rate: u32) -> Vec<Trace> {
     traces
 }
 
-/// Draws Figure 7: the mean goodput over the lengths of downloads. If no downloads were measured,
-/// the figure has no panel.
+/// Draws Figure 7: the mean goodput against the length of a download. If no downloads were
+/// measured, the figure has no panel.
 pub(super) fn figure_7(report_data: &ReportData<'_>) -> String {
     let kilobytes = LENGTHS.map(|bytes| f64::from(bytes) / 1e3);
     let mut traces = Vec::new();

@@ -20,19 +20,20 @@ pub(super) struct ReportData<'a> {
     pub(super) header: &'a Value,
     /// Results of all measurements.
     pub(super) records: &'a [Measured],
-    /// Rows of Table 3.
+    /// Rows of the table that repeats Table 3 of the paper (Weinberg et al., CCS 2012).
     pub(super) table: &'a [Row],
-    /// Curves of Figure 7.
+    /// Curves of the chart that repeats Figure 7 of the paper: goodput against download length.
     pub(super) curves: &'a [Curve],
-    /// Boxes of Figure 6: one for each arm (method of fetching), stream rate and round-trip time.
+    /// Boxes of the chart that repeats Figure 6 of the paper: one for each arm (kind of
+    /// connection), stream rate and round-trip time.
     pub(super) boxes: &'a [StreamBox],
     /// Claims of the paper (Weinberg et al., CCS 2012), each with its verdict.
     pub(super) claims: &'a [JudgedClaim],
-    /// Required limits of the cost of our profiles, each with its verdict.
+    /// Costs of our camouflage profiles, each compared with its limit.
     pub(super) bars: &'a [CostComparison],
 }
 
-/// Returns the name of `arm` (a method of fetching) in texts and tables.
+/// Returns the name of `arm` (a kind of connection) in texts and tables.
 pub(super) fn title(arm: Arm) -> &'static str {
     match arm {
         Arm::Direct => "direct",
@@ -76,7 +77,7 @@ pub(super) fn how_often(report_data: &ReportData<'_>) -> String {
     )
 }
 
-/// Describes how a measurement is made.
+/// Describes how the experiment measures a download and a stream.
 pub(super) fn method() -> String {
     "For each measurement a bridge and a client of C tor start with empty data folders. The \
      client knows only the bridge; its circuits continue over one middle relay and one exit. All \
@@ -108,7 +109,7 @@ fn whole(bytes: f64) -> String {
     grouped(bytes.round() as u64)
 }
 
-/// Formats a factor. `None` becomes a dash.
+/// Formats a ratio of two measured values with three decimals. `None` becomes a dash.
 pub(super) fn times(factor: Option<f64>) -> String {
     factor.map_or_else(|| NONE.to_owned(), |factor| format!("{factor:.3}"))
 }
@@ -161,7 +162,7 @@ pub(super) fn table_rows(report_data: &ReportData<'_>) -> Vec<Vec<String>> {
     report_data.table.iter().map(row).collect()
 }
 
-/// Explains Table 3.
+/// Returns the text that explains the table with the quantities of the paper's Table 3.
 pub(super) fn table_3() -> &'static str {
     "All downloads have 1,000,000 B. The downloads of one round use the same running programs \
      within minutes, so a round counts as one value. Numbers of bytes are means over rounds of the \
@@ -204,7 +205,7 @@ pub(super) fn rtts(report_data: &ReportData<'_>) -> Vec<u32> {
     rtts
 }
 
-/// Returns the measured pairs of an arm (method of fetching) and a stream rate in kB/s.
+/// Returns the measured pairs of an arm (kind of connection) and a stream rate in kB/s.
 pub(super) fn arms_and_rates(report_data: &ReportData<'_>) -> Vec<(Arm, u32)> {
     let mut found: Vec<(Arm, u32)> = report_data.boxes.iter().map(|b| (b.arm, b.rate)).collect();
     found.dedup();
@@ -244,7 +245,7 @@ pub(super) fn box_rows(report_data: &ReportData<'_>) -> Vec<Vec<String>> {
     rows
 }
 
-/// Explains Figure 6.
+/// Returns the text that explains the chart of the paper's Figure 6.
 pub(super) fn figure_6() -> &'static str {
     "Each cell of the table has two numbers. The first is the number of bytes that the client's \
      line receives per second, in kB/s: the median over all seconds of all rounds and, in \

@@ -128,11 +128,11 @@ pub(super) fn machine(report_data: &ReportData<'_>) -> String {
 /// machine's speed.
 const BUSY: f64 = 0.7;
 
-/// Column headings of the table of verdicts.
+/// Column headings of the table of the paper's claims, each with its verdict.
 pub(super) const HEAD: [&str; 6] =
     ["place", "design", "claim", "ratio to one circuit", "paper", "verdict"];
 
-/// Explains how claims are judged.
+/// Explains how the verdict about each claim of the paper is reached.
 pub(super) fn judged() -> String {
     "Each ratio compares a design with one circuit of Tor in the same network, at the same load \
      and in the same round. The number after ± is half the width of its 95 % interval over rounds \
@@ -188,7 +188,7 @@ fn design(design: Design, legs: u32) -> String {
     format!("{} × {legs}", title(design))
 }
 
-/// Returns the verdicts as rows of a table. The headings are [`HEAD`].
+/// Returns the paper's claims with their verdicts, as rows of a table. The headings are [`HEAD`].
 pub(super) fn verdict_rows(report_data: &ReportData<'_>) -> Vec<Vec<String>> {
     let row = |verdict: &Verdict| {
         vec![
@@ -203,7 +203,7 @@ pub(super) fn verdict_rows(report_data: &ReportData<'_>) -> Vec<Vec<String>> {
     report_data.verdicts.iter().map(row).collect()
 }
 
-/// Returns the column headings of the table of designs.
+/// Returns the column headings of the table that compares the designs (tor, conflux, mtor, ...).
 pub(super) fn cell_head(report_data: &ReportData<'_>) -> Vec<String> {
     let bulk = format!("{} MiB, ms (paper)", report_data.bulk());
     owned(&[
@@ -220,7 +220,8 @@ pub(super) fn cell_head(report_data: &ReportData<'_>) -> Vec<String> {
     ])
 }
 
-/// Returns the designs as rows of a table. The headings are [`cell_head`].
+/// Returns the measured times and CPU use of each design (tor, conflux, mtor, ...), as rows of a
+/// table. The headings are [`cell_head`].
 pub(super) fn cell_rows(report_data: &ReportData<'_>) -> Vec<Vec<String>> {
     report_data.cells.iter().map(|cell| cell_row(report_data, cell)).collect()
 }

@@ -8,8 +8,8 @@ use maud::{Markup, html};
 use super::super::common::{command, origin};
 use super::words::{self, ReportData};
 
-/// Ways to reach a server (routes) that the figures show, each with its colour. Only the direct
-/// route through the censor is left out.
+/// Routes to the server that the figures compare, each with its colour. The route that the censor
+/// blocks is left out.
 const WAYS: [(Access, i16); 3] = [(Access::Open, -1), (Access::Vpn, 0), (Access::Handshake, 1)];
 
 /// Returns the whole HTML page with all results.
@@ -109,7 +109,7 @@ fn dots(report_data: &ReportData<'_>, cell: &Cell, colour: i16, lasts: f64) -> S
     shapes
 }
 
-/// Draws each path's share of the bytes if only the handshake uses the VPN.
+/// Draws the share of the bytes that each path carries if only the handshake uses the VPN.
 fn shares(report_data: &ReportData<'_>, server: Server) -> Markup {
     let cell = find(report_data.cells, server, Access::Handshake);
     let direct = cell.and_then(|cell| cell.direct).map_or(0.0, |spread| spread.median);

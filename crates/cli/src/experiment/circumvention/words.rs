@@ -18,7 +18,7 @@ pub(super) struct ReportData<'a> {
     pub(super) records: &'a [FetchResult],
     /// Summary of the fetches by server and route.
     pub(super) cells: &'a [Cell],
-    /// Verdict on the circumvention with each server.
+    /// Verdict for each server: whether the splitter evades the censor.
     pub(super) verdicts: &'a [Verdict],
 }
 
@@ -33,7 +33,7 @@ pub(super) fn title(server: Server) -> &'static str {
     }
 }
 
-/// Returns the name of a way to reach the server (a route) in texts and tables.
+/// Returns the name of a route to the server in texts and tables.
 pub(super) fn way(access: Access) -> &'static str {
     match access {
         Access::Open => "without censor",
@@ -64,7 +64,7 @@ fn between(spread: Option<Spread>, scale: f64, digits: usize) -> String {
     spread.map_or("–".to_owned(), |spread| numbers::between(spread, scale, digits))
 }
 
-/// Returns the verdicts as rows of a table. The headings are [`HEAD`].
+/// Returns the verdict about each server, as rows of a table. The headings are [`HEAD`].
 pub(super) fn verdict_rows(verdicts: &[Verdict], cells: &[Cell]) -> Vec<[String; 6]> {
     let row = |verdict: &Verdict| {
         let share =
@@ -82,7 +82,7 @@ pub(super) fn verdict_rows(verdicts: &[Verdict], cells: &[Cell]) -> Vec<[String;
     verdicts.iter().map(row).collect()
 }
 
-/// Column headings of the table of verdicts.
+/// Column headings of the table of verdicts, which has one row for each server.
 pub(super) const HEAD: [&str; 6] = [
     "server",
     "blocked",
@@ -92,7 +92,7 @@ pub(super) const HEAD: [&str; 6] = [
     "first byte later than through the VPN, ms",
 ];
 
-/// Explains how the verdicts are reached.
+/// Explains how the verdict about a server is reached.
 pub(super) fn judged() -> String {
     format!(
         "A server is blocked if every fetch without the censor succeeds, every fetch through the \

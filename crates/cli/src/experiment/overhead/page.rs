@@ -78,7 +78,8 @@ fn section(report_data: &ReportData<'_>, system: System) -> Markup {
     }
 }
 
-/// Draws the results of `system` on the network `net`, with a row for each number of paths.
+/// Draws the results of the program `system` on the network `net`, with a row for each number of
+/// paths.
 fn panel(report_data: &ReportData<'_>, system: System, net: Net) -> Markup {
     let counts = [2, 3].into_iter().filter(|&paths| {
         report_data
@@ -143,8 +144,8 @@ fn row(
     figure_row(colour, &name, &remark, &drawing("cost", width, &title, &[], &shapes))
 }
 
-/// Draws a line through the medians at all switching intervals. The line has a gap where a median
-/// is missing.
+/// Draws a line through the median goodputs at all switching intervals. The line has a gap where a
+/// median is missing.
 fn line(kept: impl Iterator<Item = Option<Spread>>) -> String {
     let mut line = String::new();
     let mut pen = "M";
@@ -160,9 +161,8 @@ fn line(kept: impl Iterator<Item = Option<Spread>>) -> String {
     line
 }
 
-/// Draws the ranges of goodput with splitting that the paper (CoMPS) reports for systems of this
-/// `kind`, and a line at the goodput without splitting. `every` has the switching interval of each
-/// column.
+/// Draws the paper's values for programs of this `kind`: the range of goodput with splitting, and
+/// a line at the goodput without splitting. `every` has the switching interval of each column.
 fn paper(kind: Kind, every: &[u32]) -> String {
     let mut shapes = format!(r#"<path class="unsplit" d="M0 {}H{}"/>"#, height(1.0), every.len());
     for claim in claims().iter().filter(|claim| claim.kind == kind) {

@@ -64,7 +64,7 @@ pub(super) fn mbits(spread: Spread) -> String {
     between(spread, 1.0, digits)
 }
 
-/// Returns the goodput with splitting as a share of the goodput without splitting. If the share is
+/// Formats the goodput with splitting as a share of the goodput without splitting. If the share is
 /// unknown, returns the reason.
 pub(super) fn kept(cell: &Cell) -> String {
     match (cell.kept, cell.uncounted) {
@@ -80,7 +80,8 @@ pub(super) fn kept(cell: &Cell) -> String {
     }
 }
 
-/// Returns the text of [`kept`], with its range and the number of repetitions.
+/// Formats the result of [`kept`] (share of the unsplit goodput) with its range and the number of
+/// repetitions.
 fn kept_between(cell: Option<&Cell>) -> String {
     match cell.map(|cell| (cell, cell.kept)) {
         Some((_, Some(s))) if s.count > 1 => format!(
@@ -96,7 +97,7 @@ fn kept_between(cell: Option<&Cell>) -> String {
     }
 }
 
-/// Describes whether a target is reached.
+/// Returns in words whether downloads keep the wanted share of the unsplit goodput.
 pub(super) fn reached(verdict: &Verdict) -> &'static str {
     match (verdict.reached, verdict.kept) {
         (Some(true), _) => "yes",
@@ -110,10 +111,11 @@ pub(super) fn reached(verdict: &Verdict) -> &'static str {
     }
 }
 
-/// Column headings of the table of verdicts.
+/// Column headings of the table that compares the measured share of goodput with the wanted share.
 pub(super) const VERDICT_HEAD: [&str; 5] = ["", "kept", "wanted", "the paper", "reached"];
 
-/// Returns the verdicts as rows of a table. The headings are [`VERDICT_HEAD`].
+/// Returns the measured and the wanted shares of goodput as rows of a table. The headings are
+/// [`VERDICT_HEAD`].
 pub(super) fn verdict_rows(cells: &[Cell]) -> Vec<[String; 5]> {
     verdicts(cells)
         .iter()
@@ -185,7 +187,7 @@ pub(super) fn limit(header: &Value) -> String {
     }
 }
 
-/// Describes how a download with a system of this `kind` is measured.
+/// Describes how a download with a program of this `kind` is measured.
 pub(super) fn measured_as(kind: Kind) -> &'static str {
     match kind {
         Kind::WireGuard => {

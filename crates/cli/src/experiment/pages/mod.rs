@@ -21,13 +21,13 @@ use crate::failure::Failure;
 const TABLE: &str = "loads.parquet";
 /// File name of the page with the results.
 const PAGE: &str = "pages.html";
-/// File name of the data sheet.
+/// File name of the data sheet, which describes how the data set was made.
 const SHEET: &str = "DATASHEET.md";
-/// Default numbers of monitored pages, of unmonitored pages, and of loads of each monitored page.
+/// Default counts of monitored pages, of unmonitored pages, and of loads of each monitored page.
 const USUAL: (usize, usize, u32) = (40, 300, 30);
-/// Numbers with `--short`, in the order of [`USUAL`].
+/// Counts with `--short`, in the order of [`USUAL`].
 const SHORT: (usize, usize, u32) = (5, 4, 2);
-/// Name of the folder with the traces of single loads.
+/// Name of the folder that has one trace file for each page load.
 const TRACES: &str = "loads";
 
 /// Load web pages from a local web server in Chromium, split and unsplit (undefended), and record

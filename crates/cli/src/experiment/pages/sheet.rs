@@ -1,4 +1,4 @@
-//! The data sheet of a data set of page loads.
+//! The data sheet of a data set of page loads: how the data set was made, and its limits.
 
 use std::fmt::Write as _;
 
@@ -10,12 +10,12 @@ use super::super::common::{markdown_table, origin};
 use super::super::numbers::between;
 use super::words::{self, ReportData};
 
-/// Returns the data sheet as a file: how the data set was made, and its limits.
+/// Returns the data sheet as a file of its own.
 pub(super) fn text(report_data: &ReportData<'_>) -> String {
     format!("# Page loads, split and undefended: data sheet\n{}", sections(report_data, "##"))
 }
 
-/// Returns the data sheet as a part of another file.
+/// Returns the data sheet without the file's title, for inclusion in another document.
 pub(super) fn part(report_data: &ReportData<'_>) -> String {
     sections(report_data, "###")
 }
@@ -35,7 +35,7 @@ fn sections(report_data: &ReportData<'_>, mark: &str) -> String {
     text
 }
 
-/// Describes loads, times, bytes and packets, and the failures by reason.
+/// Describes in numbers the loads, their times, bytes and packets, and the failures by reason.
 fn figures(report_data: &ReportData<'_>) -> String {
     let head = ["pages", "loads", "s until the load event", "kB", "packets"];
     let head: Vec<String> = std::iter::once("").chain(head).map(str::to_owned).collect();

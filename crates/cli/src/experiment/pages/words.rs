@@ -107,7 +107,7 @@ pub(super) fn slower(pages: &[Page], of: fn(&Cell) -> f64) -> Option<Spread> {
     Spread::of(pages.iter().filter_map(ratio))
 }
 
-/// Describes the numbers of loads and failures.
+/// Describes how many loads were made and how many failed.
 pub(super) fn loads(counts: &Counts) -> String {
     let Counts { good: [split, undefended], failed, without } = counts;
     format!(
@@ -116,7 +116,7 @@ pub(super) fn loads(counts: &Counts) -> String {
     )
 }
 
-/// Returns each path's share of the downlink, as text.
+/// Formats the share of the downlink bytes that each path carried.
 pub(super) fn path_shares(report_data: &ReportData<'_>) -> String {
     let shares = shares(report_data.records).into_iter().zip(report_data.paths());
     let shares: Vec<_> =
@@ -124,8 +124,8 @@ pub(super) fn path_shares(report_data: &ReportData<'_>) -> String {
     shares.join(", ")
 }
 
-/// Describes how evenly the traffic of a single load is spread over the paths. The text is empty
-/// if no load was split.
+/// Describes how evenly the paths share the traffic of a single load. The text is empty if no load
+/// was split.
 pub(super) fn sharing(records: &[LoadResult]) -> String {
     let Some(Evenness { by_paths, nearly_one, seconds, largest }) = evenness(records) else {
         return String::new();

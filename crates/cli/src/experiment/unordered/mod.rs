@@ -1,5 +1,5 @@
-//! `anabranch experiment unordered`: links on which circuits do not wait for each other's lost
-//! segments.
+//! `anabranch experiment unordered`: compares links between relays. On unordered links, a lost TCP
+//! segment delays only the circuits whose data it carries.
 
 mod markdown;
 mod page;
@@ -22,13 +22,13 @@ use crate::failure::Failure;
 
 /// File name of the table of measurements.
 const TABLE: &str = "unordered.parquet";
-/// File name of the table of cells.
+/// File name of the table of the delays of cells (Tor's packets).
 const CELLS: &str = "unordered-cells.parquet";
 /// File name of the page with the results.
 const PAGE: &str = "unordered.html";
 /// File name of the picture.
 const PICTURE: &str = "figure-3.svg";
-/// Key in the JSON object on the journal's first line that marks simulations.
+/// Key of the journal's header (its first line, a JSON object) that marks results of simulations.
 const SIMULATED: &str = "simulated";
 
 /// Measure how much faster downloads are when a packet loss on one Tor circuit does not delay the

@@ -67,8 +67,8 @@ pub(super) fn figure(report_data: &ReportData<'_>) -> String {
 }
 
 /// Draws the curves of all arms (kinds of links) on one emulated line. The time axis ends when 98
-/// % of the finished downloads of every arm have ended. At 5 % packet loss, dashed lines mark the
-/// two shares that the paper names.
+/// % of the finished downloads of every arm have ended. At 5 % packet loss, dashed lines mark two
+/// shares of finished downloads that the paper mentions.
 fn panel(line: &Line, curves: &[&Curve], (left, up): (f64, f64)) -> Markup {
     let late = |curve: &&Curve| curve.times.get(curve.times.len() * 98 / 100).copied();
     let lasts = curves.iter().filter_map(late).fold(0.5, f64::max);

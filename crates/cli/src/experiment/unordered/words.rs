@@ -22,11 +22,12 @@ pub(super) struct ReportData<'a> {
     pub(super) header: &'a Value,
     /// Results of all measurements.
     pub(super) records: &'a [Measured],
-    /// Curves of the share of finished downloads over time, one for each arm and emulated line.
+    /// Curves of the share of finished downloads over time, one for each arm (kind of link) and
+    /// emulated line.
     pub(super) curves: &'a [Curve],
     /// Comparisons of the arms (kinds of links) with ordered links.
     pub(super) pairings: &'a [Pairing],
-    /// Results of single links without relays.
+    /// Results of the measurements of one link alone, without relays.
     pub(super) links: &'a [LinkRow],
     /// Claims of the paper (Nowlan et al., FOCI 2013), each with its verdict.
     pub(super) claims: &'a [JudgedClaim],
@@ -79,7 +80,7 @@ pub(super) fn description(report_data: &ReportData<'_>) -> String {
     )
 }
 
-/// Explains the parameters for which the paper gives no value.
+/// Explains the choice of the parameters for which the paper gives no value.
 pub(super) fn readings(report_data: &ReportData<'_>) -> String {
     let tcp = if report_data.is_simulated() { "simulator" } else { "kernel" };
     let stock = match report_data.curves.iter().any(|curve| curve.arm == Arm::Stock) {
@@ -128,7 +129,7 @@ fn others(report_data: &ReportData<'_>) -> String {
     notes.into_iter().filter(|(arm, _)| has(*arm)).map(|(_, text)| text).collect()
 }
 
-/// Explains the measurement of a single link without relays.
+/// Explains the measurement of one link alone, without relays.
 pub(super) fn alone(report_data: &ReportData<'_>) -> String {
     format!(
         "This table compares three rules of delivery on one unordered link (its TLS records can be \
@@ -168,7 +169,7 @@ fn median_of(rounds: &[f64]) -> String {
     }
 }
 
-/// Column headings of the table of downloads.
+/// Column headings of the table of download times.
 pub(super) const CURVE_HEAD: [&str; 8] = [
     "lines",
     "variant",
@@ -180,7 +181,7 @@ pub(super) const CURVE_HEAD: [&str; 8] = [
     "CPUs in use, at most",
 ];
 
-/// Returns the summaries of downloads as rows of a table. The headings are [`CURVE_HEAD`].
+/// Returns the summaries of download times as rows of a table. The headings are [`CURVE_HEAD`].
 pub(super) fn curve_rows(report_data: &ReportData<'_>) -> Vec<Vec<String>> {
     let row = |curve: &Curve| {
         let (rounds, all) = curve.counts;
@@ -239,7 +240,7 @@ pub(super) fn pair_rows(report_data: &ReportData<'_>) -> Vec<Vec<String>> {
 /// Column headings of the table of the paper's claims.
 pub(super) const CLAIM_HEAD: [&str; 5] = ["lines", "claim", "found", "the paper", "verdict"];
 
-/// Explains how claims are judged.
+/// Explains how the verdict about each claim of the paper is reached.
 pub(super) fn judged() -> String {
     format!(
         "Each row of the table tests one statement of the paper (a claim). Downloads over \
@@ -281,7 +282,7 @@ pub(super) fn claim_rows(report_data: &ReportData<'_>) -> Vec<Vec<String>> {
     report_data.claims.iter().map(row).collect()
 }
 
-/// Column headings of the table of single links.
+/// Column headings of the table of links that were measured alone, without relays.
 pub(super) const LINK_HEAD: [&str; 8] = [
     "line",
     "rounds",
@@ -293,7 +294,8 @@ pub(super) const LINK_HEAD: [&str; 8] = [
     "by circuit / in order",
 ];
 
-/// Returns the results of single links as rows of a table. The headings are [`LINK_HEAD`].
+/// Returns the results of links that were measured alone, without relays, as rows of a table. The
+/// headings are [`LINK_HEAD`].
 pub(super) fn link_rows(report_data: &ReportData<'_>) -> Vec<Vec<String>> {
     let row = |row: &LinkRow| {
         let delays =

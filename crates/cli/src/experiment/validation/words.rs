@@ -18,12 +18,12 @@ pub(super) struct ReportData<'a> {
     pub(super) header: &'a Value,
     /// Results of all runs.
     pub(super) records: &'a [Measured],
-    /// Measured and simulated times, compared.
+    /// Quartiles of download times, each measured and simulated.
     pub(super) compared: &'a [QuartileComparison],
 }
 
 impl ReportData<'_> {
-    /// Returns the runs in the emulator.
+    /// Returns the runs in the emulator, without the simulations.
     fn measured(&self) -> impl Iterator<Item = &Measured> + Clone {
         self.records.iter().filter(|run| !run.simulated)
     }
@@ -86,7 +86,7 @@ fn within<'a>(cells: impl Iterator<Item = &'a QuartileComparison>) -> String {
     format!("{} of {}", good.iter().filter(|good| **good).count(), good.len())
 }
 
-/// Returns a sentence with the number of simulated times that are near the measured ones.
+/// Returns a sentence with the number of simulated times within 15 % of the measured times.
 pub(super) fn counts(report_data: &ReportData<'_>) -> String {
     let of =
         |quartile: usize| report_data.compared.iter().filter(move |one| one.quartile == quartile);
@@ -97,10 +97,11 @@ pub(super) fn counts(report_data: &ReportData<'_>) -> String {
     )
 }
 
-/// Column headings of the table of counts.
+/// Column headings of the table that counts simulated times within 15 % of the measured times.
 pub(super) const COUNT_HEAD: [&str; 4] = ["design", "first byte", "320 KiB", "1 MiB"];
 
-/// Returns how many of the three values of each time are within 15 %, with a row for each design.
+/// Returns, for each design, how many simulated quartiles of each time are within 15 % of the
+/// measured quartiles. The headings are [`COUNT_HEAD`].
 pub(super) fn count_rows(report_data: &ReportData<'_>) -> Vec<Vec<String>> {
     let cell = |arm: Combination, quantity: Quantity| {
         let is_it = |one: &&QuartileComparison| {
@@ -115,12 +116,13 @@ pub(super) fn count_rows(report_data: &ReportData<'_>) -> Vec<Vec<String>> {
     arms(report_data.records).into_iter().map(row).collect()
 }
 
-/// Column headings of the table of times.
+/// Column headings of the table that compares measured with simulated download times.
 pub(super) const TIME_HEAD: [&str; 8] =
     ["design", "time", "value", "measured", "rounds", "simulated", "ratio", "within 15 %"];
 
-/// Returns the compared times as rows of a table, in ms. The headings are [`TIME_HEAD`]. `no` is
-/// the word in the last column for values that are not within 15 %.
+/// Returns the measured and simulated times in ms as rows of a table. The headings are
+/// [`TIME_HEAD`]. `no` is the word in the last column for simulated values that are not within 15
+/// %.
 pub(super) fn time_rows(report_data: &ReportData<'_>, no: &str) -> Vec<Vec<String>> {
     let ms = |seconds: f64| format!("{:.0}", seconds * 1e3);
     let row = |one: &QuartileComparison| {
@@ -140,7 +142,7 @@ pub(super) fn time_rows(report_data: &ReportData<'_>, no: &str) -> Vec<Vec<Strin
     report_data.compared.iter().map(row).collect()
 }
 
-/// Column headings of the table of loads.
+/// Column headings of the table of downloads and of the load of the relays' network connections.
 pub(super) const LOAD_HEAD: [&str; 9] = [
     "design",
     "source",
@@ -153,8 +155,8 @@ pub(super) const LOAD_HEAD: [&str; 9] = [
     "exit lines",
 ];
 
-/// Returns the downloads and the load of the relays' lines as rows of a table. The headings are
-/// [`LOAD_HEAD`].
+/// Returns the downloads and the load of the relays' network connections as rows of a table. The
+/// headings are [`LOAD_HEAD`].
 pub(super) fn load_rows(report_data: &ReportData<'_>) -> Vec<Vec<String>> {
     let mut all: Vec<(Combination, bool)> = Vec::new();
     for run in report_data.records {
@@ -188,8 +190,8 @@ fn load_row(report_data: &ReportData<'_>, arm: Combination, is_simulated: bool) 
     row
 }
 
-/// Formats the used shares of the lines of the relays at `position`: the median relay and the
-/// busiest one.
+/// Formats the load of the network connections of the relays at `position` (guard, middle, exit):
+/// the share of the rate in use at the median relay, and at the busiest relay.
 fn used(runs: &[&Measured], position: &str) -> String {
     let relays = runs.iter().flat_map(|run| &run.relays);
     let shares = relays.filter(|relay| relay.position == position).map(|relay| relay.used);
@@ -230,13 +232,13 @@ pub(super) fn cpu_rows(report_data: &ReportData<'_>) -> Vec<Vec<String>> {
     report_data.measured().map(row).collect()
 }
 
-/// Explains the table of CPU times.
+/// Explanation of the table of CPU times.
 pub(super) const CPU_NOTE: &str = "\
     The first number is a share of all CPUs of the machine. All others are shares of one core, \
     while downloads counted. One wake-up of a sleeping thread in a hundred was late by the time \
     in the last column.";
 
-/// Explains the table of loads.
+/// Explanation of the table of downloads and of the load of the relays' network connections.
 pub(super) const LOAD_NOTE: &str = "\
     Numbers are means over runs. A relay's line counts with its busier direction; shares are \
     those of the median relay and of the busiest one.";

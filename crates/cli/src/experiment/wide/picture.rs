@@ -1,5 +1,6 @@
-//! Figures 2, 3 and 4 of "Analysis of Multi-path Onion Routing": distributions of download times
-//! with the largest number of clients, and times and speeds over the number of clients.
+//! Figures 2, 3 and 4 of "Analysis of Multi-path Onion Routing". They show the distributions of
+//! download times with the largest number of clients, and times and speeds against the number of
+//! clients.
 
 use anabranch_experiment::wide::claims::MEASURES;
 use anabranch_experiment::wide::summary::{Measure, by_run, curve, mean, of};
@@ -23,10 +24,10 @@ const STYLE: &str = "text{font:12px sans-serif;fill:#333}.frame{fill:none;stroke
     .line.p3{stroke:#1e8a5a}.line.p4{stroke:#8250b5}.line.p5{stroke:#008a9a}\
     .line.p6{stroke:#b03a5b}\
     path.line{fill:none;stroke-width:2}path.alone{stroke-dasharray:5 3}";
-/// Designs in the order of their colours.
+/// Designs (protocols for several circuits), in the order of their colours.
 const DESIGNS: [&str; 7] =
     ["tor", "tor-fixed", "conflux", "conflux-2013", "mtor", "merged", "anabranch"];
-/// Schedules in the order of the columns.
+/// Schedules (rules that choose the circuit of each cell), in the order of the figure's columns.
 const COLUMNS: [Schedule; 3] = [Schedule::RoundRobin, Schedule::Own, Schedule::Eta];
 
 /// Returns all figures with their file names.
@@ -43,8 +44,8 @@ pub(super) fn all(report_data: &ReportData<'_>) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Function that returns quantiles of a time in one simulation: for bulk downloads if the argument
-/// is true, else for web downloads.
+/// Function that returns the quantiles of a time (such as the time to the last byte) in one
+/// simulation. The argument `true` selects bulk downloads, `false` web downloads.
 type Of = fn(&Measured, bool) -> &Vec<f64>;
 
 fn colour_of(arm: &Arm) -> String {
@@ -52,7 +53,8 @@ fn colour_of(arm: &Arm) -> String {
     colour(place.unwrap_or_default() as i16)
 }
 
-/// Draws the share of completed downloads over time, for two paths. Each schedule has a column.
+/// Draws the share of completed downloads over time, for streams with two circuits. Each schedule
+/// has a column.
 fn distributions(report_data: &ReportData<'_>, (description, of_run): (&str, Of)) -> String {
     let arms = report_data.arms();
     let panels = [false, true].into_iter().enumerate().flat_map(|(row, bulk)| {
@@ -105,7 +107,7 @@ fn shares<'a>(curves: &[(&'a Arm, Vec<f64>)]) -> Panel<'a> {
     Panel { curves, x_ticks: times(lasts), y_ticks: ticks(1.0) }
 }
 
-/// Draws median times and speeds over the number of clients.
+/// Draws median download times and speeds against the number of clients.
 fn growth(report_data: &ReportData<'_>) -> String {
     let arms = report_data.arms();
     let panels = MEASURES.iter().enumerate().map(|(at, (name, measure))| {

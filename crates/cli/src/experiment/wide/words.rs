@@ -29,7 +29,7 @@ impl ReportData<'_> {
         arms().into_iter().filter(has).collect()
     }
 
-    /// Returns the numbers of clients that were simulated.
+    /// Returns the counts of clients for which the network was simulated.
     pub(super) fn steps(&self) -> BTreeSet<usize> {
         self.records.iter().map(|run| run.clients).collect()
     }
@@ -162,15 +162,15 @@ fn row(report_data: &ReportData<'_>, (arm, clients): (&Arm, usize), first: Strin
     [first].into_iter().chain(cells).chain(rest).collect()
 }
 
-/// Returns the rows for Figures 2 and 3: all arms (designs with schedule and number of paths) with
-/// the number of clients of these figures ([`ReportData::clients`]).
+/// Returns the rows for Figures 2 and 3: the results of each arm (design with schedule and number
+/// of paths) in the simulations with [`ReportData::clients`] clients.
 pub(super) fn arm_rows(report_data: &ReportData<'_>) -> Vec<Vec<String>> {
     let arms = report_data.arms();
     arms.iter().map(|arm| row(report_data, (arm, report_data.clients), arm.to_string())).collect()
 }
 
-/// Returns the rows for Figure 4: each arm (design with schedule and number of paths) with each
-/// number of clients.
+/// Returns the rows for Figure 4: the results of each arm (design with schedule and number of
+/// paths) for each simulated number of clients.
 pub(super) fn growth_rows(report_data: &ReportData<'_>) -> Vec<Vec<String>> {
     let (arms, steps) = (report_data.arms(), report_data.steps());
     let has = |arm: &Arm, step: usize| of(report_data.records, arm, step).next().is_some();

@@ -30,7 +30,7 @@ pub(super) fn of(options: &Options) -> io::Result<Box<dyn Screen>> {
     Ok(Box::new(live::LiveScreen::new(plain, options.name.clone())))
 }
 
-/// Describes the event `news` in words.
+/// Describes the event `news` in a line of text.
 fn words(news: &News) -> String {
     match news {
         News::Began { client, from, server } if server.is_empty() => {

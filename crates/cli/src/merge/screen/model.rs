@@ -1,4 +1,4 @@
-//! The numbers that the live view and the lines show. They are computed separately from drawing.
+//! Values that the live view and the printed lines show, computed separately from drawing.
 
 use anabranch_comps::Flow;
 use anabranch_multipath::Time;
@@ -9,7 +9,7 @@ use crate::screen::Recent;
 use crate::screen::meter::{Meter, Peaks};
 use crate::split::advice;
 
-/// The state of a far end, as screens show it to the user.
+/// The state of a far end, as the live view and the printed lines show it.
 #[derive(Clone, Default)]
 pub(super) struct Model {
     /// Name that the user has given to this running program (`--name`); `None` if there is none.
@@ -32,9 +32,10 @@ pub(super) struct Row {
     pub(super) rates: [f64; 2],
     /// Shares of this path in the client's bytes, from 0 to 1: to the server and from the server.
     pub(super) shares: [f64; 2],
-    /// Meters of bytes: to the server, from the server, and both together.
+    /// Meters of the client's bytes on this path: to the server, from the server, and both
+    /// together.
     meters: [Meter; 3],
-    /// Peak bytes per second of the busiest path, for the common scale of all graphs.
+    /// Highest rates of the busiest path in bytes per second, for the common scale of all graphs.
     pub(super) most: Peaks,
 }
 
@@ -58,7 +59,7 @@ impl Model {
         self.time = now;
     }
 
-    /// Returns the rows of a client's paths. The rate of a new path is not known yet.
+    /// Returns the rows of a client's paths. A new path has no rate until the next snapshot.
     fn rows_of(&self, now: Time, client: &ClientSnapshot) -> Vec<Row> {
         let bytes = |path: &PathSnapshot| [path.inward.bytes, path.outward.bytes];
         let totals = client.paths.iter().map(bytes);

@@ -56,7 +56,7 @@ fn lost(lines: u64) -> String {
     format!("{lines} lines dropped: output was blocked")
 }
 
-/// Describes the settings that are in force after they were read again.
+/// Describes the settings in force, after SIGHUP made the far end read them again.
 pub(super) fn reloaded(of: &ActiveSettings) -> String {
     format!("settings read again: {}", about(of).join("; "))
 }

@@ -11,17 +11,17 @@ use crate::screen::waiting::LookingUp;
 use crate::status::PublishedStatus;
 use crate::status::pace::{FRESH, Pace};
 
-/// A screen (output for the user) that publishes the status, and passes all output on to another
-/// screen.
+/// A screen (output for the user) that publishes the status for `anabranch status`, and passes all
+/// output on to another screen.
 pub(in crate::merge) struct PublishingScreen<'s> {
     inner: &'s mut dyn Screen,
     run_status: Option<PublishedStatus>,
-    /// Timer of a notice that the lookup of names takes long. This field is cleared, and the timer
-    /// stops, once the names are resolved.
+    /// Timer after which a notice reports that looking up host names takes long. Once the names
+    /// are resolved, the timer is dropped.
     looking_up: Option<LookingUp>,
-    /// Interval timer for publishing the status.
+    /// Limiter of how often the status is published.
     posts: Pace,
-    /// Interval timer for passing counters to the screen `inner`.
+    /// Limiter of how often counters are passed to the screen `inner`.
     shows: Pace,
 }
 

@@ -21,19 +21,19 @@ use crate::screen::palette::Palette;
 use crate::screen::table::{Column, table};
 use crate::text::{age, share, sparks};
 
-/// Total number of lines of the table of sets and the table of circuits, with their headings. A
-/// set consists of circuits that carry the same streams together.
+/// Height in lines of the tables of sets and of circuits together, with their headings. A set
+/// consists of circuits that carry the same streams together.
 const CIRCUITS: u16 = 12;
-/// Number of lines, of the total [`CIRCUITS`], that are reserved for circuits outside sets.
+/// Number of lines of [`CIRCUITS`] that are reserved for circuits outside sets.
 const ALONE: u16 = 3;
 /// Number of lines about the whole client. One of them, about links other than plain TLS, is
 /// optional. Without it, the table of circuits is one line longer.
 const HEAD: u16 = 5;
 
-/// A line of the table of circuits.
+/// A line of the table of circuits in the live view.
 enum CircuitLine {
     Circuit(Box<Row>),
-    /// Last line of a table that is too short: the number of circuits that it leaves out.
+    /// Last line if the table is too short: the number of circuits that are not shown.
     More(usize),
 }
 
@@ -66,7 +66,7 @@ enum SetLine {
     /// Line of a leg (one circuit of a set): its number, its relays, its counters, and its shares
     /// of the set's bytes, down and up.
     Leg(usize, String, LegNumbers, [f64; 2]),
-    /// Last line of a table that is too short: the number of lines that it leaves out.
+    /// Last line if the table is too short: the number of lines that are not shown.
     More(usize),
 }
 
@@ -88,8 +88,8 @@ const SET_COLUMNS: [Column<SetLine>; 10] = [
     }),
 ];
 
-/// Orders of the table of sets (circuits that carry the same streams together), with the same
-/// names as in [`ORDERS`]. Sets with smaller numbers are older.
+/// Orders in which the user can sort the table of sets (circuits that carry the same streams
+/// together). Their names are the names in [`ORDERS`]. Sets with lower identifiers are older.
 const SET_ORDERS: [Order<SetRow>; 4] = [
     ("use", |_, _| Ordering::Equal),
     ("rate", |a, b| total(&b.transferred).total_cmp(&total(&a.transferred))),
@@ -189,8 +189,8 @@ fn guards(model: &Model, ink: Palette) -> Line<'_> {
 }
 
 /// Returns a line for each set (circuits that carry the same streams together) and for each of its
-/// legs (the circuits). If there is too little room, the last line has the number of lines that
-/// were left out.
+/// legs (the circuits). If there is too little room, the last line shows the number of omitted
+/// lines.
 fn set_lines(model: &Model, look: &ViewState) -> Vec<SetLine> {
     let most = usize::from(CIRCUITS - ALONE - 1);
     let sorted = look.sorted(&SET_ORDERS, &model.sets);
@@ -269,8 +269,8 @@ impl SetLine {
         }
     }
 
-    /// Returns, for a set of circuits, the maximum size in bytes of its reorder buffer so far. For
-    /// a leg (one circuit of a set), returns the minimum round-trip time.
+    /// Returns, for a set of circuits, the highest fill level in bytes of its reorder buffer so
+    /// far. For a leg (one circuit of a set), returns the minimum round-trip time.
     fn least(&self) -> String {
         match self {
             SetLine::Set(row) => scaled(row.set.seen.most_reordered as f64, "B"),
@@ -338,8 +338,8 @@ fn total(transferred: &StreamMeters) -> f64 {
     transferred.rates().iter().sum()
 }
 
-/// Draws the history of a circuit's rate, scaled to its own busiest second. The rates of circuits
-/// differ too much for a common scale.
+/// Draws the history of a circuit's rate. Each graph is scaled to the circuit's own busiest
+/// second, because the rates of circuits differ too much for a common scale.
 fn past(transferred: &StreamMeters, width: u16) -> String {
     let width = usize::from(width);
     sparks(transferred.past(), Peaks::of([transferred.past()].into_iter()).over(width), width)

@@ -53,8 +53,8 @@ impl Screen {
         Ok(Screen { kind, run_status })
     }
 
-    /// Prints the line `text`, which reports no event of the client. Prints nothing if the output
-    /// is JSON.
+    /// Prints the line `text`, which is not about an event of the client. Prints nothing if the
+    /// output is JSON.
     pub(super) fn print(&mut self, text: &str) {
         match &mut self.kind {
             Kind::Json(..) => {}
@@ -63,7 +63,7 @@ impl Screen {
         }
     }
 
-    /// Prints the warning `text`, which reports no event of the client. Prints nothing if the
+    /// Prints the warning `text`, which is not about an event of the client. Prints nothing if the
     /// output is JSON.
     pub(super) fn warn(&mut self, text: &str) {
         match &mut self.kind {
@@ -73,7 +73,7 @@ impl Screen {
         }
     }
 
-    /// Shows an event, and publishes it.
+    /// Shows an event of the client, and publishes it for `anabranch status`.
     pub(super) fn report(&mut self, event: ClientEvent) {
         if let Some(run_status) = &mut self.run_status {
             run_status.event(&json::value(&event));

@@ -23,7 +23,7 @@ pub(super) struct Model {
     pub(super) rows: Vec<Row>,
     /// Rates of the bytes over all links: received, sent.
     pub(super) wire: [Meter; 2],
-    /// Whether circuits can be built.
+    /// Whether the client is ready to build circuits.
     pub(super) ready: bool,
     pub(super) recent: Recent,
 }
@@ -49,7 +49,7 @@ pub(super) struct Row {
 pub(super) struct StreamMeters([Meter; 2]);
 
 impl StreamMeters {
-    /// Creates meters for sums that are 0 at the time `begin`.
+    /// Creates meters of two byte counters that are 0 at the time `begin`.
     fn from(begin: Time) -> StreamMeters {
         StreamMeters([(); 2].map(|()| Meter::from(begin)))
     }
@@ -119,8 +119,8 @@ impl Model {
         SetRow { transferred, set: set.clone() }
     }
 
-    /// Returns meters that are updated with the current `sums`: the meters `known` from the
-    /// previous status, or new meters.
+    /// Returns the meters of a circuit or set, updated with its byte counters `sums`. `known` are
+    /// the meters from the previous status; `None` creates new meters.
     fn transferred(&self, known: Option<&StreamMeters>, now: Time, sums: [u64; 2]) -> StreamMeters {
         let new = || StreamMeters::from(self.status.now);
         known.cloned().unwrap_or_else(new).follow(now, sums)
@@ -142,7 +142,7 @@ impl Model {
     }
 }
 
-/// Returns the numbers of the circuits that belong to `set`.
+/// Returns the identifiers of the circuits that belong to `set`.
 fn circuits(set: &SetStatus) -> impl Iterator<Item = u64> {
     set.seen.legs.iter().filter_map(|leg| leg.circuit)
 }

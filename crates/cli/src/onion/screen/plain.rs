@@ -19,8 +19,8 @@ pub(super) struct PlainScreen {
     /// Output for warnings on standard error, whatever standard output is used for.
     warnings: Lines,
     journal: Journal,
-    /// Message about the last refused request of a program, and the time when it was printed. One
-    /// web page causes many identical refusals.
+    /// Message about the last refused request of a program, and the time when it was printed. A
+    /// web page can cause many identical refusals, which are printed only once in [`AGAIN`].
     refused: Option<(String, Instant)>,
 }
 
@@ -105,7 +105,8 @@ pub(super) fn warning(event: &ClientEvent) -> Option<String> {
     }
 }
 
-/// Returns the line for `event` if every user wants to see it; `None` otherwise.
+/// Returns the line for `event` if the event is a milestone, such as the first usable circuit;
+/// `None` otherwise.
 pub(super) fn milestone(event: &ClientEvent) -> Option<String> {
     match event {
         ClientEvent::Listening(at) => {
@@ -119,8 +120,8 @@ pub(super) fn milestone(event: &ClientEvent) -> Option<String> {
     }
 }
 
-/// Returns the line for `event` if it is of interest only until the next event of its kind. In a
-/// live view, the next such event replaces the line. Returns `None` for other events.
+/// Returns the line for `event` in the list of latest events of the live view: a built or closed
+/// circuit, a milestone or a warning. Returns `None` for other events.
 pub(super) fn news(event: &ClientEvent) -> Option<String> {
     match event {
         ClientEvent::Built(circuit, path, _) => {

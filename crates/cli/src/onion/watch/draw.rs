@@ -19,7 +19,7 @@ use crate::screen::palette::Palette;
 use crate::screen::table::{Column, table};
 use crate::text::{share, sparks};
 
-/// Number of lines about the whole relay.
+/// Number of lines about the relay as a whole.
 const HEAD: u16 = 1;
 /// Number of lines of the table below the lines about the whole relay, with its headings.
 const ROWS: u16 = 5;
@@ -111,7 +111,7 @@ fn top(rest: &mut Rect, lines: u16) -> Rect {
     part
 }
 
-/// Returns the line about the whole relay.
+/// Returns the line about the relay as a whole.
 fn whole(model: &Model, ink: Palette) -> Line<'static> {
     let (numbers, stats) = (&model.numbers, &model.numbers.stats);
     Line::from(vec![

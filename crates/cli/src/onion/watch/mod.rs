@@ -167,7 +167,7 @@ fn of_quic(stats: &Stats, counts: QuicCounts) -> Value {
     })
 }
 
-/// Returns the counters of lossy circuits as a JSON object.
+/// Returns the counters of lossy circuits, whose cells travel in datagrams, as a JSON object.
 fn of_lossy(numbers: &Numbers) -> Value {
     let LossyStats { sent, received, refused, unknown, dropped, garbage } = numbers.stats.lossy;
     let of_links = numbers.quic.map_or(0, |counts| counts.lossy_dropped);
@@ -189,8 +189,8 @@ fn of_mptcp(counts: MptcpCounts) -> Value {
     json!({"links": links, "subflows": subflows, "fell_back": fell_back})
 }
 
-/// Returns, as a JSON object, the result of comparing clocks: which clock is wrong, and by how
-/// many seconds.
+/// Returns, as a JSON object, the result of comparing our clock with those of authorities or
+/// relays: which clock is wrong, and by how many seconds.
 pub(super) fn clock(skew: &Skew) -> Value {
     let Skew { verdict, name } = skew;
     match verdict {
@@ -207,7 +207,8 @@ pub(super) fn clock(skew: &Skew) -> Value {
     }
 }
 
-/// Returns, as a JSON object, the result of rereading the settings.
+/// Returns, as a JSON object, the names of the changed settings after the file was read again:
+/// those in force now, and those that need a restart.
 pub(super) fn reloaded(names: &Names) -> Value {
     json!({"event": "reloaded", "changed": names.changed, "restart": names.restart})
 }

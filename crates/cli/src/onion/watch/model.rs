@@ -38,13 +38,13 @@ pub(in crate::onion) struct Model {
     pub(super) recent: Recent,
 }
 
-/// A row of the table: a sum that only grows, and its rate.
+/// A row of the table: a counter that only grows, and its rate.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) name: &'static str,
-    /// Unit of the rate, and unit of the sum.
+    /// Unit of the rate, and unit of the counter.
     pub(super) units: [&'static str; 2],
-    /// Factor from the unit of the sum to the unit of the rate.
+    /// Factor that converts the counter's unit to the rate's unit.
     pub(super) scale: f64,
     pub(super) meter: Meter,
     pub(super) sum: u64,
@@ -98,7 +98,7 @@ impl Model {
         self.time = now;
     }
 
-    /// Describes the faults that were counted; `None` if all counters of faults are 0.
+    /// Describes the errors that the relay has counted; `None` if all error counters are 0.
     pub(super) fn complaints(&self) -> Option<String> {
         let stats = &self.numbers.stats;
         let counts = [

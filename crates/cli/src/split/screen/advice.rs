@@ -1,5 +1,5 @@
-//! Sentences that all screens (outputs for the user) share. Most of them are about the limits of
-//! splitting with the present settings.
+//! Sentences that all screens (outputs for the user) share. Most of them explain which traffic is
+//! not split, or what splitting does not hide.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -11,8 +11,8 @@ use anabranch_multipath::Time;
 use anabranch_pages::figures::scaled;
 use anabranch_splitter::split::{ActiveSettings, FarEndNews};
 
-/// Returns the warnings to show at the start of the splitter: errors and probable mistakes in its
-/// paths.
+/// Returns the warnings to show at the start of the splitter: problems of single paths, and paths
+/// that one observer can watch together.
 pub(crate) fn warnings(about: &ActiveSettings) -> Vec<String> {
     let noted =
         about.egresses.iter().filter_map(|egress| Some((&egress.name, egress.note.as_ref()?)));
@@ -53,8 +53,8 @@ pub(crate) fn mtu(about: &ActiveSettings) -> Option<String> {
     ))
 }
 
-/// Explains what the observer of one path learns about other paths from unencrypted packet
-/// numbers, and how to avoid that.
+/// Explains how unencrypted packet numbers reveal to the observer of one path the traffic on other
+/// paths, and how to avoid that.
 pub(crate) fn numbers_in_clear(protocol: Protocol) -> String {
     let Family { title, guide, .. } = protocol.family();
     format!(
@@ -77,9 +77,9 @@ pub(crate) fn one_path(protocol: Protocol) -> Option<String> {
     })
 }
 
-/// Explains what runs of the length `every` cost. A run is a group of consecutive datagrams on one
-/// path. Short runs cost QUIC speed, and longer runs cost privacy (docs/notes/quic-servers.md,
-/// docs/results/fingerprinting.md).
+/// Explains the cost of `--every` with the value `every`, which sets how many consecutive
+/// datagrams use one path. Short values slow QUIC down, and longer values cost privacy
+/// (docs/notes/quic-servers.md, docs/results/fingerprinting.md).
 pub(crate) fn quic_price(every: &str) -> String {
     format!(
         "QUIC is slow with --every {every}: with 100ms most servers keep 13 to 76 % of their \
@@ -111,7 +111,7 @@ pub(crate) fn unanswered(
     format!("no answer from {server} for {seconds} s on any path{why}")
 }
 
-/// Describes that `server` answers again, after `waited` without an answer.
+/// Returns the message that `server` answers again, after no answer for the duration `waited`.
 pub(crate) fn answered(server: Option<SocketAddr>, waited: Duration) -> String {
     let server = server.map_or_else(|| "the server".to_owned(), |server| server.to_string());
     format!("{server} answers again, after {} s", waited.as_secs())
@@ -132,7 +132,7 @@ fn clock(at: Time) -> String {
     format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-/// Describes `why`, the reason for which a session stays on one path.
+/// Describes `why` a session stays on one path instead of being split.
 pub(crate) fn kept(why: StayReason) -> String {
     match why {
         StayReason::Short => {
@@ -153,8 +153,8 @@ pub(crate) fn kept(why: StayReason) -> String {
     }
 }
 
-/// Describes that the server after the far end has not answered for `waited`, although the far end
-/// itself answers.
+/// Returns the message that the server after the far end has not answered for `waited`, although
+/// the far end itself answers.
 pub(crate) fn server_unanswered(waited: Duration) -> String {
     let seconds = waited.as_secs();
     format!(
@@ -183,7 +183,7 @@ pub(crate) fn far_end(far: Option<SocketAddr>, news: &FarEndNews) -> String {
     }
 }
 
-/// Describes the counters of a tunnel to a far end.
+/// Describes the counters of the encrypted session with a far end.
 pub(crate) fn far_end_counters(far: &FarEndCounters) -> String {
     let decoys = decoys(far.decoys).map(|decoys| format!("; {decoys}"));
     format!(
@@ -207,8 +207,8 @@ pub(crate) fn decoys([sent, received]: [Flow; 2]) -> Option<String> {
     })
 }
 
-/// Describes the traffic of pinned flows, which are not split but stay on one path; `None` if
-/// there is none.
+/// Describes the traffic of flows that stay on one path instead of being split; `None` if there is
+/// none.
 pub(crate) fn pinned(names: &[String], snapshot: &Snapshot) -> Option<String> {
     let texts = names.iter().zip(&snapshot.pinned).map(|(name, pinned)| {
         let (up, down) = (pinned.up, pinned.down);

@@ -12,11 +12,11 @@ use anabranch_splitter::split::ActiveSettings;
 use super::advice;
 use crate::text;
 
-/// An open session, as screens describe it.
+/// An open session: its client, its server and its protocol, as messages describe them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Session {
     pub(super) client: SocketAddr,
-    /// Server that the client has named for this session; `None` for the server that all sessions
+    /// Server that the client has chosen for this session; `None` for the server that all sessions
     /// share.
     pub(super) server: Option<SocketAddr>,
     /// Protocol of the session; `None` until it is recognised.
@@ -43,9 +43,9 @@ impl Session {
         }
     }
 
-    /// Stores the protocol of the session. Returns whether to report it. A protocol is reported if
-    /// it differs from the last reported one. If sessions of the protocol stay on one path, the
-    /// protocol must also be certain.
+    /// Stores the protocol of the session. Returns whether to report the protocol: if it differs
+    /// from the last reported one. A protocol whose sessions stay on one path is reported only
+    /// once it is certain.
     fn finds(&mut self, found: Finding) -> bool {
         self.found = Some(found);
         let protocol = found.protocol;
@@ -83,8 +83,8 @@ impl Book {
         self.paths.len()
     }
 
-    /// Returns the server of a session: the common server of all sessions, unless the client has
-    /// named `server`.
+    /// Returns the server of a session: `server`, if the client has chosen one for the session, or
+    /// the common server of all sessions.
     pub(super) fn server(&self, server: Option<SocketAddr>) -> Option<SocketAddr> {
         server.or(self.server)
     }
@@ -198,11 +198,12 @@ impl Book {
     }
 }
 
-/// End of a message about a server that has answered on another path before.
+/// End of a message about a server that answers on one path now, but has answered on another path
+/// before.
 const STAYS: &str = ": the server does not follow the client to other paths. The client's \
                      datagrams are still split. If the session is slow or stalls, the server also \
                      drops datagrams from the other paths";
-/// End of a message about a server that has answered on one path only.
+/// End of a message about a server whose answers have come by only one path.
 const STAYS_OR_SWALLOWED: &str = " only: the server does not follow the client to other paths, \
                                   or the other paths lose all datagrams";
 

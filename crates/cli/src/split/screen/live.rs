@@ -47,7 +47,7 @@ impl Screen for LiveScreen {
     }
 
     /// Updates the model after the settings were read again. The height of the view stays the
-    /// same, because the terminal may need seconds to change it.
+    /// same, because changing it may take a terminal seconds.
     fn reloaded(&mut self, now: Time, about: &ActiveSettings) {
         let Some(view) = self.live.view() else { return self.plain.reloaded(now, about) };
         view.change(|model| model.reloaded(now, about));

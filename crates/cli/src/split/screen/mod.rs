@@ -24,8 +24,8 @@ pub(super) use json::about as about_json;
 pub(super) use posting::PublishingScreen;
 pub(super) use pricing::Pricing;
 
-/// Returns the screen that suits `options` and the type of standard output. The program never
-/// waits for the reader of a screen's output.
+/// Returns the screen that suits `options` and the type of standard output. A slow reader of the
+/// output never blocks the program.
 ///
 /// # Errors
 /// The writer threads cannot be started.

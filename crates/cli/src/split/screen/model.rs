@@ -1,4 +1,4 @@
-//! The numbers that the live view and the lines show. They are computed separately from drawing.
+//! Values that the live view and the printed lines show, computed separately from drawing.
 
 use anabranch_comps::{Event, PathCounters, Snapshot};
 use anabranch_multipath::Time;
@@ -11,7 +11,7 @@ use super::book::{Book, is_warning};
 use crate::screen::Recent;
 use crate::screen::meter::{Meter, Peaks};
 
-/// The state of a splitter, as screens show it to the user.
+/// The state of a splitter, as the live view and the printed lines show it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
     /// Name that the user has given to this running program (`--name`); `None` if there is none.
@@ -30,9 +30,9 @@ pub(super) struct Row {
     pub(super) counters: PathCounters,
     pub(super) up: Direction,
     pub(super) down: Direction,
-    /// Meters of bytes: uplink, downlink, and both together.
+    /// Meters of the path's bytes: uplink, downlink, and both together.
     meters: [Meter; 3],
-    /// Peak bytes per second of the busiest path, for the common scale of all graphs.
+    /// Highest rates of the busiest path in bytes per second, for the common scale of all graphs.
     pub(super) most: Peaks,
 }
 
@@ -52,8 +52,8 @@ impl Model {
         self.book.begin(about);
     }
 
-    /// Adopts the paths in `about`. Paths may be new, missing, or in another order. A path is
-    /// recognised by its name.
+    /// Replaces the rows by rows for the paths in `about`. Paths may be new, missing, or in
+    /// another order; a path with a known name keeps its counters.
     pub(super) fn reloaded(&mut self, now: Time, about: &ActiveSettings) {
         let before = std::mem::take(&mut self.snapshot.paths);
         let known = |name: &str| self.rows.iter().position(|row| row.name == name);
@@ -87,14 +87,15 @@ impl Model {
         words
     }
 
-    /// Describes the traffic of pinned flows, which are not split but stay on one path; `None` if
+    /// Describes the traffic of flows that stay on one path instead of being split; `None` if
     /// there is none.
     pub(super) fn pinned(&self) -> Option<String> {
         let names: Vec<_> = self.rows.iter().map(|row| row.name.clone()).collect();
         advice::pinned(&names, &self.snapshot)
     }
 
-    /// Returns the sum of all removed paths as a row; `None` if no path was removed.
+    /// Returns a row with the total traffic of all paths that SIGHUP has removed; `None` if there
+    /// are none.
     pub(super) fn removed(&self) -> Option<Row> {
         let counters = self.snapshot.removed;
         let totals = totals(&self.snapshot);
@@ -119,8 +120,8 @@ impl Model {
         self.time = now;
     }
 
-    /// Returns the row of a path. The values of the previous snapshot are found by the path's
-    /// name.
+    /// Returns the row of the path with index `index`. The path's name identifies its row of the
+    /// previous snapshot.
     fn row(&self, now: Time, index: usize, counters: &PathCounters, totals: (u64, u64)) -> Row {
         let name = self.book.path(anabranch_multipath::PathId::at(index));
         let known = self.rows.iter().find(|row| row.name == name);
@@ -188,8 +189,8 @@ pub(super) fn settings(about: &ActiveSettings) -> String {
     format!("settings read again: {}, paths {}", about.dealing(), names.join(", "))
 }
 
-/// Describes, by reason, the dropped datagrams that the counters of no path include; `None` if
-/// there are none.
+/// Describes, by reason, the dropped datagrams that no path's counters include; `None` if there
+/// are none.
 pub(super) fn losses(snapshot: &Snapshot) -> Option<String> {
     let counts = [
         (snapshot.no_path, "because no path was usable"),

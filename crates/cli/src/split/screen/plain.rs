@@ -23,10 +23,11 @@ pub(super) struct PlainScreen {
     /// Output of warnings: always standard error, whatever standard output is used for.
     warnings: Lines,
     journal: Journal,
-    /// Whether the counters are printed every five seconds, which makes 17,280 lines a day.
+    /// Whether the counters are printed every five seconds. These are 17,280 lines a day, so the
+    /// systemd journal gets them only on request.
     counters: bool,
-    /// Whether the session is a login by Mosh. A login has no tunnel, so the line about its MTU is
-    /// left out.
+    /// Whether the splitter serves a login by Mosh. Then the line about the MTU of a tunnel is
+    /// omitted.
     login: bool,
     model: Model,
 }
@@ -69,7 +70,7 @@ impl PlainScreen {
         }
     }
 
-    /// Prints the MTU for a WireGuard tunnel.
+    /// Prints the MTU that a WireGuard tunnel over these paths needs.
     fn say_mtu(&mut self, about: &ActiveSettings) {
         if !self.login {
             advice::mtu(about).into_iter().for_each(|line| self.print(&line));

@@ -13,23 +13,24 @@ use crate::screen::waiting::LookingUp;
 use crate::status::pace::{FRESH, Pace};
 use crate::status::{PublishedStatus, now};
 
-/// A screen (output for the user) that publishes the status, and passes all output on to another
-/// screen.
+/// A screen (output for the user) that publishes the status for `anabranch status`, and passes all
+/// output on to another screen.
 pub(in crate::split) struct PublishingScreen<'s> {
     inner: &'s mut dyn Screen,
     run_status: Option<PublishedStatus>,
-    /// Timer of a notice that the lookup of names takes long. This field is cleared, and the timer
-    /// stops, once the names are resolved.
+    /// Timer after which a notice reports that looking up host names takes long. Once the names
+    /// are resolved, the timer is dropped.
     looking_up: Option<LookingUp>,
     book: Book,
-    /// Time of the latest datagram from each path, by the path's name, in seconds since 1970.
+    /// Wall-clock time of the latest datagram from each path, in seconds since 1970, by the path's
+    /// name.
     answers: Map<String, Value>,
-    /// Number of datagrams that each path, given by its name, had delivered when `answers` was
-    /// last updated.
+    /// Number of received datagrams for each path name, when `answers` was last updated. A higher
+    /// number in the next snapshot shows that the path has received datagrams.
     counts: Vec<(String, u64)>,
-    /// Interval timer for publishing the status.
+    /// Limiter of how often the status is published.
     posts: Pace,
-    /// Interval timer for passing counters to the screen `inner`.
+    /// Limiter of how often counters are passed to the screen `inner`.
     shows: Pace,
 }
 
@@ -60,7 +61,8 @@ impl<'s> PublishingScreen<'s> {
         }
     }
 
-    /// Updates the time of the latest datagram for each path with new datagrams in `snapshot`.
+    /// Sets the time of the latest datagram of each path that has received datagrams since the
+    /// previous snapshot.
     fn note(&mut self, snapshot: &Snapshot) {
         let paths = snapshot.paths.iter().enumerate();
         let named = paths.map(|(at, path)| {

@@ -1,4 +1,4 @@
-//! A screen that prints one warning if the splitter's settings slow QUIC down much.
+//! A screen that prints one warning if the path changes too often for QUIC.
 
 use std::time::Duration;
 
@@ -9,25 +9,25 @@ use anabranch_splitter::split::{ActiveSettings, FarEndNews, Screen};
 
 use super::advice;
 
-/// Minimum interval between path changes that does not slow QUIC down much. At this interval, a
-/// server reaches 90 % of its speed even if it restarts congestion control on each path
+/// Minimum interval between path changes with which QUIC stays fast. At this interval, a server
+/// reaches 90 % of its speed even if it restarts congestion control on each path
 /// (docs/results/overhead.md).
 const LONG: Duration = Duration::from_millis(500);
 
-/// A screen (output for the user) that warns once if `--every` slows QUIC down much, and passes
+/// A screen (output for the user) that warns once if `--every` makes QUIC much slower, and passes
 /// all output on to another screen.
 pub(in crate::split) struct Pricing<'s> {
     inner: &'s mut dyn Screen,
-    /// Whether no warning is needed, because the user has already chosen an option that keeps QUIC
-    /// fast.
+    /// Whether no warning is needed, because the user has chosen `--in-order`, which keeps QUIC
+    /// fast, or the warning was printed.
     settled: bool,
-    /// Value of `--every`, if it slows QUIC down much; `None` otherwise.
+    /// Value of `--every`, if it makes QUIC much slower; `None` otherwise.
     short: Option<String>,
 }
 
 impl<'s> Pricing<'s> {
-    /// Creates a screen that passes all output on to `inner`. `in_order` is true if datagrams on a
-    /// new path wait for the datagrams on the old path.
+    /// Creates a screen that passes all output on to `inner`. `in_order` is true if the user has
+    /// chosen `--in-order`, so no warning is needed.
     pub(in crate::split) fn new(inner: &'s mut dyn Screen, in_order: bool) -> Pricing<'s> {
         Pricing { inner, settled: in_order, short: None }
     }

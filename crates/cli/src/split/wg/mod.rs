@@ -42,7 +42,7 @@ pub(super) fn begin(options: &mut Options) -> Result<Option<Tunnel>, Failure> {
     Ok(Some(Tunnel { source, file, peer, mark, unmarked, sink, name, json, quiet }))
 }
 
-/// Refuses flags that contradict each other or the WireGuard file.
+/// Returns an error if flags contradict each other or the WireGuard file.
 fn check(options: &Options) -> Result<(), Failure> {
     let refuse = |text: &str| Err(Failure::misuse(text));
     match (&options.wg, &options.write) {
@@ -119,9 +119,9 @@ fn listen(
     Ok(listen)
 }
 
-/// Returns the firewall mark of the tunnel's packets. Also returns whether the splitter's own
-/// packets lack this mark, because the process lacks CAP_NET_ADMIN. The process needs this
-/// capability only if a flag requests a mark.
+/// Returns the firewall mark that keeps the splitter's packets out of the tunnel. Also returns
+/// whether the splitter cannot set this mark, because it lacks CAP_NET_ADMIN. A mark that a flag
+/// requests counts as settable.
 fn mark(given: Option<Mark>, file: &WgQuick) -> (Option<u32>, bool) {
     let full = file.is_full_tunnel().then_some(FULL_TUNNEL_MARK);
     match given {

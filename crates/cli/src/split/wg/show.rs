@@ -15,19 +15,20 @@ use signal_hook::low_level::raise;
 
 use crate::failure::Failure;
 
-/// Destination of the whole changed file.
+/// Destination of the whole changed WireGuard file.
 pub(super) enum Sink {
     None,
     Stdout,
     File(Write),
 }
 
-/// A WireGuard tunnel whose file was read and is not changed yet.
+/// A WireGuard file that was read and not changed yet, and the splitter's settings that came from
+/// it.
 pub(in crate::split) struct Tunnel {
     pub(super) source: PathBuf,
     pub(super) file: WgQuick,
     pub(super) peer: Peer,
-    /// Firewall mark of the tunnel's packets and of the splitter's; `None` without one.
+    /// Firewall mark of the packets of WireGuard and of the splitter; `None` without a mark.
     pub(super) mark: Option<u32>,
     /// Whether the splitter's packets lack the firewall mark, because the process lacks
     /// CAP_NET_ADMIN.
@@ -115,8 +116,8 @@ impl Tunnel {
     }
 }
 
-/// Changes of the WireGuard file, as text or, with `--json`, as JSON. They contain no key of the
-/// file except the peer's public key.
+/// Changed lines of the WireGuard file, as text or, with `--json`, as JSON. They contain no key of
+/// the file except the peer's public key.
 struct Summary<'t> {
     source: &'t Path,
     /// Program that starts the tunnel.
@@ -196,8 +197,8 @@ fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// A screen (output for the user) that shows the changed WireGuard file before anything else. It
-/// does so once the listener is open, because the port is certain only then.
+/// A screen (output for the user) that shows the changed WireGuard file before any other output.
+/// It waits until the splitter listens, because only then the local port is certain.
 pub(in crate::split) struct WgFileScreen<'s> {
     inner: &'s mut dyn Screen,
     tunnel: Option<Tunnel>,
@@ -210,8 +211,8 @@ impl<'s> WgFileScreen<'s> {
     }
 
     /// Returns an error if the changed file could not be written. The caller must check this after
-    /// the splitter has ended. The error ends the splitter by SIGTERM, and an end by SIGTERM alone
-    /// is a success.
+    /// the splitter has ended. Such an error stops the splitter by SIGTERM, which without this
+    /// check would look like a success.
     pub(in crate::split) fn failure(self) -> Result<(), Failure> {
         self.failure.map_or(Ok(()), Err)
     }

@@ -17,8 +17,8 @@ use crate::screen::palette::Palette;
 use crate::screen::table::{Column, table};
 use crate::text::{millis, share, sparks};
 
-/// Maximum number of lines below the table of paths. They describe problems, connections and the
-/// newest sessions.
+/// Maximum number of lines below the table of paths, which describe problems, TCP connections and
+/// the newest sessions.
 const SESSIONS: u16 = 4;
 
 const COLUMNS: [Column<Row>; 12] = [
