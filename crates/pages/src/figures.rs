@@ -2,12 +2,12 @@
 
 use maud::{Markup, PreEscaped, html};
 
-/// Number of path colours in the style sheet. The ninth path reuses the first colour; the paths'
-/// names distinguish them.
+/// Number of path colours in the style sheet. With more paths the colours repeat; only the paths'
+/// names then distinguish the paths.
 const COLOURS: i16 = 8;
 
-/// Returns the style sheet's class for the colour of the path numbered `path`. The number -1
-/// stands for all paths together, which are grey.
+/// Returns the CSS class for the colour of the path with the index `path`. The index -1 stands for
+/// all paths together, which are grey.
 pub fn colour(path: i16) -> String {
     if path < 0 { "whole".to_owned() } else { format!("p{}", path % COLOURS) }
 }
@@ -41,8 +41,8 @@ pub fn drawing(class: &str, width: f64, title: &str, grid: &[f64], shapes: &str)
     }
 }
 
-/// Renders a bar that stands on the base line of a [`drawing`] and starts at `x`. `height` is in
-/// the drawing's units; 100 units fill it. `title` is an optional tooltip.
+/// Renders a bar that stands on the base line of a [`drawing`] and starts at `x`. A bar of
+/// `height` 100 is as high as the drawing. `title` is an optional tooltip.
 pub fn bar(path: i16, (x, width): (f64, f64), height: f64, title: Option<&str>) -> String {
     let top = number(100.0 - height);
     html! {
@@ -64,8 +64,8 @@ pub fn axis(ticks: &[(f64, String)]) -> Markup {
     }
 }
 
-/// Returns the SVG `text-anchor` of the label at position `at`, a share of the axis's width. Labels
-/// at the ends must not extend beyond the figure.
+/// Returns the SVG `text-anchor` of the label at position `at`, a share of the axis's width. The
+/// first label extends to the right and the last to the left, so that both stay inside the figure.
 fn anchor(at: f64) -> &'static str {
     match at {
         ..0.04 => "start",

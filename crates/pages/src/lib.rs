@@ -23,10 +23,11 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 /// Program and version that generated a page.
 pub const GENERATOR: &str = concat!("anabranch ", env!("CARGO_PKG_VERSION"));
 
-/// Start of the HTML tag that identifies the pages of this program.
+/// Start of the HTML tag that marks the pages of this program for [`is_ours`].
 const MARK: &str = r#"<meta name="generator" content="anabranch"#;
 
-/// Content security policy of pages: nothing may be loaded or run, whatever the data contain.
+/// Content security policy of pages: a browser loads and runs nothing, even if untrusted names in
+/// the data contain HTML.
 const POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 

@@ -1,4 +1,4 @@
-//! The summary of a trace for terminals and for programs.
+//! Tables and JSON with the summary of a trace, for terminals and for other programs.
 
 use std::fmt::Write as _;
 
@@ -29,8 +29,8 @@ const HEADER: [[&str; WIDTH]; 2] = [
     ],
 ];
 
-/// Formats a trace's metadata (`facts`) and its `summary` as one line of JSON, in the format of
-/// `docs/formats.md`.
+/// Formats the `summary` of a trace and its metadata (`facts`, such as paths and seed) as one line
+/// of JSON, in the format of `docs/formats.md`.
 pub fn as_json(facts: &TraceFacts, summary: &Summary) -> String {
     let report = json!({
         "names": facts.paths,
@@ -96,8 +96,8 @@ pub(crate) fn in_clear(facts: &TraceFacts) -> Option<String> {
     })
 }
 
-/// Returns the title of a session: its number, the number of the experiment's repetition (`run`)
-/// if there are several, and the label of the loaded page if it is known.
+/// Returns the title of a session: the session's number, the number of the experiment's repetition
+/// (`run`) unless it is 0, and the label of the loaded page if it is known.
 pub(crate) fn title(session: &Session) -> String {
     let mut title = format!("session {}", session.load);
     if session.run != 0 {
@@ -109,7 +109,7 @@ pub(crate) fn title(session: &Session) -> String {
     title
 }
 
-/// Formats a table with two lines, one for each direction, for each path and for all paths
+/// Formats a table with a line for each direction of each path, and two lines for all paths
 /// together.
 fn section(facts: &TraceFacts, title: &str, paths: &[PathSummary], whole: &PathSummary) -> String {
     let mut rows = HEADER.map(|line| line.map(str::to_owned)).to_vec();

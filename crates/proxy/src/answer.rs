@@ -9,15 +9,15 @@ use crate::{Outcome, Service};
 pub(crate) const GRANTED_4: u8 = 0x5a;
 /// SOCKS4's reply code for refusal.
 pub(crate) const REJECTED_4: u8 = 0x5b;
-/// Request headers that this proxy supports. Each header's name is also the name of a capability
-/// (proposal 365).
+/// Request headers that this proxy supports, as the value of `Tor-Capabilities`. Proposal 365 uses
+/// a header's name also as the name of the capability to process it.
 const CAPABILITIES: &str =
     "Proxy-Authorization Tor-Family-Preference Tor-Stream-Isolation X-Tor-Stream-Isolation";
-/// Name and version of this program, for the comments of `Via` and `Server`.
+/// Name and version of this program, for the HTTP headers `Via` and `Server`.
 const SOFTWARE: &str = concat!("Anabranch ", env!("CARGO_PKG_VERSION"));
 
-/// Error: a dialogue with a program ended without a request. The contained bytes have to be sent
-/// to the program before the connection is closed.
+/// Error: a dialogue with a program ended before the program made a valid request. The contained
+/// bytes must be sent to the program before the connection is closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyEnd(pub Vec<u8>);
 
@@ -94,7 +94,8 @@ impl HttpAnswer {
         self
     }
 
-    /// Completes the head of an answer after which the connection carries the bytes of a stream.
+    /// Completes the head of an answer. After this head, the connection carries the bytes of the
+    /// program's stream.
     pub(crate) fn stream(self) -> Vec<u8> {
         (self.head + "\r\n").into_bytes()
     }
@@ -122,7 +123,7 @@ pub(crate) fn http_answer(service: Service, outcome: &Outcome) -> Vec<u8> {
 }
 
 /// Builds an answer that refuses a CONNECT request. `token` is the value of `Tor-Request-Failed`;
-/// the part after its slash is added to the status line.
+/// the part of `token` after the slash is added to the status line.
 pub(crate) fn failed(service: Service, status: &str, token: &str) -> Vec<u8> {
     let Service::Tor { .. } = service else {
         return HttpAnswer::new(service, Method::Connect, status).last("");

@@ -20,14 +20,13 @@ const RESOLVE_PTR: u8 = 0xf1;
 /// Reply code of Tor's SOCKS5 extension for a missing descriptor of an onion service (proposal
 /// 304).
 const NO_DESCRIPTOR: u8 = 0xf0;
-/// Prefix of SOCKS5 user names that have a format of Tor's own. The number of the format follows
-/// the prefix (proposal 351).
+/// Prefix of SOCKS5 user names in a format that Tor defines. The number of the format follows the
+/// prefix (proposal 351).
 const MAGIC: &[u8] = b"<torS0X>";
-/// Number of the only supported format of user names with the prefix [`MAGIC`]. In this format,
-/// the user name ends after the number. The password isolates streams: streams with different
-/// passwords never share a circuit.
+/// Number of the only supported format of user names with the prefix [`MAGIC`]. Such a user name
+/// ends after the number. Streams with different passwords never share a circuit.
 const FORMAT_ISOLATION: &[u8] = b"0";
-/// Status of a failed login (RFC 1929).
+/// Status byte that reports a failed login (RFC 1929).
 const REFUSED_LOGIN: u8 = 1;
 
 /// The proxy's side of a dialogue with a program, up to the answer to the program's request.
@@ -108,8 +107,8 @@ impl Dialogue {
         self.family
     }
 
-    /// Returns advice for the program's author, if the request has a form that applications should
-    /// no longer use; `None` otherwise.
+    /// Returns advice for the program's author, if the program's request has a deprecated form;
+    /// `None` otherwise.
     #[must_use]
     pub fn advice(&self) -> Option<&'static str> {
         self.is_old_authorization.then_some(
@@ -196,9 +195,9 @@ impl Dialogue {
         Ok(())
     }
 
-    /// Returns whether a user name is supported: either an ordinary name, or a name in a supported
-    /// format of Tor's own. An unsupported format may request features that this client lacks
-    /// (proposal 351).
+    /// Returns whether this proxy supports a user name: either an ordinary name, or a name in a
+    /// supported format of Tor. A name in another format may request features that this proxy
+    /// lacks (proposal 351).
     fn understands(&self, user: &[u8]) -> bool {
         let format = user.strip_prefix(MAGIC).filter(|_| self.service != Service::Transport);
         format.is_none_or(|format| format == FORMAT_ISOLATION)
@@ -274,9 +273,9 @@ impl Dialogue {
     }
 }
 
-/// Returns the bytes before the first zero byte, which terminates user IDs and names in SOCKS4.
-/// Returns `Some(None)` if there is no zero byte yet. Returns `None` if more than [`LONGEST_WORD`]
-/// bytes precede the zero byte.
+/// Returns the bytes before the first zero byte, which terminates user IDs and host names in
+/// SOCKS4. Returns `Some(None)` if there is no zero byte yet. Returns `None` if more than
+/// [`LONGEST_WORD`] bytes precede the zero byte.
 #[expect(clippy::option_option, reason = "the outer `None` is an error")]
 fn word(bytes: &[u8]) -> Option<Option<&[u8]>> {
     match bytes.iter().position(|&byte| byte == 0) {

@@ -12,7 +12,7 @@ use crate::{Family, Service};
 const LONGEST: usize = 8192;
 /// Maximum number of header lines in a request.
 const MOST_HEADERS: usize = 64;
-/// The page for a browser that uses this port as a web server.
+/// HTML page for a browser whose user opens the proxy's address as if it were a web server.
 const PAGE: &str = "<!doctype html><title>Not a web server</title>\
     <h1>This is the proxy port of an onion network's client</h1>\
     <p>It accepts SOCKS5, SOCKS4a and HTTP CONNECT. Set it as the SOCKS5 proxy of your program, \
@@ -22,7 +22,8 @@ const PAGE: &str = "<!doctype html><title>Not a web server</title>\
 pub(crate) enum HttpRequest {
     /// A CONNECT request.
     Connect(Connect),
-    /// The answer to a request with a method other than CONNECT. A further request may follow.
+    /// The answer to a request with a method other than CONNECT. The program may send a further
+    /// request on the same connection.
     Answered(Vec<u8>),
 }
 
@@ -30,7 +31,8 @@ pub(crate) enum HttpRequest {
 pub(crate) struct Connect {
     pub(crate) host: String,
     pub(crate) port: u16,
-    /// Values of the isolation headers, each preceded by its length.
+    /// Values of the isolation headers, each preceded by its length. Streams with different values
+    /// never share a circuit.
     pub(crate) isolation: Vec<u8>,
     pub(crate) family: Option<Family>,
     /// True if `Proxy-Authorization` has a form that applications should no longer use: any form
@@ -42,8 +44,8 @@ pub(crate) struct Connect {
 /// request. Returns `None` while the head is incomplete.
 ///
 /// # Errors
-/// The request is refused, and no other request can follow on the connection. The error contains
-/// the proxy's answer, which is empty if the proxy must not answer.
+/// The request is invalid or not allowed, and no other request can follow on the connection. The
+/// error contains the proxy's answer, which is empty if the proxy must not answer.
 pub(crate) fn read(
     bytes: &[u8],
     service: Service,
@@ -101,7 +103,7 @@ fn connect(target: &str, headers: &Headers<'_>, service: Service) -> Result<Conn
 }
 
 /// Joins the values of the isolation headers unambiguously: each value is preceded by its length.
-/// A missing header has a different encoding from an empty one.
+/// A missing header and an empty header have different encodings.
 fn tuple(values: [Option<&[u8]>; 3]) -> Vec<u8> {
     let parts = values.into_iter().flat_map(|value| {
         let length = value.map_or(u16::MAX, |value| u16::try_from(value.len()).unwrap_or(u16::MAX));
@@ -110,8 +112,8 @@ fn tuple(values: [Option<&[u8]>; 3]) -> Vec<u8> {
     parts.collect()
 }
 
-/// Returns whether `Proxy-Authorization` has the scheme Basic, the user `tor-iso` and any password
-/// (RFC 7617).
+/// Returns whether the value of `Proxy-Authorization` has the scheme Basic, the user `tor-iso` and
+/// any password (RFC 7617).
 fn is_for_isolation(value: &[u8]) -> bool {
     let Ok(value) = std::str::from_utf8(value) else { return false };
     let Some((scheme, token)) = value.trim().split_once(' ') else { return false };
@@ -130,7 +132,8 @@ fn family(value: &[u8]) -> Family {
     }
 }
 
-/// Answers an OPTIONS request. Clients use these requests to query the proxy's capabilities.
+/// Builds the answer to an OPTIONS request, with which programs query the proxy's capabilities
+/// (proposal 365).
 fn options(target: &str, headers: &Headers<'_>, service: Service) -> Result<Vec<u8>, ProxyEnd> {
     let has_body = headers.first("content-type").is_some()
         || headers.first("transfer-encoding").is_some()
@@ -158,8 +161,8 @@ fn bad_request(service: Service, method: Method) -> ProxyEnd {
     })
 }
 
-/// Returns whether a `Host` header contains a name of this machine: `localhost`, or a loopback
-/// address.
+/// Returns whether the value of a `Host` header is a name of this machine: `localhost`, or a
+/// loopback address.
 fn is_local(host: &[u8]) -> bool {
     let Ok(host) = std::str::from_utf8(host) else { return false };
     let host = host.trim();

@@ -27,8 +27,8 @@ pub use dialogue::Dialogue;
 pub use reason::Reason;
 pub use socks5::{SocksAddress, UnknownType};
 
-/// The service that a proxy provides to programs. It determines the features of the proxy's
-/// dialogues.
+/// The service that a proxy provides to programs. It determines which protocol extensions the
+/// proxy supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Service {
     /// A pluggable transport. User name and password carry its options, and Tor's headers are
@@ -43,7 +43,7 @@ pub enum Service {
     },
 }
 
-/// A program's request.
+/// A program's request to the proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProxyRequest {
     /// A request for a stream to a host, by name or address.
@@ -72,7 +72,7 @@ pub enum Family {
     OnlyV6,
 }
 
-/// The outcome of a request.
+/// The outcome of a program's request, which the proxy reports to the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The stream is open.

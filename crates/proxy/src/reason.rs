@@ -1,7 +1,8 @@
-//! Reasons of failure, with their codes in SOCKS5 and HTTP.
+//! Reasons why a program's request failed, with the codes that report them in SOCKS5 and HTTP.
 
-/// The reason why a request failed. A name before a colon, such as MISC, is the name of an exit's
-/// reason in tor-spec ("Closing streams"). The other reasons are the client's own.
+/// The reason why a request failed. A name in capitals, such as MISC, is a reason that an exit
+/// gives (tor-spec, "Closing streams"). Reasons without such a name are found by the client
+/// itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// MISC: any other reason.
@@ -14,7 +15,7 @@ pub enum Reason {
     ExitPolicy,
     /// DESTROY: the circuit was torn down.
     Destroyed,
-    /// DONE: the stream was closed before it was open.
+    /// DONE: the exit closed the stream before the stream was open.
     Done,
     /// TIMEOUT: the host did not answer in time.
     TimedOut,
@@ -36,21 +37,21 @@ pub enum Reason {
     NoExit,
     /// The client does not know three relays that form a path.
     NoPath,
-    /// The client could not build a circuit in time.
+    /// The client could not build a circuit within its time limit.
     NoCircuit,
     /// The host is an onion service, and this client does not support them.
     NoService,
 }
 
-/// A reason's codes in each protocol.
+/// Codes with which a proxy reports a reason in SOCKS5 and HTTP.
 pub(crate) struct Codes {
     /// The reply code of SOCKS5 (RFC 1928, section 6).
     pub(crate) socks: u8,
-    /// The status code and phrase of HTTP. As in Tor, the answer also has the reason's name after
-    /// them.
+    /// The status code and phrase of HTTP. As in C tor, the status line continues with the
+    /// reason's name.
     pub(crate) status: &'static str,
     /// The value of `Tor-Request-Failed`: `end/` with the name of an exit's reason, as C tor sends
-    /// it, or `anabranch/` with a reason that only this project has.
+    /// it, or `anabranch/` with a reason that C tor does not have.
     pub(crate) token: &'static str,
 }
 

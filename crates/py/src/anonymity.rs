@@ -16,7 +16,8 @@ use pyo3::prelude::*;
 
 use crate::split::refuse;
 
-/// A flat array of fractions. The Python code reshapes it.
+/// A one-dimensional array of fractions. The Python code gives it the dimensions that the types
+/// below describe.
 type Flat<'py> = Bound<'py, PyArray1<f64>>;
 /// Result of the Python function `paths`, which computes the probabilities that hostile relays
 /// compromise a stream. "Rows" are the numbers of circuits per stream, from 1. "Kinds" are the
@@ -94,14 +95,14 @@ impl Consensus {
         self.listed.has_families
     }
 
-    /// Number of guards that a client with one circuit per stream uses.
+    /// Number of guards (first relays) that a client with one circuit per stream uses at a time.
     #[getter]
     fn guards_in_use(&self) -> usize {
         self.listed.network.params().guards.primary_to_use
     }
 
-    /// Returns the weights (uint64) of the relays that may be entries and have a weight above
-    /// zero.
+    /// Returns the bandwidth weights (uint64) of the relays that clients may choose as entries
+    /// (first relays). Relays with the weight 0 are left out.
     fn entry_weights<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<u64>> {
         self.weights().into_pyarray(py)
     }
@@ -233,10 +234,10 @@ impl Consensus {
     }
 }
 
-/// Returns two probabilities for circuits of independently drawn relays. The first is that the
-/// exit and at least one of `legs` entries are hostile. The second is that the exit and all
-/// entries are hostile. Each entry is hostile with the probability `entry`, and the exit with the
-/// probability `exit`.
+/// Returns two probabilities for a stream over `legs` circuits, whose relays are drawn
+/// independently. The first is that the common exit and at least one entry are hostile. The second
+/// is that the exit and all entries are hostile. Each entry is hostile with the probability
+/// `entry`, and the exit with the probability `exit`.
 #[pyfunction]
 pub(crate) fn closed_form(entry: f64, exit: f64, legs: usize) -> (f64, f64) {
     paths::closed_form(entry, exit, legs)

@@ -1,7 +1,7 @@
-//! Convolutions of packet counts per time slot with kernels of nine taps (coefficients): three of
-//! weight 2, six of weight -1 (Dempster, Schmidt and Webb, "MiniRocket", KDD 2021). The functions
-//! count the time slots with a result above each threshold, in one pass over memory. NumPy needs a
-//! dozen passes for the same counts.
+//! Convolutions of packet counts per time slot, for the classifier MiniRocket (Dempster, Schmidt
+//! and Webb, KDD 2021). Its kernels have nine taps (coefficients): three of weight 2, six of
+//! weight -1. The functions count the time slots with a result above each threshold in one pass
+//! over memory; NumPy needs a dozen passes.
 
 use std::collections::BTreeMap;
 
@@ -14,19 +14,20 @@ use pyo3::prelude::*;
 const TAPS: usize = 9;
 /// Number of taps (coefficients) with weight 2 in a convolution kernel.
 const HEAVY: usize = 3;
-/// Number of thresholds with which the results of a convolution kernel are compared.
+/// Number of thresholds with which each result of a convolution kernel is compared.
 const THRESHOLDS: usize = 4;
 
 /// A convolution kernel: the taps with weight 2, and the thresholds for its results.
 struct Kernel {
-    /// Index of the kernel in the arguments, and of its counts in the result.
+    /// Index of the kernel in the arrays that Python passes, and of the kernel's counts in the
+    /// result.
     place: usize,
     heavy: [usize; HEAVY],
     thresholds: [f32; THRESHOLDS],
 }
 
 /// Convolution kernels, grouped by channel and dilation (distance between adjacent taps). All
-/// kernels of a group read the same values.
+/// kernels of a group read the same nine values at each time slot.
 struct Kernels {
     by_taps: BTreeMap<(usize, usize), Vec<Kernel>>,
     count: usize,
@@ -70,8 +71,9 @@ impl Kernels {
         Ok(kernels)
     }
 
-    /// Counts the time slots of one sequence (channels x slots) with a result above each
-    /// threshold. Stores the counts in `out` by kernel.
+    /// Counts, for each kernel and threshold, the time slots with a result above the threshold.
+    /// `sequence` has one row per channel and one column per time slot. Stores the counts in
+    /// `out`, ordered by kernel.
     fn count(&self, sequence: &[f32], slots: usize, scratch: &mut Scratch, out: &mut [f64]) {
         for (&(channel, dilation), kernels) in &self.by_taps {
             let row = &sequence[channel * slots..][..slots];

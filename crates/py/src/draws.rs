@@ -1,5 +1,5 @@
-//! Random draws of a scheduler without a trace: the paths that it chooses, and the lengths of
-//! runs. A run is a sequence of consecutive packets on one path.
+//! Random draws of a scheduler without recorded traffic: the paths that it chooses, and the
+//! lengths of runs. A run is a sequence of consecutive packets on one path.
 
 use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::{Boundary, Every, PathView, Time, seed};

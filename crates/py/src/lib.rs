@@ -20,8 +20,8 @@ use pyo3::prelude::*;
 type Described = (&'static str, &'static str, &'static str, Option<&'static str>);
 
 /// Maximum time of a packet that Python passes to this module, in seconds. Unix times (seconds
-/// since 1970) are below this maximum. Sums of times up to the maximum fit 32-bit floats and a
-/// `Duration`.
+/// since 1970) are below this maximum. The maximum prevents overflows: sums of such times fit
+/// 32-bit floats and a `Duration`.
 const LATEST: f64 = 1e10;
 
 /// The Python module `anabranch._core`. Its type stubs are in `lab/src/anabranch/_core.pyi`.

@@ -1,9 +1,10 @@
-//! Maybenot machines at both ends of a recorded trace, run by Maybenot's own simulator.
+//! Simulation of Maybenot machines (state machines that add padding and delay packets) at both
+//! ends of a recorded trace, with Maybenot's own simulator.
 //!
 //! The simulator receives the trace's packets at the times at which the client saw them. It
-//! returns the packets that the client sees once the machines pad and block. The simulator panics
-//! in a state that it considers a bug, and so do the constructors of machines. These panics become
-//! errors, because their cause is in the user's machines.
+//! returns the packets that the client sees after the machines have added padding and delays. The
+//! simulator panics in a state that it considers a bug, and so do the constructors of machines.
+//! These panics become errors, because their cause is in the user's machines.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
@@ -30,8 +31,9 @@ const SERIALISED: &str = "02";
 /// Value of `origin` (a packet's index in the original trace) that marks a padding packet.
 const PADDING: i64 = -1;
 
-/// All packets that the client sees: times (float64, seconds), origins (int64: indices in the
-/// original trace, -1 for padding) and directions (bool, true for packets that the client sends).
+/// All packets that the client sends or receives: times (float64, seconds), origins (int64:
+/// indices in the original trace, -1 for padding) and directions (bool, true for packets that the
+/// client sends).
 type PathEvents<'py> =
     (Bound<'py, PyArray1<f64>>, Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<bool>>);
 
@@ -45,10 +47,11 @@ pub(crate) fn maybenot_check(machines: Vec<String>) -> PyResult<()> {
 /// the server those in `server`.
 ///
 /// `times` are float64 seconds, sorted; `up` is true for packets that the client sends. A machine
-/// is given in serialised form (`02eNp...`), or by its name in maybenot-machines with its numbers
-/// (`front 1700 1000000 14000000 50`). A named machine may draw further numbers, from `seed`.
-/// `delay` is the one-way delay of either direction, in seconds. `pps` is the maximum number of
-/// packets per second; packets beyond it are delayed further. `None` means no maximum.
+/// is given in serialised form (`02eNp...`), or by its name in the crate maybenot-machines with
+/// its parameters (`front 1700 1000000 14000000 50`). A named machine may draw further parameters
+/// at random, from `seed`. `delay` is the one-way delay of either direction, in seconds. `pps` is
+/// the maximum number of packets per second; packets beyond it are delayed further. `None` means
+/// no maximum.
 ///
 /// In the result, `origin` is the index in `times` of a real packet, and -1 for padding. The real
 /// packets of a direction keep their order. A packet that was not delayed keeps its exact time.
@@ -83,7 +86,8 @@ struct Trace<'a> {
     up: &'a [bool],
 }
 
-/// Packets of a trace as the client sees them when both ends run Maybenot machines.
+/// Packets of a trace as the client sees them after the machines of both ends have padded and
+/// delayed.
 #[derive(Default)]
 struct Defended {
     times: Vec<f64>,
@@ -179,8 +183,8 @@ impl<'a> Trace<'a> {
     }
 }
 
-/// Offset of the trace's first packet from the origin of the simulator's clock. The server sends a
-/// packet `delay` before the client sees it, and that time must not be before the origin.
+/// Time of the trace's first packet on the simulator's clock. It is above zero, because the server
+/// sends a packet `delay` before the client sees it, and no time may be negative.
 const ORIGIN: Duration = Duration::from_secs(3600);
 
 /// Returns true for a packet that leaves through the client's network interface, false for a
@@ -261,14 +265,15 @@ pub(crate) fn hush_caught_panics() {
     }));
 }
 
-/// Maximum number of states of a FRONT machine. Each state stands for an equal part of the area
-/// under the density of a Rayleigh distribution, which determines the times of padding.
+/// Maximum number of states of a FRONT machine. FRONT draws the times of padding from a Rayleigh
+/// distribution, and each state stands for an equal part of the area under its density.
 /// maybenot-machines truncates the density where 1/2,981 of the area is left. With more states,
-/// the crate's search for the last state would not end.
+/// the area of a state would be below this rest, and the crate's search for the last state would
+/// not end.
 const FRONT_STATES: usize = 2_900;
 
-/// Checks that maybenot-machines would neither panic nor loop forever with the numbers of
-/// `machine`. The error is a message for the user.
+/// Checks that the crate maybenot-machines would neither panic nor loop forever with the
+/// parameters of `machine`. The error is a message for the user.
 fn possible(machine: &StaticMachine) -> Result<(), &'static str> {
     let fine = |numbers: &[f64]| numbers.iter().all(|n| n.is_finite() && *n > 0.0 && *n < 1e12);
     let sound = match *machine {

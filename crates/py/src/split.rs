@@ -69,7 +69,7 @@ impl TraceSplit {
         Ok(TraceSplit { core: core.map_err(|error| named(setting(&error), error))? })
     }
 
-    /// Splits each page load, and returns the path of each packet (int16). Each number `replica`
+    /// Splits each page load, and returns the path of each packet (int16). Each value of `replica`
     /// gives another random split of the same page loads.
     ///
     /// `load` (int64) has the number of each page load, and `run` (int32) the number of the
@@ -222,8 +222,8 @@ fn flat<'a, T: Element>(array: &'a PyReadonlyArray1<'_, T>) -> PyResult<&'a [T]>
     array.as_slice().map_err(refuse)
 }
 
-/// Returns the range of each page load's packets in the flat arrays. `lengths` are the lengths of
-/// these arrays.
+/// Returns, for each page load, the range of its packets in the flat arrays. `lengths` are the
+/// lengths of these arrays, which must be equal.
 fn bounds(offsets: &[i64], lengths: &[usize]) -> PyResult<Vec<Range<usize>>> {
     let place = |&offset: &i64| usize::try_from(offset).ok();
     let places: Option<Vec<usize>> = offsets.iter().map(place).collect();
@@ -246,7 +246,7 @@ fn named(setting: &str, error: impl Display) -> PyErr {
     PyValueError::new_err(format!("{setting}: {error}"))
 }
 
-/// Parses a Rust value from the text that users write for it, such as a scheduler.
+/// Parses a Rust value, such as a scheduler, from the notation of the command line.
 pub(crate) fn text<T: FromStr<Err: Display>>(text: &str) -> PyResult<T> {
     text.parse().map_err(refuse)
 }

@@ -1,5 +1,6 @@
-//! A directory authority for tests. It certifies its keys and signs a consensus of given relays,
-//! but does not vote. The documents are written from dir-spec, independently of `anabranch_onion`.
+//! A directory authority for tests, which certifies its keys and signs a consensus of given
+//! relays, but does not vote. Its documents follow dir-spec and share no code with
+//! `anabranch_onion`, so they test the parsers of that crate.
 
 use anabranch_onion::directory::civil::utc;
 use anabranch_onion::wire::keys::{sha1, sha256};
@@ -31,7 +32,7 @@ pub struct TestRelay {
     pub rsa_identity: [u8; 20],
     /// Text of the relay's microdescriptor.
     pub microdesc: String,
-    /// Address of the relay in the form `ADDRESS PORT`, with IPv4.
+    /// Address and port of the relay, as in `192.0.2.1 9001`. The address is IPv4.
     pub at: String,
     /// Flags of the relay, as in an `s` line of a consensus.
     pub flags: String,
@@ -102,7 +103,7 @@ fn sign(key: &RsaPrivateKey, digest: &[u8]) -> Vec<u8> {
     key.sign(Pkcs1v15Sign::new_unprefixed(), digest).unwrap()
 }
 
-/// Adapter from `R` to the older generator trait of the RSA library.
+/// Adapter that implements the older generator trait of the RSA library for the generator `R`.
 struct OldRng<'a, R>(&'a mut R);
 
 impl<R: CryptoRng> rand_core::RngCore for OldRng<'_, R> {

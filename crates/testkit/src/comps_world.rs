@@ -1,5 +1,5 @@
-//! A splitter, its paths and its peers in memory. There are no sockets and no clock, and every run
-//! is reproducible.
+//! A simulated splitter with its paths, clients and server in memory. There are no sockets and no
+//! clock, and every run is reproducible.
 //!
 //! The datagrams of the splitter's core pass through a `netem::Link` for each path and direction.
 //! Clients and the server are small models of how real programs use addresses.
@@ -21,8 +21,8 @@ pub mod moving;
 /// Default one-way delay of a path.
 pub const DELAY: Duration = Duration::from_millis(10);
 
-/// A client's address as a server sees it. It is represented by the splitter's socket: the
-/// session, and the address pair (tuple) that the socket belongs to.
+/// A client's address as a server sees it: a socket of the splitter. It is represented by the
+/// identifiers of the session and of the socket's tuple (a path with one of its source ports).
 pub type SeenAddress = (SessionId, TupleId);
 
 /// A model of a server. `receive` returns the server's answers to a datagram, each with its
@@ -62,12 +62,14 @@ pub struct World<S> {
     pub events: Vec<(Time, Event)>,
     /// Datagrams that the splitter has returned to each client, with their times.
     pub returned: BTreeMap<SocketAddr, Vec<(Time, Vec<u8>)>>,
-    /// For each session, the server that the client named; `None` if the client named none.
+    /// For each session, the server that the client chose; `None` if the listener has a single
+    /// server.
     pub wanted: BTreeMap<SessionId, Option<SocketAddr>>,
     /// For each batch of datagrams returned to a client, in order: the client, and the source
-    /// address that it sees. That address is `None` if the client named no server.
+    /// address of the datagrams. The address is `None` if the client chose no server.
     pub seems: Vec<(SocketAddr, Option<SocketAddr>)>,
-    /// Paths that do not lead to the server. Their datagrams are lost.
+    /// Paths that cannot reach the server. The world reports them to the core when it resolves the
+    /// server's name.
     pub barred: Vec<PathId>,
     /// Whether the paths deliver each datagram twice, in both directions.
     pub duplicate: bool,
@@ -75,10 +77,10 @@ pub struct World<S> {
     pub resolves: bool,
     /// For each path, the index of its emulated link.
     lines: Vec<usize>,
-    /// For each of the splitter's address pairs (tuples), the name of its socket, which the server
-    /// sees as the client's address. The name is the tuple that first used the socket or, if that
-    /// name is already in use, a later tuple. A socket keeps its name when the splitter is
-    /// reconfigured.
+    /// For each tuple (a path with one of its source ports), the name of its socket, which the
+    /// server sees as the client's address. The name is the tuple that first used the socket or,
+    /// if that tuple is already a name, a later tuple. A socket keeps its name when the splitter
+    /// is reconfigured.
     sockets: BTreeMap<SeenAddress, SeenAddress>,
 }
 
@@ -141,8 +143,9 @@ impl<S: Server> World<S> {
         }
     }
 
-    /// Applies another configuration of the splitter. `before` has the former index of each path;
-    /// `None` marks a new path, which gets a new link. The sockets of remaining paths are kept.
+    /// Applies another configuration of the splitter. `before` has, for each path in `config`, the
+    /// path's former index, or `None` for a new path, which gets a new link. The sockets of
+    /// remaining paths are kept.
     pub fn reconfigure(&mut self, config: Config, before: &[Option<usize>]) {
         let places: Vec<_> = before.iter().map(|path| path.map(PathId::at)).collect();
         let seed = config.seed;
@@ -191,7 +194,7 @@ impl<S: Server> World<S> {
     }
 
     /// Sends a batch of datagrams from the client at `from` to the splitter, to be forwarded to
-    /// `server`. `None` stands for the single server of the listener.
+    /// `server`. `None` stands for the splitter's default server.
     pub fn client_to(&mut self, from: SocketAddr, server: Option<SocketAddr>, batch: Batch<'_>) {
         self.core.handle(self.now, Input::Client { client: from, server, local: None, batch });
         self.drain(&batch);
@@ -208,8 +211,8 @@ impl<S: Server> World<S> {
         }
     }
 
-    /// Interrupts the path with this index if `down`; otherwise restores it. The splitter is not
-    /// notified.
+    /// Interrupts the path with this index if `down`; otherwise restores it. The splitter must
+    /// find this out by itself.
     pub fn cut(&mut self, path: usize, down: bool) {
         self.up[path].change(self.now, |settings| settings.down = down);
         self.down[path].change(self.now, |settings| settings.down = down);
@@ -247,7 +250,7 @@ impl<S: Server> World<S> {
         self.events.iter().any(|(_, event)| wanted(event))
     }
 
-    /// Returns a log of all sent datagrams and all events. Two runs are equal if their logs are
+    /// Returns a log of all sent datagrams and all events. Equal logs show that two runs were
     /// equal.
     pub fn trace(&self) -> String {
         let sent = self
@@ -279,7 +282,8 @@ impl<S: Server> World<S> {
         }
     }
 
-    /// Sends a datagram from the server to a client's address that it has seen.
+    /// Sends a datagram from the server to `seen`, a client address from which the server has
+    /// received datagrams.
     pub fn answer(&mut self, seen: SeenAddress, datagram: Vec<u8>) {
         let path = self.paths[&seen].index();
         for _ in 0..1 + usize::from(self.duplicate) {
@@ -364,7 +368,7 @@ impl<S: Server> World<S> {
     }
 }
 
-/// Returns a datagram of no known protocol, which begins with `number`.
+/// Returns a datagram of no known protocol. It contains the last seven bytes of `number`.
 pub fn numbered(number: u64) -> Vec<u8> {
     let mut datagram = vec![0x55; 200];
     datagram[..8].copy_from_slice(&number.to_be_bytes());

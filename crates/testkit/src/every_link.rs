@@ -1,5 +1,5 @@
-//! Conformance suite for all implementations of OR links, on every kind of transport that a link
-//! supports.
+//! Conformance suite for all implementations of OR links (connections between Tor relays), on
+//! every transport protocol that a link supports.
 //!
 //! Further rules are in `links/tests/conformance.rs` (streams that an observer reads) and in
 //! `links/tests/quic` (circuits in separate streams).
@@ -12,21 +12,22 @@ use anabranch_links::{Fault, Link, State};
 pub const CREATES: u8 = 10;
 /// A command of cells that neither opens nor closes a circuit.
 pub const DATA: u8 = 3;
-/// Numbers of the circuits that each end opens. The highest bit is 0 in the circuits of the end
-/// that opened the link.
+/// Circuit IDs that each end opens. The highest bit is 0 in the circuit IDs of the end that opened
+/// the link.
 const CIRCUITS: [[u32; 3]; 2] = [[1, 2, 3], [0x8000_0001, 0x8000_0002, 0x8000_0003]];
 /// Number of cells that the tests send in each circuit.
 const CELLS: u32 = 40;
 
 /// Both ends of a link under test, and the connection between them.
 pub trait LinkEnds {
-    /// Returns the link at `end`; end 0 opened it.
+    /// Returns the link object of `end`. End 0 opened the link, and end 1 accepted it.
     fn link(&mut self, end: usize) -> &mut dyn Link;
 
-    /// Returns the size in bytes of a cell, which the link delivers as a whole.
+    /// Returns the size of a cell in bytes.
     fn cell(&self) -> usize;
 
-    /// Returns whether the link had a handshake in which the accepting end showed a certificate.
+    /// Returns whether the link began with a handshake in which the accepting end showed a
+    /// certificate.
     fn shakes_hands(&self) -> bool;
 
     /// Delivers everything that both ends have sent. Appends the data that each end reads to its
@@ -34,7 +35,8 @@ pub trait LinkEnds {
     fn settle(&mut self, received: &mut [Vec<u8>; 2]);
 }
 
-/// Returns a cell of `length` bytes: circuit, command, number, and bytes that depend on the number.
+/// Returns a cell of `length` bytes for `circuit`: the circuit ID, `command`, `number`, and bytes
+/// that depend on `number`.
 #[must_use]
 pub fn cell(circuit: u32, command: u8, number: u32, length: usize) -> Vec<u8> {
     let mut bytes = vec![(number % 251) as u8; length];
@@ -44,8 +46,8 @@ pub fn cell(circuit: u32, command: u8, number: u32, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Checks all rules on pairs of open links that `make` creates. `name` identifies the link in a
-/// failure.
+/// Checks all rules of links on pairs of open links that `make` creates. `name` identifies the
+/// kind of link in a failure message.
 ///
 /// # Panics
 /// A rule is broken.

@@ -1,7 +1,7 @@
-//! Test worlds, peers and conformance suites that several crates share. No program depends on this
-//! crate.
+//! Simulated networks, peers and conformance suites for the tests of several crates. No program
+//! depends on this crate.
 //!
-//! * `silent_port` keeps ports on which nobody listens.
+//! * `silent_port` reserves ports on which no program listens.
 //! * `every_link` has the rules that every OR link must follow; `mock_link` is a link without
 //!   keys.
 //! * `tls_peer` has TLS links without a handshake, and a peer that seals any record with the
@@ -14,7 +14,8 @@
 //!   its peers. `tunnel_world` has both ends of a tunnel. `stego_world` has a client and a server
 //!   of the camouflage transport.
 //!
-//! Each module except `silent_port` and `tcp` needs the feature of its crate.
+//! Each module except `silent_port` and `tcp` needs the feature with the name of the crate that it
+//! tests.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

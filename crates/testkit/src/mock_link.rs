@@ -9,8 +9,8 @@ use anabranch_multipath::Time;
 pub struct MockLink {
     record: usize,
     unsent: Vec<u8>,
-    /// A byte that the link sends even if nothing is written, and the time at which it does so;
-    /// `None` for no such byte.
+    /// A byte that the link sends although nothing was written, and the time of sending; `None` if
+    /// there is no such byte.
     due: Option<(Time, u8)>,
 }
 
@@ -21,7 +21,7 @@ impl MockLink {
         MockLink { record, unsent: Vec::new(), due: None }
     }
 
-    /// Creates a link that sends `byte` at `time`, even if nothing was written.
+    /// Creates a link that sends `byte` at `time`, although nothing was written.
     #[must_use]
     pub fn late(time: Time, byte: u8) -> MockLink {
         MockLink { due: Some((time, byte)), ..MockLink::new(1) }

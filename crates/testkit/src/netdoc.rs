@@ -1,4 +1,4 @@
-//! Lines and objects, the elements of all of Tor's directory documents (dir-spec 1.2).
+//! Writers for lines and objects, the elements of all of Tor's directory documents (dir-spec 1.2).
 
 use base64ct::{Base64, Encoding};
 

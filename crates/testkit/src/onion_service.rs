@@ -1,6 +1,6 @@
-//! Descriptors and messages of an onion service and its client, as relays see them. They are
-//! written from rend-spec-v3 and cert-spec, independently of `anabranch_onion`. Keys are derived
-//! from seeds.
+//! Descriptors and messages of an onion service and its client, as relays see them. They follow
+//! rend-spec-v3 and cert-spec, and share no code with `anabranch_onion`, so they test that crate's
+//! parsers. Keys are derived from seeds.
 
 use anabranch_onion::wire::crypto::Sha3_256;
 use anabranch_onion::wire::crypto::ed25519::Keypair;

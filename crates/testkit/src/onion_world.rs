@@ -1,5 +1,5 @@
-//! A simulated network of a client and relays. Their cores are connected by reliable pipes with a
-//! delay and a rate. A run depends only on its seed.
+//! A simulated network of a client and relays. Their protocol cores (state machines without I/O)
+//! are connected by reliable pipes with a delay and a rate. A run depends only on its seed.
 #![allow(missing_docs, reason = "helpers of tests, named by what they do")]
 
 mod pipe;
@@ -35,13 +35,13 @@ use digest::Digest;
 use pipe::Pipe;
 pub use server::Server;
 
-/// Simulated time at the start of a run, in seconds since 1970.
+/// Wall-clock time at the start of a simulation, in seconds since 1970.
 pub const UNIX: u64 = 1_800_000_000;
-/// Number of bytes that are fetched from a core at once. While this number of bytes waits in the
-/// link's pipe (the link in memory), no further bytes are fetched.
+/// Number of bytes that are taken from a relay's or client's core at once. No more are taken while
+/// this number of bytes waits in the pipe (the simulated connection).
 const BATCH: usize = 32 * CELL;
 
-/// A relay with its keys and addresses, and the servers that its streams reach.
+/// A relay with its keys and addresses, and the simulated servers at the other end of its streams.
 pub struct RelayNode {
     pub core: Relay,
     pub target: Target,
@@ -49,7 +49,8 @@ pub struct RelayNode {
     pub tls_certificate: [u8; 32],
     pub servers: BTreeMap<StreamKey, Server>,
     pub violations: Vec<anabranch_onion::Violation>,
-    /// Whether the servers of this relay's streams leave all received data unread.
+    /// Whether the servers at this relay's streams leave all received data unread, so that the
+    /// streams stall.
     pub stalled: bool,
 }
 
@@ -58,7 +59,7 @@ pub struct RelayNode {
 pub struct Setting {
     pub seed: u64,
     /// Whether bytes arrive in pieces of random length, and all arrivals are hashed to compare
-    /// runs. Tests need both, but measurements would become slower.
+    /// runs. Tests need both. Measurements disable both, because they cost time.
     pub pieces: bool,
     pub relays: usize,
     /// Whether the relays are exits.
@@ -66,12 +67,12 @@ pub struct Setting {
     /// Whether relays extend circuits to private addresses. All relays here have private
     /// addresses.
     pub allow_private: bool,
-    /// Number of cores (event loops) of each relay.
+    /// Number of cores (event loops, each for a part of the circuits) of each relay.
     pub shards: usize,
     pub rate: u64,
     pub delay: Duration,
-    /// Rates (bits per second) and delays of the links to some relays, by the relay's index. They
-    /// replace `rate` and `delay`.
+    /// Rate (bits per second) and delay of the links to single relays, by the relay's index. For
+    /// these relays they replace `rate` and `delay`.
     pub lines: BTreeMap<usize, (u64, Duration)>,
     /// Multipath design: the protocol with which several circuits carry the same streams (Conflux
     /// or another).
@@ -86,7 +87,8 @@ pub struct Setting {
     pub params: Params,
     pub padding: PaddingParams,
     pub services: ServiceParams,
-    /// Amount of link padding that the client's user wants.
+    /// Amount of link padding (dummy cells that hide idle times) that the client's user has
+    /// chosen.
     pub amount: Amount,
     /// Whether links may deliver data out of order. Links to the nodes in `stock` never deliver
     /// data out of order.
@@ -95,13 +97,13 @@ pub struct Setting {
     /// Whether nodes open QUIC links in addition to their first links. Nodes in `stock` have no
     /// QUIC links.
     pub quic: bool,
-    /// Whether a QUIC link's packets reach the core of the relay that their connection ID encodes.
-    /// If not, the packets reach any core of the relay.
+    /// Whether a QUIC link's packets reach the core of the relay that the packets' connection ID
+    /// encodes. If not, the packets reach any core of the relay.
     pub steered: bool,
     /// Whether QUIC links cannot be opened, as if a firewall blocked UDP.
     pub blocked: bool,
-    /// Number of cells per thousand that arrive one round trip late, on links with out-of-order
-    /// delivery.
+    /// Number of cells per thousand that arrive one round trip late, on links that may deliver
+    /// data out of order. The delay stands for a retransmission.
     pub lost: u32,
     /// Whether QUIC links carry lossy cells (cells that may get lost), and relays allow them. The
     /// relays in `ungranting` (numbered as in `stock`) do not allow them.
@@ -152,11 +154,11 @@ impl Default for Setting {
     }
 }
 
-/// Introduction and rendezvous points that the cores of one relay share.
+/// Introduction and rendezvous points of onion services, which all cores of one relay share.
 #[derive(Clone, Default)]
 struct SharedPoints(Arc<Mutex<Points>>);
 
-/// Sets of circuits that the cores of one relay share.
+/// Conflux sets (circuits that carry the same streams), which all cores of one relay share.
 #[derive(Clone, Default)]
 struct SharedSets(Arc<Mutex<Sets>>);
 
@@ -197,7 +199,8 @@ impl PointTable for SharedPoints {
 }
 
 /// All nodes and links of a simulated network. Node 0 is the client, and node `n` is `relays[n -
-/// 1]`. The cores of one relay are adjacent nodes.
+/// 1]`. If a relay has several cores, each core is a node, and these nodes have successive
+/// numbers.
 pub struct World {
     pub setting: Setting,
     pub now: Time,
@@ -221,9 +224,11 @@ pub struct World {
     pub quic: BTreeSet<LinkId>,
     /// Number of failed attempts to open a QUIC link.
     pub failed_quic: usize,
-    /// For each relay, the table of its links: the core that has the link to each neighbour.
+    /// For each relay, the table of its links, which shows the core that has the link to each
+    /// neighbour.
     claims: Vec<Claims>,
-    /// The links in `claims`: for each link and node, the RSA identity of the neighbour.
+    /// The links in `claims`: for each link and node, the RSA identity of the neighbour at the
+    /// other end.
     reached: BTreeMap<(LinkId, usize), [u8; 20]>,
     /// Number of links that each relay has accepted.
     accepted: Vec<usize>,
@@ -326,7 +331,7 @@ impl World {
         world
     }
 
-    /// Connects each pair of cores that belong to the same relay.
+    /// Connects the cores of each relay with each other by links in memory.
     fn join_shards(&mut self) {
         let shards = self.setting.shards;
         let same = |a: usize, b: usize| (a - 1) / shards == (b - 1) / shards;
@@ -351,8 +356,8 @@ impl World {
         Some((place / self.setting.shards, place % self.setting.shards))
     }
 
-    /// Returns a hop for a circuit through the relay with the index `relay`. `wish` is the request
-    /// in the hop's handshake.
+    /// Returns the hop of a circuit through the relay with the index `relay`. `wish` is the set of
+    /// features that the client requests in the handshake with this hop.
     pub fn hop(&self, relay: usize, wish: HopRequest) -> Hop {
         let node = &self.relays[relay * self.setting.shards];
         let key = HopKey::NtorV3 { onion_key: node.onion_key, wish };
@@ -427,8 +432,8 @@ impl World {
         }
     }
 
-    /// Makes a QUIC link deliver nothing more to `side`. The driver at this side reports the link
-    /// as lost.
+    /// Makes a QUIC link deliver nothing more to `side`. The driver (network loop) at this side
+    /// reports to the core that the link is lost.
     pub fn lose(&mut self, id: LinkId, side: usize) {
         let Some(pipe) = self.pipes.get_mut(&id) else { return };
         pipe.swallow_to(side);
@@ -464,7 +469,8 @@ impl World {
         self.taking_time(node, |core| core.handle_link(now, input));
     }
 
-    /// Calls `act` on a core. Adds the duration to `spent` if this core's time is measured.
+    /// Calls `act` on a core. If this core's time is measured, adds the duration of the call to
+    /// `spent`.
     fn taking_time<T>(&mut self, node: usize, act: impl FnOnce(&mut dyn LinkCore) -> T) -> T {
         if self.timed.is_none_or(|timed| timed + 1 != node) {
             return act(self.core(node));
@@ -514,7 +520,8 @@ impl World {
         self.pipes.get_mut(&id)?.lossy_arrival(self.now, side)
     }
 
-    /// Reports a link to both of its ends once the handshakes of TCP and TLS are complete.
+    /// Reports a new link to the cores at both ends, once the handshakes of TCP and TLS are
+    /// complete.
     fn opening(&mut self, id: LinkId) {
         let Some(target) = self.pipes.get_mut(&id).and_then(|pipe| pipe.opening(self.now)) else {
             return;
@@ -749,8 +756,8 @@ impl World {
         }
     }
 
-    /// Opens a link to a relay without a node at the other end. Tests use it to write the bytes of
-    /// a hostile neighbour.
+    /// Opens a link to a relay without a node at the other end. With [`World::forge`], a test
+    /// sends the bytes of a hostile neighbour on it.
     pub fn raw_link(&mut self, relay: usize, peer: IpAddr) -> LinkId {
         self.raw_link_that_is([true, false], relay, peer)
     }
@@ -789,7 +796,8 @@ impl World {
         others.into_iter().for_each(|other| self.close(other, link));
     }
 
-    /// Adds the arrival of `bytes` at a node to the hash of the run.
+    /// Adds the arrival of `bytes` at a node to the hash over all arrivals, which tests use to
+    /// compare runs.
     fn note(&mut self, node: usize, bytes: &[u8]) {
         if !self.setting.pieces {
             return;

@@ -21,13 +21,13 @@ pub use crate::every_link::{CREATES, DATA};
 
 /// Time at which the test certificates are made, in seconds since 1970.
 pub const NOW: u64 = 1_800_000_000;
-/// Size of a cell (test cell) in bytes.
+/// Size in bytes of the cells (units of data on a link) in these tests.
 pub const CELL: usize = 514;
-/// Command of the cell (test cell) that closes a circuit.
+/// Command of the test cell that closes a circuit.
 pub const ENDS: u8 = 4;
 
-/// Parses the head of a cell (test cell): a circuit, a command, and a length if the command is 128
-/// or more. Returns `None` if `bytes` is too short.
+/// Parses the head of a test cell: a circuit ID, a command, and a length if the command is 128 or
+/// more. Returns `None` if `bytes` is too short.
 pub fn head(bytes: &[u8], _: bool) -> Option<Head> {
     let (circuit, rest) = bytes.split_first_chunk()?;
     let command = *rest.first()?;
@@ -39,10 +39,10 @@ pub fn head(bytes: &[u8], _: bool) -> Option<Head> {
     Some(Head { circuit, length, creates: command == CREATES, ends: command == ENDS })
 }
 
-/// Format of the cells, whose head is parsed by [`head`].
+/// Format of the test cells. [`head`] parses the head of each cell.
 pub const FORMAT: CellFormat =
     CellFormat { head, end, longest: 4_000, longest_of_circuit: CELL, lossy: 0 };
-/// Length in bytes of a lossy cell.
+/// Length in bytes of a lossy cell, which travels in a QUIC datagram and may get lost.
 pub const LOSSY: usize = 518;
 /// Format of the cells in [`FORMAT`], and of lossy cells of [`LOSSY`] bytes.
 pub const WITH_LOSSY: CellFormat = CellFormat { lossy: LOSSY, ..FORMAT };
@@ -51,7 +51,7 @@ fn end(circuit: u32) -> Vec<u8> {
     cell(circuit, ENDS, 0)
 }
 
-/// Returns a cell (test cell) with this circuit, command and number. Its other bytes follow from
+/// Returns a test cell with this circuit, command and number. Its other bytes are derived from
 /// `number`.
 pub fn cell(circuit: u32, command: u8, number: u32) -> Vec<u8> {
     every_link::cell(circuit, command, number, CELL)
@@ -107,7 +107,8 @@ pub struct QuicPair {
     pub is_unread: bool,
     /// Number of UDP datagrams that each endpoint has sent.
     pub sent: [u64; 2],
-    /// UDP datagrams to lose: the index of the sending endpoint, and the datagram's number from 0.
+    /// UDP datagrams to lose: the index of the sending endpoint, and the datagram's index in the
+    /// order of sending.
     pub lose: Vec<(usize, u64)>,
     /// Number of bytes that each endpoint has sent.
     pub bytes: [u64; 2],
@@ -139,7 +140,7 @@ impl QuicPair {
         QuicPair::with([FORMAT, FORMAT], congestion, settings, seed)
     }
 
-    /// Creates two QUIC endpoints; each has its own format of cells.
+    /// Creates two QUIC endpoints. `formats` has the format of the cells of each endpoint.
     pub fn with_formats(formats: [CellFormat; 2], settings: &LinkSettings, seed: u64) -> QuicPair {
         QuicPair::with(formats, Congestion::default(), settings, seed)
     }
@@ -214,7 +215,7 @@ impl QuicPair {
         self.send(end, self.ids[end].unwrap());
     }
 
-    /// Sends the data of a link.
+    /// Takes the UDP datagrams that the link `id` wants to send, and puts them on the line.
     pub fn send(&mut self, end: usize, id: ConnId) {
         let mut bytes = Vec::new();
         while let Some(packets) = self.ends[end].transmit(self.now, id, &mut bytes) {
@@ -269,8 +270,8 @@ impl QuicPair {
         self.ends[end].handle(self.now, EndpointInput { arrival, admit: &mut |_, _| true });
     }
 
-    /// Reads from the links of an endpoint and sends on them. Sends the endpoint's answers to
-    /// unknown peers.
+    /// Reads from the links of an endpoint and sends on them. Also sends the endpoint's answers to
+    /// packets of unknown connections.
     pub fn look(&mut self, end: usize) {
         while let Some(output) = self.ends[end].poll(self.now) {
             match output {

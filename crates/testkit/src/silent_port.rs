@@ -1,5 +1,5 @@
-//! Ports without a listener, each reserved for one test. It is not enough to choose a free port:
-//! another test, or a child process that it has just forked, may take the port meanwhile.
+//! Ports without a listener, each reserved for one test. It is not enough to choose a free port,
+//! because another test or a child process may take the port in the meantime.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 

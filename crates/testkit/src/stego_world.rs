@@ -1,6 +1,6 @@
 //! Client and server of the camouflage transport with their connections in memory, over an
-//! emulated line in each direction. The model of TCP has bytes in order, a window, and a socket's
-//! buffer.
+//! emulated line in each direction. TCP is modelled as an ordered byte stream with a window and a
+//! socket buffer.
 #![allow(missing_docs, reason = "helpers of tests, named by what they do")]
 
 use std::collections::{BTreeMap, VecDeque};
@@ -14,13 +14,14 @@ use anabranch_stego::{
     ServerConfig, ServerKey, ServerOutput,
 };
 
-/// Maximum bytes in a TCP segment.
+/// Maximum size of a TCP segment's content, in bytes.
 const SEGMENT: usize = 1_400;
 /// Maximum bytes in flight on a connection.
 const WINDOW: usize = 128 << 10;
 /// Maximum bytes in a socket's buffer.
 const BUFFER: usize = 32 << 10;
-/// Time after which the kernel gives up an unanswered connection attempt.
+/// Time after which the modelled kernel gives up a connection attempt without an answer, as in
+/// Linux.
 const UNANSWERED: Duration = Duration::from_secs(127);
 /// Number of header bytes that each segment adds on the line.
 const HEADERS: usize = 52;
@@ -47,7 +48,7 @@ struct Pipe {
     waits: VecDeque<u8>,
     under_way: usize,
     closing: bool,
-    /// Number of free bytes in the socket's buffer, as last reported to the core.
+    /// Free bytes in the socket's send buffer, as last reported to the camouflage core.
     reported: usize,
 }
 
@@ -80,7 +81,7 @@ pub struct World {
     dice: Stream,
     pub link: Option<LinkId>,
     pub ends: [Option<Ending>; 2],
-    /// Time at which the link ended at the client.
+    /// Time at which the client's link (camouflaged stream) ended.
     pub over: Time,
     pub strangers: usize,
     /// Bytes that crossed the line on uplink and downlink, including headers.
@@ -92,13 +93,13 @@ pub struct World {
     /// Number and bytes of the HTTP requests that the client has sent so far.
     pub asked: Requests,
     pub most_conns: usize,
-    /// Number of time steps that were executed.
+    /// Number of time steps of the simulation that were executed.
     pub steps: u64,
     /// Hash over all sent data and their times. Equal hashes mean equal runs.
     pub trace: u64,
 }
 
-/// Counts of a client's HTTP requests, by method, and the total bytes that the client sent.
+/// Counts of the HTTP requests that a client has sent, by method, and their total bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
     pub gets: usize,
@@ -230,7 +231,7 @@ impl World {
         }
     }
 
-    /// Runs the simulation until the link has ended in order at both ends, but for at most
+    /// Runs the simulation until the link has been closed regularly at both ends, but for at most
     /// `limit`. Returns the time of the end.
     pub fn carry(&mut self, task: &mut Task, limit: Duration) -> Time {
         let until = self.now + limit;
@@ -265,7 +266,7 @@ impl World {
         self.arrive();
     }
 
-    /// Lets the programs at both ends read and write as much as possible.
+    /// Lets the application programs at both ends read and write as much as possible.
     fn programs(&mut self, task: &mut Task) {
         let up = self.client.write(&task.up[task.written[0]..]);
         task.written[0] += up;
@@ -348,8 +349,8 @@ impl World {
         self.pump(way, id);
     }
 
-    /// Sends data from a socket, up to the window, and reports the free bytes of its buffer to the
-    /// core.
+    /// Sends data from a socket's buffer, as far as the TCP window allows. Reports the free bytes
+    /// of the buffer to the camouflage core.
     fn pump(&mut self, way: usize, id: ConnId) {
         loop {
             let Some(conn) = self.conns.get_mut(&id).filter(|conn| conn.alive) else { return };

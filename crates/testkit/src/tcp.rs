@@ -13,9 +13,9 @@ use anabranch_multipath::Time;
 pub const SEGMENT: usize = 1_380;
 /// Size in bytes of an acknowledgement, including headers.
 const ACK: usize = 100;
-/// Constant C of CUBIC (RFC 9438, section 5).
+/// Constant C of CUBIC, which scales the growth of the congestion window (RFC 9438, section 5).
 const C: f64 = 0.4;
-/// Multiplicative decrease factor of CUBIC (RFC 9438, section 4.6).
+/// Factor that reduces the congestion window of CUBIC after a loss (RFC 9438, section 4.6).
 const BETA: f64 = 0.7;
 /// Minimum retransmission timeout, as in Linux.
 const LEAST_RTO: Duration = Duration::from_millis(200);
@@ -23,30 +23,31 @@ const LEAST_RTO: Duration = Duration::from_millis(200);
 /// The sending end of the modelled TCP transfer, which always has data.
 pub struct Sender {
     next: u32,
-    /// Segments in flight by number: the time of sending, and whether the segment counts as lost.
+    /// Segments in flight by sequence number: the time of sending, and whether the segment counts
+    /// as lost.
     out: BTreeMap<u32, (Time, bool)>,
-    /// Numbers of segments that were sent again. The round trips of these segments are not
-    /// measured (RFC 6298, section 3).
+    /// Sequence numbers of retransmitted segments. The round trips of these segments are not
+    /// measured, because an acknowledgement may be for either copy (RFC 6298, section 3).
     again: BTreeSet<u32>,
     lost: BTreeSet<u32>,
     window: f64,
     threshold: f64,
     most: f64,
     epoch: Option<Time>,
-    /// Number of the first segment after the current recovery. Losses of earlier segments belong
-    /// to this recovery.
+    /// Sequence number of the first segment that was sent after the current loss recovery began. A
+    /// loss of an earlier segment belongs to this recovery, and does not reduce the window again.
     recovery: u32,
     srtt: Duration,
     least: Duration,
-    /// HyStart's current round trip: its end, the minimum round-trip time in it, and the number of
-    /// samples.
+    /// Current round of HyStart (the early end of slow start): the sequence number at which the
+    /// round ends, the minimum round-trip time in the round, and the number of its samples.
     round: (u32, Duration, u32),
-    /// Times of the first and of the last acknowledgement in the current train of acknowledgements
-    /// (HyStart).
+    /// Times of the first and of the last acknowledgement in the current sequence of closely
+    /// spaced acknowledgements (HyStart).
     train: (Time, Time),
-    /// Whether slow start has ended early, without a loss.
+    /// Whether HyStart has ended slow start before the first loss.
     early: bool,
-    /// Send time of the acknowledged segment that was sent last.
+    /// Latest send time among all acknowledged segments, with which RACK detects losses.
     newest: Time,
     acked_at: Time,
 }
@@ -73,7 +74,7 @@ impl Sender {
         }
     }
 
-    /// Returns the next segment if it may be sent now, otherwise `None`.
+    /// Returns the next segment to send; `None` if the congestion window is full.
     pub fn poll(&mut self, now: Time) -> Option<Vec<u8>> {
         if self.out.len() - self.lost.len() >= self.window as usize {
             return None;
@@ -223,7 +224,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Receives a segment. Returns the acknowledgement that is due, or `None`.
+    /// Receives a segment. Returns the acknowledgement to send, or `None` if it is delayed.
     pub fn take(&mut self, segment: &[u8]) -> Option<Vec<u8>> {
         let number = u32::from_be_bytes(segment[..4].try_into().unwrap());
         if number >= self.next {

@@ -1,7 +1,7 @@
-//! TLS 1.3 links that use known secrets without a handshake, and a peer that seals any record with
-//! their keys.
+//! TLS 1.3 links that begin without a handshake, with secrets that the test knows, and a peer that
+//! encrypts any record with their keys.
 //!
-//! The peer's record layer is written from RFC 8446 (sections 5.2, 7.1 to 7.3), independently of
+//! The peer's record layer follows RFC 8446 (sections 5.2, 7.1 to 7.3), and shares no code with
 //! the links' record layer. A link that decrypts the peer's records is thus checked against a
 //! second implementation.
 
@@ -27,7 +27,7 @@ const KEY_UPDATE: u8 = 24;
 /// Size in bytes of a record's authentication tag, with all cipher suites.
 const TAG: usize = 16;
 
-/// The end of a TLS connection that a peer plays.
+/// The role of an object in a TLS connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The end that opened the connection.
@@ -36,8 +36,8 @@ pub enum Role {
     Server,
 }
 
-/// Returns an open TLS 1.3 link with the cipher suite number `suite`. Its key changes after
-/// `limit` records, or at the suite's own limit if that is lower.
+/// Returns an open TLS 1.3 link with the cipher suite of index `suite`. The link changes its key
+/// after `limit` records, or at the limit of the cipher suite if that is lower.
 #[must_use]
 pub fn open_link(role: Role, suite: usize, limit: Option<u64>) -> Tls {
     let length = Suite::of(suite).length;
@@ -62,7 +62,7 @@ struct Suite {
     suite: SupportedCipherSuite,
     aead: &'static Algorithm,
     hash: hkdf::Algorithm,
-    /// Size in bytes of the suite's hash.
+    /// Size in bytes of the output of the suite's hash function.
     length: usize,
 }
 
@@ -98,13 +98,14 @@ impl KeyType for Length {
     }
 }
 
-/// A peer of [`open_link`] that can seal TLS records of any type and content.
+/// A peer of [`open_link`] that can encrypt TLS records of any type and content, also invalid
+/// ones.
 pub struct RawTlsPeer {
     suite: Suite,
     secret: Vec<u8>,
     key: LessSafeKey,
     iv: Vec<u8>,
-    /// Number of the next record, for its nonce.
+    /// Sequence number of the next record, from which its nonce is derived.
     number: u64,
     /// Minimum length of a KeyUpdate's content in bytes.
     update: usize,
@@ -126,8 +127,8 @@ impl RawTlsPeer {
         RawTlsPeer { suite, secret, key: LessSafeKey::new(key), iv, number: 0, update }
     }
 
-    /// Seals a TLS record with at most 65,000 bytes of content, and `padding` zeros after its
-    /// type.
+    /// Encrypts a TLS record with at most 65,000 bytes of content, and `padding` zeros after the
+    /// content type.
     pub fn record(&mut self, kind: u8, content: &[u8], padding: usize) -> Vec<u8> {
         let mut inner = [content, &[kind]].concat();
         inner.resize(inner.len() + padding, 0);
@@ -139,8 +140,8 @@ impl RawTlsPeer {
         [&header[..], &inner].concat()
     }
 
-    /// Returns the nonce of the next record: the IV XOR the record's number (RFC 8446, section
-    /// 5.3).
+    /// Returns the nonce of the next record: the IV XOR the record's sequence number (RFC 8446,
+    /// section 5.3).
     fn nonce(&self) -> Nonce {
         let number = u128::from(self.number).to_be_bytes();
         Nonce::assume_unique_for_key(std::array::from_fn(|place| {

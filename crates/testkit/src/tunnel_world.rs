@@ -16,14 +16,15 @@ use anabranch_tunnel::keys::{KeyPair, Psk, PublicKey};
 use anabranch_tunnel::{ClientId, FarSide, NearEnd, PacketKind, Peer, pieces};
 use rand::RngExt;
 
-/// Label (name) of the server that receives the datagrams from the far end of the tunnel.
+/// Name of the server that receives the tunnel's datagrams. The near end selects the server with
+/// this name.
 pub const LABEL: &str = "home";
-/// Number of the flow whose datagrams the program sends.
+/// Identifier of the flow (datagrams between one program and one server) that the test sends.
 const FLOW: u16 = 0xfffe;
 /// Wall-clock time of the client at the start of a run, in milliseconds since 1970.
 const WALL: u64 = 1_800_000_000_000;
 
-/// One direction of a path in memory.
+/// One direction of a simulated path.
 type Wire = Link<Vec<u8>>;
 
 pub struct World {
@@ -55,8 +56,8 @@ pub struct World {
     /// For each path, all packets that an observer of the path saw.
     pub seen: Vec<Vec<Vec<u8>>>,
     seed: u64,
-    /// CPU cores that both ends share with other programs; `None` if each end has a core of its
-    /// own.
+    /// Model of the CPU cores that both ends share with other programs; `None` if each end has a
+    /// CPU core of its own.
     cores: Option<Cores>,
 }
 
@@ -80,9 +81,9 @@ impl Cores {
         }
     }
 
-    /// Draws the time from an end's wake-up until the end runs. In 80 % of cases, a core is free
-    /// within 0.2 ms. Otherwise one or several other programs first use up their time slices (3 ms
-    /// in Linux 6).
+    /// Draws the time for which an end waits for a CPU core after it wakes up. In 80 % of cases, a
+    /// core is free within 0.2 ms. Otherwise one or several other programs first use up their time
+    /// slices (3 ms in Linux 6).
     fn wait(&mut self) -> Duration {
         let longest = match self.dice.random_range(0..100) {
             0..80 => 200,

@@ -396,8 +396,8 @@ impl Options {
     }
 
     /// Returns the address for TLS connections, and the certificate; `None` without
-    /// `--listen-tls`. `key` is the far end's key file, next to which the default certificate is
-    /// stored.
+    /// `--listen-tls`. `key` is the far end's key file; the default certificate is stored next to
+    /// it.
     fn tls(&self, key: &Path) -> Result<Option<(SocketAddr, tls::Far)>, Failure> {
         let needs = |given: bool, setting: &str, what: &str| match given {
             true => Err(Failure::misuse(format!("--{setting} needs {what}"))),

@@ -1,4 +1,4 @@
-//! Reader of the consensus file (list of relays) to which a scenario refers.
+//! Reader of the consensus file (list of relays) that a scenario names.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -81,7 +81,7 @@ pub(super) fn congestion(written: OptionalValue<'_>, at: At<'_>) -> Result<Conge
     parsed.map_err(|unknown: UnknownCongestion| at(written.span(), unknown.to_string()))
 }
 
-/// Parses the rule by which a client selects the circuit for a stream.
+/// Parses the rule for the selection of a stream's circuit.
 pub(super) fn selection(written: OptionalValue<'_>, at: At<'_>) -> Result<Selection, TomlError> {
     let Some(written) = written else { return Ok(Selection::default()) };
     let read = written.get_ref().parse();

@@ -232,8 +232,8 @@ fn for_packets(
 
 /// Maximum number of paths of a splitter that sends to a far end (`anabranch merge`).
 const MOST_PATHS: usize = 64;
-/// Maximum length in bytes of a server's name. With such a name the splitter selects one of the
-/// servers to which a far end forwards.
+/// Maximum length in bytes of a server's name. With such a name the splitter selects one of a far
+/// end's servers.
 const LONGEST_NAME: usize = 32;
 
 /// Returns the settings for sending to a far end; `None` without `--key`.

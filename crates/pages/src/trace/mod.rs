@@ -28,7 +28,7 @@ pub struct ReportData<'a> {
     pub summary: &'a Summary,
     /// Traffic of the sessions over time: rates, and runs (consecutive packets on one path).
     pub time_series: &'a TraceTimeSeries,
-    /// Sessions that get their own section, as indices into the summary's sessions.
+    /// Indices of the sessions in `summary` that get their own section on the page.
     pub chosen: &'a [usize],
 }
 
@@ -87,8 +87,8 @@ impl Direction {
 }
 
 impl<'a> Part<'a> {
-    /// Returns the paths that have a row in the figures. Each has its summary, and its traffic over
-    /// time in direction `way`.
+    /// Returns the paths that have a row in the figures, each with its index, its packet counts
+    /// and its traffic over time. All values are for the direction `way`.
     fn rows(&self, way: Direction) -> impl Iterator<Item = (i16, &'a Flow, &'a DirectionTraffic)> {
         let (paths, series) = (self.paths, self.series);
         series.paths.iter().filter_map(move |series| {

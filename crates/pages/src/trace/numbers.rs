@@ -1,4 +1,5 @@
-//! The figure of the paths' shares of the packets, and the table with all numbers of each path.
+//! The figure with each path's share of the packets, and the table with all counts and sizes of
+//! each path.
 
 use anabranch_capture::{Flow, PathSummary};
 use maud::{Markup, html};
@@ -9,7 +10,7 @@ use crate::figures::{colour, grouped, named, number, percent, span};
 /// Maximum number of paths in the table, each with two rows. A trace may have thousands of paths.
 const PATHS: usize = 100;
 
-/// Renders the paths' shares of the packets in each direction.
+/// Renders the figure with each path's share of the packets, by direction.
 pub(super) fn shares(part: &Part<'_>) -> Markup {
     html! {
         figure.shares {
@@ -64,7 +65,7 @@ fn bar(part: &Part<'_>, way: Direction) -> Markup {
     }
 }
 
-/// Renders a table with all numbers by path and direction, such as packets and sizes.
+/// Renders a table with all values of each path and direction, such as packets and sizes.
 pub(super) fn table(part: &Part<'_>) -> Markup {
     let title = "What each observer saw, in numbers";
     let more = part.paths.len().saturating_sub(PATHS);

@@ -8,22 +8,22 @@ use super::words::{self, Measure};
 use super::{Direction, Part};
 use crate::figures::{self, axis, drawing, figure_row, grouped, number, span, times};
 
-/// Width of the detailed view of the first runs, in the drawing's units.
+/// Width of the figure of the first runs (successive packets on one path), in the drawing's units.
 const WIDTH: f64 = 1000.0;
 
-/// Number of uplink runs that the detailed view covers. A run is a series of packets that take the
-/// same path.
+/// Number of uplink runs in the figure of the first runs. A run is a series of packets that take
+/// the same path.
 const LOOK: usize = 24;
 
-/// Maximum number of rows in the table below the detailed view of the first runs.
+/// Maximum number of rows in the table below the figure of the first runs.
 const ROWS: usize = 60;
 
-/// Maximum share of all packets that the bar for the shortest runs may contain. This bar merges
-/// several classes (histogram bins) of run lengths.
+/// Maximum share of all packets that may be in the runs of the first bar, which stands for the
+/// shortest runs. This bar merges several classes (histogram bins) of run lengths.
 const MOST_IN_SHORT_RUNS: f64 = 0.03;
 
-/// Renders the first runs of a session one by one (runs are successive packets on one path). The
-/// result is empty if the session never changed its path.
+/// Renders the figure of a session's first runs (successive packets on one path), each as a block.
+/// The result is empty if the session never changed its path.
 pub(super) fn closely(part: &Part<'_>) -> Markup {
     let series = part.series;
     let enough = series.runs.up.get(LOOK).map_or(f64::INFINITY, |run| run.first);
@@ -112,8 +112,8 @@ fn close_numbers(part: &Part<'_>, lasts: f64) -> Markup {
     figures::numbers("The first runs", &head, &rows)
 }
 
-/// Renders the distribution of run lengths. The lengths are measured in time or in packets: in the
-/// unit in which the schedule sets them.
+/// Renders the distribution of run lengths. If the schedule sets run lengths as times, they are
+/// measured in time, otherwise in packets.
 pub(super) fn lengths(part: &Part<'_>) -> Markup {
     let measure = words::measure(part.facts);
     let Some(shown) = LengthClasses::of(part, measure) else { return html! {} };
@@ -148,11 +148,11 @@ fn weights(traffic: &DirectionTraffic, measure: Measure) -> &[u64] {
     }
 }
 
-/// The range of classes (histogram bins) of run lengths that a figure displays with one bar each.
+/// Histogram bins ("classes") of run lengths that a figure displays with one bar each.
 #[derive(Clone, Copy)]
 struct LengthClasses {
-    /// First class with its own bar. Its lower bound is a power of ten. One more bar before it
-    /// stands for all shorter runs.
+    /// Index of the first class (histogram bin) with its own bar. Its lower bound is a power of
+    /// ten. One more bar before it stands for all shorter runs.
     first: usize,
     last: usize,
     measure: Measure,
@@ -181,7 +181,7 @@ impl LengthClasses {
         Some(LengthClasses { first, last, measure })
     }
 
-    /// Returns the numbers of packets in the bars for the path of `traffic`: first all packets in
+    /// Returns the packet count of each bar, for the path of `traffic`: first all packets in
     /// shorter runs, then the packets in each displayed class (histogram bin) of run lengths.
     fn of_path(self, traffic: &DirectionTraffic) -> Vec<u64> {
         let weights = weights(traffic, self.measure);
@@ -244,7 +244,7 @@ fn bars(path: i16, weights: &[u64], shown: LengthClasses, most: u64, part: &Part
     used.map(shape).collect()
 }
 
-/// Formats the lower bound of a class (histogram bin) of run lengths.
+/// Formats the lower bound of a class (histogram bin) of run lengths, in the unit `measure`.
 fn edge(class: usize, measure: Measure) -> String {
     match measure {
         Measure::Time => span(Histogram::from(class) / 1e3),

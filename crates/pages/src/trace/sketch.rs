@@ -7,13 +7,13 @@ use maud::{Markup, html};
 use crate::figures::{colour, number, percent};
 use crate::legible;
 
-/// Maximum number of paths in the drawing; more could not be distinguished.
+/// Maximum number of paths in the drawing, because lines of more paths could not be distinguished.
 const PATHS: usize = 6;
 
 /// Height of a path's row, in the drawing's units.
 const ROW: f64 = 56.0;
 
-/// Maximum length of a displayed name, in characters.
+/// Maximum length of a name in the drawing, in characters. Longer names are truncated.
 const ROOM: usize = 13;
 
 /// Renders the client, the server, the paths between them, and an observer on each path.
@@ -45,9 +45,9 @@ fn end(x: f64, middle: f64, name: &str) -> Markup {
     }
 }
 
-/// Renders a path, the eye of its observer, and the share of each direction's packets that this
-/// observer saw. `y` is the vertical position of the path, and `middle` that of the client and the
-/// server.
+/// Renders a path with a symbol (an eye) for its observer, and the share of each direction's
+/// packets that this observer saw. `y` is the vertical position of the path, and `middle` that of
+/// the client and the server.
 fn row(name: &str, path: &PathSummary, y: f64, middle: f64) -> Markup {
     let short: String = match name.chars().nth(ROOM) {
         Some(_) => name.chars().take(ROOM - 1).chain(['…']).collect(),

@@ -1,4 +1,4 @@
-//! The texts of the page.
+//! The explanatory texts on the page of a trace.
 
 use anabranch_capture::{SizeUnit, Summary, TraceFacts};
 use anabranch_multipath::Every;
@@ -9,7 +9,7 @@ use super::{Direction, Part, ReportData, sketch};
 use crate::figures::{grouped, named, percent, scaled, span};
 use crate::legible;
 
-/// Share of a direction's packets on one path above which the page reports that the direction was
+/// Share of a direction's packets on one path above which the page warns that this direction was
 /// hardly split.
 const NEARLY_ALL: f64 = 0.95;
 
@@ -48,7 +48,7 @@ impl Units {
         format!("{} {}", grouped(count), if count == 1 { self.one() } else { self.plural() })
     }
 
-    /// Returns the noun for the unit in which the trace's sizes are summed.
+    /// Returns the name of the unit of sizes: bytes, or, if the trace has no sizes, units.
     pub(super) fn sizes(self) -> &'static str {
         match self.0 {
             SizeUnit::Direction => "units",
@@ -56,13 +56,13 @@ impl Units {
         }
     }
 
-    /// Formats `sum`, a sum of the sizes of the trace's rows, without rounding.
+    /// Formats `sum`, the total size of some rows of the trace, without rounding.
     pub(super) fn size(self, sum: u64) -> String {
         grouped(sum)
     }
 
-    /// Formats `sum`, a sum of the sizes of the trace's rows, rounded and in brackets. If each row
-    /// has the size 1, the sum is only the number of rows, and the result is empty.
+    /// Formats `sum`, the total size of some rows of the trace, rounded and in brackets. If each
+    /// row has the size 1, the sum is only the number of rows, and the result is empty.
     fn about(self, sum: u64) -> String {
         match self.0 {
             SizeUnit::Direction => String::new(),
@@ -79,7 +79,7 @@ impl Units {
     }
 }
 
-/// Renders the beginning of the page, which is a short summary.
+/// Renders the short summary at the beginning of the page.
 pub(super) fn in_short(report_data: &ReportData<'_>) -> Markup {
     let ReportData { facts, summary, .. } = *report_data;
     let units = Units(facts.unit);
@@ -206,8 +206,8 @@ fn shown(report_data: &ReportData<'_>) -> Markup {
     }
 }
 
-/// Renders what each observer of a section saw, and the largest share that any single observer saw
-/// of each direction.
+/// Renders the totals of a section, the largest share of each direction's packets that any single
+/// observer saw, and a list with the shares of each observer.
 pub(super) fn of_part(part: &Part<'_>) -> Markup {
     let whole = part.whole;
     let lasts = part.series.lasts;
@@ -280,7 +280,7 @@ fn nobody(part: &Part<'_>) -> Markup {
     }
 }
 
-/// Renders the list of facts that the page does not show.
+/// Renders the list of limits: facts about the traffic that the page does not show.
 pub(super) fn limits(report_data: &ReportData<'_>) -> Markup {
     let sizes = match report_data.facts.unit {
         SizeUnit::IpPacket => "Sizes are those of IP packets with their headers.",

@@ -9,7 +9,7 @@ use super::{ClientFault, Credentials, Destination};
 const LONGEST: usize = 8192;
 /// Maximum number of header lines in an answer.
 const MOST_HEADERS: usize = 64;
-/// Maximum number of characters of a proxy's reason phrase that are displayed.
+/// Maximum number of characters of the proxy's reason phrase that an error message displays.
 const SHOWN: usize = 60;
 /// First bytes of every answer of an HTTP proxy.
 const NAME: &[u8] = b"HTTP/1.";
@@ -25,9 +25,9 @@ pub struct HttpDialogue {
 }
 
 impl HttpDialogue {
-    /// Begins a dialogue and appends the request to `out`. The request already contains `login`,
-    /// unless it is `None`, because some proxies close the connection when they refuse a request
-    /// without a login.
+    /// Begins a dialogue and appends the request to `out`. The first request already contains
+    /// `login`, if it is given, because some proxies close the connection after they refused a
+    /// request without a login.
     ///
     /// # Errors
     /// The login does not fit into a request.
@@ -52,7 +52,8 @@ impl HttpDialogue {
         Ok(HttpDialogue { inbox: Vec::new(), skipped: 0, has_login, is_open: false })
     }
 
-    /// Processes bytes from the proxy. Returns whether the stream is open.
+    /// Processes bytes from the proxy. Returns whether the proxy has opened the stream to the
+    /// destination.
     ///
     /// # Errors
     /// The proxy refuses, or does not speak HTTP/1.

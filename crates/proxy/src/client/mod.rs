@@ -62,8 +62,8 @@ impl fmt::Display for Destination {
     }
 }
 
-/// Error: a proxy cannot be used, for one of these reasons. The text is displayed after the
-/// proxy's name, as in "the proxy 192.0.2.1:1080 wants …".
+/// Error: a proxy cannot be used, for one of these reasons. The message of the error continues a
+/// sentence that begins with the proxy's name, as in "the proxy 192.0.2.1:1080 wants …".
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClientFault {
@@ -71,7 +71,8 @@ pub enum ClientFault {
     Foreign(u8),
     /// The proxy requires a user name and a password, and none were given.
     LoginWanted,
-    /// The proxy accepts none of our authentication methods.
+    /// The proxy accepts none of the authentication methods of this client: no authentication, or
+    /// user name and password.
     NoMethod,
     /// The proxy refuses the user name or the password.
     LoginRefused,
@@ -81,7 +82,7 @@ pub enum ClientFault {
     NoCommand,
     /// The proxy refuses the request, for this reason.
     Refused(String),
-    /// The proxy's answer is malformed, as the contained text describes.
+    /// The proxy's answer is malformed. The text describes how.
     Garbage(String),
     /// The proxy's answer is not complete after this number of bytes.
     Endless(usize),

@@ -7,7 +7,7 @@ use crate::socks5::{
     ASSOCIATE, CONNECT, LOGIN_VERSION, SocksAddress, UnknownType, VERSION, method,
 };
 
-/// Meanings of the reply codes, by number (RFC 1928, section 6).
+/// Texts for the reply codes 0 to 8 of a SOCKS5 proxy (RFC 1928, section 6).
 const REPLIES: [&str; 9] = [
     "succeeded",
     "general failure",
@@ -23,8 +23,8 @@ const REPLIES: [&str; 9] = [
 const SUCCEEDED: u8 = 0;
 /// Reply code: command not supported (RFC 1928, section 6).
 const COMMAND_NOT_SUPPORTED: u8 = 7;
-/// Maximum bytes of a SOCKS5 reply: version, reply code, reserved, address type (4 bytes), a name
-/// of 255 bytes with its length, port.
+/// Maximum length of a SOCKS5 reply in bytes: 4 bytes (version, reply code, reserved byte, address
+/// type), a name of 255 bytes after its length, and the port.
 const LONGEST: usize = 4 + 1 + 255 + 2;
 
 /// A request to a proxy.
@@ -33,8 +33,8 @@ pub enum SocksRequest {
     /// Requests a stream to a host.
     Connect(Destination),
     /// Requests a relay for UDP datagrams (UDP ASSOCIATE). The request contains an unspecified
-    /// client address (RFC 1928, section 7). If there is a NAT between client and proxy, the
-    /// client does not know which client address the proxy will see.
+    /// client address (RFC 1928, section 7), because a client behind a NAT does not know which
+    /// address the proxy will see.
     Associate {
         /// True if the unspecified address is `::` rather than 0.0.0.0, because the client reaches
         /// the proxy over IPv6.
@@ -76,9 +76,8 @@ impl SocksDialogue {
     }
 
     /// Processes bytes from the proxy, and appends bytes to send to `out`. When the proxy grants
-    /// the request, returns the address in the proxy's reply. It is the address of the proxy's UDP
-    /// relay, or of the proxy's end of the stream. Returns `None` until the proxy grants the
-    /// request.
+    /// the request, returns the address in the proxy's reply: that of the proxy's UDP relay, or of
+    /// the proxy's end of the stream. Returns `None` until the proxy grants the request.
     ///
     /// # Errors
     /// The proxy refuses, or does not speak SOCKS5.
@@ -110,8 +109,8 @@ impl SocksDialogue {
     }
 
     /// Returns the minimum number of bytes that the expected message still lacks; 0 at the end of
-    /// the dialogue. A caller that reads at most this number of bytes never reads bytes of the
-    /// stream.
+    /// the dialogue. A caller that reads no more bytes than this leaves the bytes of the stream
+    /// unread.
     #[must_use]
     pub fn missing(&self) -> usize {
         match self.stage {

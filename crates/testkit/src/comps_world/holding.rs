@@ -1,5 +1,5 @@
-//! A tunnel whose server accepts data only from the address of the last handshake, like fastd 22.
-//! The module also models the traffic of a user of the tunnel.
+//! A model of a tunnel whose server accepts data only from the address of the last handshake, like
+//! the VPN program fastd 22. A model of the tunnel's user generates the traffic.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,11 +12,12 @@ use super::{SeenAddress, Server, World, client, numbered};
 use crate::tcp::{Receiver, Sender};
 
 const MS: Duration = Duration::from_millis(1);
-/// Minimum time between two handshakes that a server of fastd 22 begins with the same address.
+/// Interval of handshakes in fastd 22: the server waits at least this time before it begins
+/// another handshake with the same address.
 pub const FASTD: Duration = Duration::from_secs(15);
 /// Minimum time between two handshakes of the client, as in fastd 22.
 const PAUSE: Duration = Duration::from_secs(15);
-/// Position in a datagram of the byte that gives its kind.
+/// Offset in a datagram of the byte that identifies the datagram's kind.
 const KIND: usize = 8;
 /// Kind of a datagram: a probe.
 const PING: u8 = b'P';
@@ -42,7 +43,7 @@ pub enum Accepts {
     All,
 }
 
-/// The traffic in the tunnel, apart from a ping every 100 ms.
+/// The traffic in the tunnel, in addition to a ping every 100 ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TunnelLoad {
     /// Pings alone.
@@ -76,7 +77,7 @@ impl OneAddressServer {
         }
     }
 
-    /// Returns the TCP segments that are due, each with its destination address.
+    /// Returns the TCP segments that the server may send now, each with its destination address.
     fn segments(&mut self, now: Time) -> Vec<(SeenAddress, Vec<u8>)> {
         let Some(answers_to) = self.answers_to.filter(|_| self.load == TunnelLoad::Download) else {
             return Vec::new();
@@ -129,7 +130,8 @@ impl Server for OneAddressServer {
     }
 }
 
-/// Returns a datagram of no known protocol.
+/// Returns a datagram of `kind` with the content `inside`. The splitter recognises no protocol in
+/// it.
 fn packet(number: u64, kind: u8, inside: &[u8]) -> Vec<u8> {
     let mut packet = numbered(number);
     packet.truncate(KIND);
@@ -144,7 +146,7 @@ fn packet(number: u64, kind: u8, inside: &[u8]) -> Vec<u8> {
 /// The user's end of the tunnel.
 struct User {
     number: u64,
-    /// Number of returned datagrams that were processed.
+    /// Number of the datagrams returned to the user that the user has processed.
     read: usize,
     sender: Sender,
     receiver: Receiver,
@@ -153,7 +155,7 @@ struct User {
     pinged: Option<Time>,
 }
 
-/// A session in a tunnel.
+/// A simulated session in a tunnel, with the results of the user's pings.
 pub struct TunnelRun {
     pub world: World<OneAddressServer>,
     /// Time of each ping, and whether it was answered.
@@ -163,8 +165,8 @@ pub struct TunnelRun {
 }
 
 impl TunnelRun {
-    /// Returns the share of the pings since `from` that were lost, without those of the last half
-    /// second.
+    /// Returns the share of the unanswered pings among the pings since `from`. Pings of the last
+    /// half second do not count, because their answers may still arrive.
     pub fn lost_since(&self, from: Time) -> f64 {
         let end = self.world.now;
         let counts = |at: Time| at >= from && end.since(at) > 500 * MS;
@@ -189,7 +191,7 @@ impl TunnelRun {
     }
 }
 
-/// Returns a session in a tunnel, before its first event.
+/// Creates a session in a tunnel, at time 0 and without any traffic yet.
 pub fn begin(
     settings: Config,
     (accepts, load): (Accepts, TunnelLoad),

@@ -1,6 +1,5 @@
 //! A model of a server that follows its client to another address by the rules of real programs.
-//! The module also models a client that sends or acknowledges, and pauses of programs or of the
-//! machine.
+//! The module also models the client's traffic, and pauses of a program or of the whole machine.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -18,7 +17,7 @@ const MS: Duration = Duration::from_millis(1);
 /// Time without a datagram after which either end of a bulk transfer sends a probe.
 const PROBE: Duration = Duration::from_millis(60);
 
-/// Traffic that the modelled server sends.
+/// Traffic that the modelled server sends to its client.
 #[derive(Clone, Copy, Debug)]
 pub enum ServerTraffic {
     /// The server sends one answer to each datagram of the client.
@@ -50,7 +49,7 @@ pub enum Moves {
 /// A program or machine that sometimes pauses for 200 to 800 ms, as if it waited for a CPU.
 #[derive(Clone, Copy, Debug)]
 pub enum Late {
-    /// The machine that runs everything pauses: nothing is sent, received or answered.
+    /// The machine of client and server pauses: nothing is sent, received or answered.
     Host,
     /// The server pauses: datagrams that arrive during the pause are processed when it ends.
     Server,
@@ -73,7 +72,7 @@ pub struct Moving {
     newest: Vec<u8>,
     window: usize,
     received: usize,
-    /// Time of the last datagram or probe in this session.
+    /// Time of the last datagram or probe that the server sent or received.
     busy: Time,
     stands_still: bool,
     unheard: Vec<(SeenAddress, Vec<u8>)>,
@@ -183,12 +182,14 @@ struct PauseGenerator {
     late: Late,
     rng: Stream,
     next: Time,
-    /// Range of the time from the end of one pause to the start of the next, in milliseconds.
+    /// Range of the time from the end of one pause to the start of the next, in milliseconds, from
+    /// which each interval is drawn.
     pauses: RangeInclusive<u32>,
 }
 
 impl PauseGenerator {
-    /// If a pause begins at `now`, returns what pauses and for how long; otherwise `None`.
+    /// If a pause begins at `now`, returns which program or machine pauses, and the pause's
+    /// duration; otherwise `None`.
     fn begins(&mut self, now: Time) -> Option<(Late, Duration)> {
         if now < self.next {
             return None;
@@ -213,8 +214,8 @@ pub fn session(
 }
 
 /// Runs a session in `world` for `seconds` seconds like [`session`], with probes and with pauses.
-/// `late` selects what pauses. The range `pauses` has the times from the end of one pause to the
-/// start of the next, in milliseconds.
+/// `late` selects the program or machine that pauses. The range `pauses` has the times from the
+/// end of one pause to the start of the next, in milliseconds.
 pub fn late_session(
     world: &mut World<Moving>,
     seconds: u64,

@@ -13,8 +13,8 @@ use rand::RngExt;
 
 use super::Setting;
 
-/// Both directions of a link in memory. Side 0 opened the link. Data that side `n` sends arrives
-/// at the other side.
+/// Both directions of a simulated link between two cores. Side 0 opened the link. Data that one
+/// side sends arrives at the other side.
 pub struct Pipe {
     pub nodes: [usize; 2],
     /// Bytes sent in both directions.
@@ -44,8 +44,8 @@ pub struct Pipe {
     chunks: Option<Stream>,
     /// Data that has arrived but was not delivered yet, by the receiving side.
     rest: [Vec<u8>; 2],
-    /// Size in bytes of the records that each side sends, once its records may overtake each
-    /// other; `None` before.
+    /// For each side, the size in bytes of the records into which its data is split. Such records
+    /// may overtake each other. `None` for data that stays in order.
     records: [Option<usize>; 2],
     /// Number of records per thousand that are lost. A lost record is sent again one round trip
     /// later.
@@ -105,8 +105,8 @@ impl Pipe {
         Pipe { opens: None, ..pipe }
     }
 
-    /// Returns the time at which data arrives or the link opens, whichever is first; `None` if
-    /// neither will happen.
+    /// Returns the time of the next arrival of data or of the opening of the link, whichever is
+    /// first; `None` if neither will happen.
     pub fn next_timeout(&self) -> Option<Time> {
         let wires = self.wires.iter().chain(&self.datagrams).filter_map(Link::next_timeout);
         let again = self.again.iter().filter_map(|lost| Some(lost.front()?.0));
@@ -114,7 +114,7 @@ impl Pipe {
     }
 
     /// Returns the target of the link in the first call after the link has opened. Returns `None`
-    /// before and afterwards.
+    /// in all other calls.
     pub fn opening(&mut self, now: Time) -> Option<Target> {
         self.opens.take_if(|(time, _)| *time <= now).map(|(_, target)| target)
     }
@@ -198,7 +198,7 @@ impl Pipe {
         }
     }
 
-    /// Records that the core of `node` has something to send.
+    /// Records that the core of `node` has data to send on this link.
     pub fn ready(&mut self, node: usize) {
         let side = usize::from(self.nodes[0] != node);
         self.ready[side] = true;
@@ -210,8 +210,8 @@ impl Pipe {
         self.ready[side] && self.wires[side].backlog() < batch
     }
 
-    /// Sends bytes from `side`. `more` is whether the core has more bytes. Returns whether there
-    /// were any bytes.
+    /// Sends `bytes` from `side`. `more` states whether the core has more bytes to send. Returns
+    /// whether `bytes` was not empty.
     pub fn push(&mut self, now: Time, side: usize, bytes: Vec<u8>, more: bool) -> bool {
         self.ready[side] = more;
         let length = bytes.len();
@@ -243,7 +243,8 @@ impl Pipe {
         }
     }
 
-    /// Returns the state that a kernel would report for a TCP connection at the pipe's rate.
+    /// Returns the state that a kernel would report for a TCP connection at the pipe's rate:
+    /// unsent bytes, round-trip time and delivery rate.
     pub fn view(&self, side: usize) -> LinkView {
         let settings = self.wires[side].settings();
         LinkView {

@@ -26,8 +26,8 @@ enum Kind {
 }
 
 impl Server {
-    /// Returns the byte at `position` of every test stream. The byte is cheap to compute and to
-    /// check.
+    /// Returns the byte at `position` of every test stream. Senders and receivers compute the byte
+    /// from its position, so tests can check all data without storing it.
     pub fn byte(position: usize) -> u8 {
         (position.wrapping_mul(2_654_435_761) >> 13) as u8
     }

@@ -1,6 +1,6 @@
-//! Bulk transfers in a tunnel like WireGuard's. The transfers use `anabranch-tcp`, which behaves
-//! like Linux's TCP. The tunnel's datagrams pass through a near and a far end, or over one plain
-//! line.
+//! Simulated bulk transfers in a tunnel like WireGuard's. The transfers use `anabranch-tcp`, which
+//! behaves like Linux's TCP. The tunnel's datagrams pass through a near and a far end, or over one
+//! plain line.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -21,12 +21,12 @@ const WIREGUARD: usize = 32;
 const PADDED: usize = 16;
 /// Maximum length of an IP packet in the tunnel, in bytes, on lines with an MTU of 1,500 bytes.
 pub const MTU: usize = 1_500 - OUTER - WIREGUARD - anabranch_tunnel::OVERHEAD;
-/// Length in bytes of an echo request and of its answer, including the IP header, as sent by
-/// `ping`.
+/// Length in bytes of a ping (ICMP echo request) and of its answer, including the IP header.
 const ECHO: usize = 84;
 /// Interval between two echo requests.
 const ECHO_EVERY: Duration = Duration::from_millis(50);
-/// Source and destination address inside the tunnel. Only TCP's checksums depend on them.
+/// Source and destination address of all packets inside the tunnel. Only TCP's checksums depend on
+/// it.
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Time from the end of a transfer to the start of the next one.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -196,7 +196,7 @@ fn config() -> Config {
     Config { mss: (MTU - 40) as u16, ..Config::default() }
 }
 
-/// The programs at both ends of a tunnel: a TCP connection and echo requests.
+/// The programs that use a tunnel: a bulk transfer over TCP, and pings (echo requests).
 pub struct Bulk<C> {
     pub carrier: C,
     transfers: Vec<Transfer>,

@@ -208,7 +208,7 @@ pub(super) fn clock(skew: &Skew) -> Value {
 }
 
 /// Returns, as a JSON object, the names of the changed settings after the file was read again:
-/// those in force now, and those that need a restart.
+/// settings in force now, and settings whose change needs a restart.
 pub(super) fn reloaded(names: &Names) -> Value {
     json!({"event": "reloaded", "changed": names.changed, "restart": names.restart})
 }
