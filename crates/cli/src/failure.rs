@@ -44,8 +44,8 @@ impl Display for Failure {
 }
 
 impl From<clap::Error> for Failure {
-    /// Converts clap's error. Help and version are not failures: they are printed, and the program
-    /// ends.
+    /// Converts a clap error to a failure. If the user has asked for help or for the version,
+    /// prints the text and ends the program.
     fn from(error: clap::Error) -> Failure {
         match error.kind() {
             ErrorKind::DisplayHelp

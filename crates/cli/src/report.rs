@@ -52,8 +52,8 @@ impl ReportArgs {
     /// Writes the page, or prints the tables.
     ///
     /// # Errors
-    /// Misuse (exit code 2): the page cannot be written, or the file is not a trace, for the
-    /// reason in the message. Trouble (exit code 1): writing to standard output fails.
+    /// Misuse (exit code 2): the page cannot be written, or the file is not a trace (the message
+    /// gives the reason). Trouble (exit code 1): writing to standard output fails.
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let refuse = |e| Failure::misuse(format!("{}: {e}", self.trace.display()));
         let trace = Trace::open(&self.trace).map_err(|error| {

@@ -111,9 +111,9 @@ pub(crate) struct PublishedStatus {
 }
 
 impl PublishedStatus {
-    /// Opens the published status of a running program of the kind `kind`, with its name
-    /// (`--name`) and its file of settings, if it has them. Returns `None` if the status cannot be
-    /// published. The program then continues without a published status.
+    /// Publishes the status of a running program of the kind `kind`, with its name (`--name`) and
+    /// its file of settings, if it has them. Returns `None` if the status cannot be published. The
+    /// program then continues without a published status.
     pub(crate) fn named(
         kind: &str,
         name: Option<&str>,

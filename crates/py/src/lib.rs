@@ -1,10 +1,10 @@
 //! The Python module `anabranch._core`: the schedulers and the trace splitter of
-//! `anabranch-multipath`, Maybenot, the anonymity analysis, and the inner loop of one attack (the
-//! convolutions of MiniRocket).
+//! `anabranch-multipath`, simulations of Maybenot, the anonymity analysis, and the convolutions of
+//! MiniRocket (an attack that classifies page loads).
 //!
-//! The module makes no decisions of its own. Arrays are one-dimensional, contiguous NumPy arrays.
-//! Each error of the Rust crates becomes a `ValueError` with the error's message. Splitting a
-//! trace releases the interpreter lock.
+//! The module only converts arguments and results. Arrays are one-dimensional, contiguous NumPy
+//! arrays. Each error of the Rust crates becomes a `ValueError` with the error's message.
+//! Splitting a trace releases the interpreter lock.
 
 mod anonymity;
 mod convolutions;

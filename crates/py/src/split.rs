@@ -23,7 +23,7 @@ pub(crate) struct TraceSplit {
 /// seconds.
 type ObservedOrder<'py> = (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<f64>>);
 
-/// Times, bytes and paths of packets that were sent.
+/// Packets that one end sends: their times in seconds, sizes in bytes, and path indices.
 type Sent<'py> = (Bound<'py, PyArray1<f64>>, Bound<'py, PyArray1<i32>>, Bound<'py, PyArray1<i16>>);
 
 #[pymethods]

@@ -64,8 +64,8 @@ pub struct Setting {
     pub relays: usize,
     /// Whether the relays are exits.
     pub exit: bool,
-    /// Whether relays extend circuits to private addresses. All relays here have private
-    /// addresses.
+    /// Whether relays extend circuits to private addresses. If not, circuits fail, because all
+    /// relays here have private addresses.
     pub allow_private: bool,
     /// Number of cores (event loops, each for a part of the circuits) of each relay.
     pub shards: usize,
@@ -90,12 +90,12 @@ pub struct Setting {
     /// Amount of link padding (dummy cells that hide idle times) that the client's user has
     /// chosen.
     pub amount: Amount,
-    /// Whether links may deliver data out of order. Links to the nodes in `stock` never deliver
-    /// data out of order.
+    /// Whether links may deliver data out of order. Nodes in `stock`, which model relays without
+    /// this feature, have only ordered links.
     pub unordered: bool,
     pub stock: Vec<usize>,
-    /// Whether nodes open QUIC links in addition to their first links. Nodes in `stock` have no
-    /// QUIC links.
+    /// Whether nodes open QUIC links in addition to their first links. Nodes in `stock`, which
+    /// model relays without this feature, have no QUIC links.
     pub quic: bool,
     /// Whether a QUIC link's packets reach the core of the relay that the packets' connection ID
     /// encodes. If not, the packets reach any core of the relay.
@@ -220,7 +220,7 @@ pub struct World {
     /// Real time that the core `timed` has used.
     pub spent: Duration,
     links: u64,
-    /// Links that count as QUIC links.
+    /// Links that the simulation treats as QUIC links.
     pub quic: BTreeSet<LinkId>,
     /// Number of failed attempts to open a QUIC link.
     pub failed_quic: usize,

@@ -1,4 +1,4 @@
-//! Results of the analysis as tables and as JSON.
+//! Results of `anabranch anonymity` as tables and as JSON.
 
 use std::fmt::Write as _;
 

@@ -23,7 +23,8 @@ use crate::failure::Failure;
 /// JSON interface of an emulation, for other programs: prints events as JSON lines, and reads
 /// commands from standard input.
 pub(super) struct Json {
-    /// Whether the hosts are in a user namespace that this program has made.
+    /// Whether the user is not root, so that the hosts are in a user namespace that this program
+    /// has created.
     pub(super) rootless: bool,
 }
 

@@ -167,8 +167,8 @@ fn refused(error: SetupError) -> Failure {
     Failure::misuse(error)
 }
 
-/// Prints what emulation needs and whether this machine has it. Fails only if something is missing
-/// that every topology needs.
+/// Prints each requirement of emulated networks, and whether this machine meets it. Fails only if
+/// a requirement is not met that every topology has.
 fn check() -> Result<(), Failure> {
     let needs = emulate::check();
     for need in &needs {

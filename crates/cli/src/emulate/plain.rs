@@ -11,7 +11,8 @@ use crate::failure::Failure;
 
 /// Text interface of an emulation, for its user: prints lines of text, and reads no commands.
 pub(super) struct Plain {
-    /// Whether the hosts are in a user namespace that this program has made.
+    /// Whether the user is not root, so that the hosts are in a user namespace that this program
+    /// has created.
     pub(super) rootless: bool,
     /// Whether the COMMAND of the command line uses the terminal. If so, only the output of the
     /// other programs is printed, on standard error.

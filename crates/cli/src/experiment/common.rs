@@ -66,11 +66,10 @@ pub(super) struct SplitWords {
 }
 
 impl Common {
-    /// Returns the program under test, which is this executable. Also returns the folder of the
-    /// third-party programs (servers, clients, browsers), if the user gives one. Refuses a user
-    /// who is not root, with an error that proposes a `sudo` command. That command names the
-    /// folder of the third-party programs and the folders `others`, because root has another home
-    /// and would use other defaults.
+    /// Returns the program under test (this executable) and the folder of the third-party programs
+    /// (servers, clients, browsers), if the user gives one. Fails if the user is not root; the
+    /// error proposes a `sudo` command. That command names the folder of the third-party programs
+    /// and the folders `others` explicitly, because root has other default folders.
     ///
     /// # Errors
     /// Misuse (exit code 2): the user is not root. Trouble (exit code 1): the system does not

@@ -9,7 +9,7 @@ use std::path::Path;
 use clap::{Arg, ArgAction, Command};
 use roff::{Roff, bold, roman};
 
-/// Kinds of TOML files: the command that reads each kind, and its example files.
+/// Kinds of TOML files. For each kind: the command that reads it, and example files.
 const KINDS: [(&str, &[&str]); 6] = [
     (
         "split",

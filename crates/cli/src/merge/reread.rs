@@ -11,7 +11,8 @@ use crate::failure::Failure;
 pub(super) struct Source {
     pub(super) flags: Options,
     pub(super) file: PathBuf,
-    /// Options from flags and settings file, as they were at the start of the program.
+    /// Options from flags and settings file at the start of the program. Options that must not
+    /// change are compared with them.
     pub(super) began: Options,
 }
 

@@ -570,7 +570,8 @@ impl ClientArgs {
     /// Returns the file for the trace of cells; `None` without a trace.
     ///
     /// # Errors
-    /// The trace could not be written at the end, or would replace a file.
+    /// The file could not be written at the end of the program, or it exists and must not be
+    /// replaced.
     fn trace(&self) -> Result<Option<PathBuf>, Failure> {
         self.trace.iter().try_for_each(|trace| check_file("trace", trace, self.replace))?;
         Ok(self.trace.clone())

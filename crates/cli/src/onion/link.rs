@@ -70,7 +70,7 @@ pub(super) fn client_kinds() -> impl TypedValueParser<Value = LinkKind> {
     PossibleValuesParser::new(shown).try_map(|name| LinkKind::from_str(&name, false))
 }
 
-/// Congestion control of TCP between client and exit (UDP-OR).
+/// Congestion control of the TCP connections between client and exit in the design UDP-OR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SegmentControl(pub(super) LossyCongestion);
 

@@ -27,9 +27,9 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Creates the output to standard output. If the reader is gone (EPIPE), the program ends as
-    /// after SIGTERM, so that captures are completed. After any other error the program continues
-    /// without output.
+    /// Creates a queue whose lines are written to standard output. If the reader is gone (EPIPE),
+    /// the program ends as after SIGTERM, so that captures are completed. After any other error
+    /// the program continues without output.
     ///
     /// # Errors
     /// The thread or the file descriptor cannot be created.
@@ -49,8 +49,8 @@ impl Lines {
         })
     }
 
-    /// Creates the output to standard error. If writing fails, for example because standard error
-    /// is closed, the program continues without this output.
+    /// Creates a queue whose lines are written to standard error. If writing fails, for example
+    /// because standard error is closed, the program continues without this output.
     ///
     /// # Errors
     /// The thread or the file descriptor cannot be created.
@@ -58,7 +58,8 @@ impl Lines {
         Lines::to(File::from(io::stderr().as_fd().try_clone_to_owned()?), |_| {})
     }
 
-    /// Creates the output to `file`. After an error, the program continues without this output.
+    /// Creates a queue whose lines are written to `file`. After an error, the program continues
+    /// without this output.
     ///
     /// # Errors
     /// The thread cannot be created.
@@ -66,7 +67,7 @@ impl Lines {
         Lines::to(file, |_| {})
     }
 
-    /// Creates the output to `out`. If writing fails, calls `failed` once.
+    /// Creates a queue whose lines are written to `out`. If writing fails, calls `failed` once.
     fn to(out: impl Write + Send + 'static, failed: fn(&io::Error)) -> io::Result<Lines> {
         let shared = Arc::new(Shared::default());
         let (writer, name) = (shared.clone(), "lines".to_owned());

@@ -176,7 +176,8 @@ impl<M> State<M> {
         }
     }
 
-    /// Takes the queued lines, followed by a notice of the dropped ones.
+    /// Removes and returns the lines that wait to be printed above the view, followed by a notice
+    /// of the number of dropped lines.
     fn take_kept(&mut self) -> Vec<String> {
         let skipped = std::mem::take(&mut self.skipped);
         let notice = (skipped > 0).then(|| {

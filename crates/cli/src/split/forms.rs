@@ -83,7 +83,7 @@ pub(crate) enum OneOrMany {
 
 #[cfg(feature = "onion")]
 impl OneOrMany {
-    /// Returns all texts.
+    /// Returns the single text or all texts of the list.
     pub(crate) fn texts(self) -> Vec<String> {
         match self {
             OneOrMany::One(text) => vec![text],

@@ -33,8 +33,8 @@ pub enum SocksRequest {
     /// Requests a stream to a host.
     Connect(Destination),
     /// Requests a relay for UDP datagrams (UDP ASSOCIATE). The request contains an unspecified
-    /// client address (RFC 1928, section 7), because a client behind a NAT does not know which
-    /// address the proxy will see.
+    /// client address (RFC 1928, section 7), because a NAT may replace the client's address before
+    /// the proxy sees it.
     Associate {
         /// True if the unspecified address is `::` rather than 0.0.0.0, because the client reaches
         /// the proxy over IPv6.

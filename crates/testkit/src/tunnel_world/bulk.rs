@@ -316,9 +316,9 @@ impl<C: DatagramCarrier> Bulk<C> {
 }
 
 impl<C: DatagramCarrier> Bulk<C> {
-    /// Transfers up and then down in the same session, as `bench/far_end.py` does. A larger
-    /// `round` delays the start. Calls `look` as [`Bulk::transfer`] does, and also passes the
-    /// direction.
+    /// Transfers up and then down in the same session, as `bench/far_end.py` does. `round` delays
+    /// the start, so that each repetition begins at another time. Calls `look` as
+    /// [`Bulk::transfer`] does, and also passes the direction.
     pub fn up_then_down(
         &mut self,
         round: u64,

@@ -29,7 +29,8 @@ use crate::failure::Failure;
 const TABLE: &str = "anonymity.parquet";
 /// File name of the page with the results.
 const PAGE: &str = "anonymity.html";
-/// File name of the picture.
+/// File name of the picture with the shares of compromised clients in a year (Figure 5 of the
+/// paper).
 const PICTURE: &str = "year.svg";
 
 /// Compute what hostile relays learn about clients that use several circuits, from consensuses of

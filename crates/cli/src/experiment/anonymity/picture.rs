@@ -13,7 +13,7 @@ use super::words::{KINDS, Kind, ReportData, legend};
 const PANEL: (f64, f64) = (300.0, 200.0);
 /// Margin around each panel, in SVG units.
 const MARGIN: f64 = 45.0;
-/// Style sheet of the SVG file, which is used without the style sheet of the page.
+/// Style sheet inside the SVG file, which is also shown without the HTML page and its style sheet.
 const STYLE: &str = "text{font:12px sans-serif;fill:#333}.frame{fill:none;stroke:#999}\
     .band{opacity:.22}.line{fill:none;stroke-width:2}\
     .p0{fill:#2568b8}.p1{fill:#d06a00}.p2{fill:#1e8a5a}.p3{fill:#8250b5}\

@@ -12,7 +12,8 @@ use serde_json::Value;
 
 /// Data for the HTML page, the SVG file, the Markdown file and the terminal output.
 pub(super) struct ReportData<'a> {
-    /// First line of the journal `units.jsonl`: the settings and the origin of the results.
+    /// First line of the journal `units.jsonl`: the settings, and the program and machine of the
+    /// measurements.
     pub(super) header: &'a Value,
     /// Summary of the results.
     pub(super) summary: &'a Summary,

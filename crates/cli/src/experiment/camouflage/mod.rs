@@ -31,7 +31,7 @@ const TABLE: &str = "camouflage.parquet";
 const STREAMS: &str = "camouflage-streams.parquet";
 /// File name of the page with the results.
 const PAGE: &str = "camouflage.html";
-/// File names of the pictures.
+/// File names of the pictures that repeat Figures 6 and 7 of Weinberg et al. (CCS 2012).
 const PICTURES: [&str; 2] = ["figure-6.svg", "figure-7.svg"];
 
 /// Measure how much slower camouflage makes Tor, and how many bytes it adds (Weinberg et al., CCS

@@ -14,7 +14,7 @@ const PANEL: (f64, f64) = (520.0, 240.0);
 const MARGIN: f64 = 50.0;
 /// Height of a line of the legend in SVG units, and number of names in a line.
 const NAMES: (f64, usize) = (20.0, 4);
-/// Style sheet of the SVG file, which is used without the style sheet of the page.
+/// Style sheet inside the SVG file, which is also shown without the HTML page and its style sheet.
 const STYLE: &str = "text{font:12px sans-serif;fill:#333}.frame{fill:none;stroke:#999}\
     .grid{stroke:#ddd}.line{fill:none;stroke-width:2}.paper{fill:none;stroke-dasharray:4 3}\
     .hinges{stroke-width:1}";

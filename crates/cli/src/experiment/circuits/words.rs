@@ -14,7 +14,8 @@ use crate::text::table;
 
 /// Data for the HTML page, the Markdown file and the terminal output.
 pub(super) struct ReportData<'a> {
-    /// First line of the journal `units.jsonl`: the settings and the origin of the results.
+    /// First line of the journal `units.jsonl`: the settings, and the program and machine of the
+    /// measurements.
     pub(super) header: &'a Value,
     /// Results of all measurements.
     pub(super) records: &'a [Measured],

@@ -1,5 +1,5 @@
-//! `anabranch experiment circumvention`: circumvention of a censor, with only the handshake
-//! through a VPN.
+//! `anabranch experiment circumvention`: measures whether a client evades a censor if only its
+//! handshakes take a VPN.
 
 mod markdown;
 mod page;

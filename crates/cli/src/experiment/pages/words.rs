@@ -16,7 +16,8 @@ use super::super::numbers::between;
 
 /// Data for the HTML page, the data sheet and the terminal output.
 pub(super) struct ReportData<'a> {
-    /// First line of the journal `units.jsonl`: the settings and the origin of the results.
+    /// First line of the journal `units.jsonl`: the settings, and the program and machine of the
+    /// measurements.
     pub(super) header: &'a Value,
     pub(super) records: &'a [LoadResult],
     pub(super) pages: &'a [Page],

@@ -26,7 +26,7 @@ const TABLE: &str = "unordered.parquet";
 const CELLS: &str = "unordered-cells.parquet";
 /// File name of the page with the results.
 const PAGE: &str = "unordered.html";
-/// File name of the picture.
+/// File name of the picture that repeats Figure 3 of Nowlan et al. (FOCI 2013).
 const PICTURE: &str = "figure-3.svg";
 /// Key of the journal's header (its first line, a JSON object) that marks results of simulations.
 const SIMULATED: &str = "simulated";

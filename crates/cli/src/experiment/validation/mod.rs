@@ -20,7 +20,7 @@ const TABLE: &str = "validation.parquet";
 const RELAYS: &str = "validation-relays.parquet";
 /// File name of the page with the results.
 const PAGE: &str = "validation.html";
-/// Number of web servers.
+/// Number of web servers in the measured network.
 const SERVERS: usize = 4;
 
 /// Measure a network of 24 relays and 66 clients on emulated lines, and compare its downloads with

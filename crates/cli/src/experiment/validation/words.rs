@@ -14,7 +14,8 @@ use crate::text::table;
 
 /// The results of the experiment `validation`.
 pub(super) struct ReportData<'a> {
-    /// First line of the journal `units.jsonl`: the settings and the origin of the results.
+    /// First line of the journal `units.jsonl`: the settings, and the program and machine of the
+    /// measurements.
     pub(super) header: &'a Value,
     /// Results of all runs.
     pub(super) records: &'a [Measured],

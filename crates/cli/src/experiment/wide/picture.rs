@@ -16,7 +16,8 @@ const PANEL: (f64, f64) = (260.0, 180.0);
 const MARGIN: f64 = 48.0;
 /// Height of a line of the legend, in SVG units.
 const LEGEND: f64 = 22.0;
-/// Style sheet of the SVG files, which are also used without the page.
+/// Style sheet inside each SVG file, which is also shown without the HTML page and its style
+/// sheet.
 const STYLE: &str = "text{font:12px sans-serif;fill:#333}.frame{fill:none;stroke:#999}\
     .p0{fill:#2568b8}.p1{fill:#555}.p2{fill:#d06a00}.p3{fill:#1e8a5a}.p4{fill:#8250b5}\
     .p5{fill:#008a9a}.p6{fill:#b03a5b}\

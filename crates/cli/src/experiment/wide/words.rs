@@ -12,13 +12,13 @@ use serde_json::Value;
 
 /// Data for the HTML page, the SVG files, the Markdown file and the terminal output.
 pub(super) struct ReportData<'a> {
-    /// First line of the journal `units.jsonl`: the settings and the origin of the results.
+    /// First line of the journal `units.jsonl`: the settings, and the program of the simulations.
     pub(super) header: &'a Value,
     /// Results of all simulations.
     pub(super) records: &'a [Measured],
     /// Claims of "Analysis of Multi-path Onion Routing", each with its verdict.
     pub(super) claims: &'a [Claim],
-    /// Number of clients in Figures 2 and 3.
+    /// Number of simulated clients in the networks for which Figures 2 and 3 are drawn.
     pub(super) clients: usize,
 }
 

@@ -41,8 +41,8 @@ pub(in crate::split) struct Tunnel {
 }
 
 impl Tunnel {
-    /// Shows the changes to the file that a splitter with the listener `about` needs. Writes the
-    /// changed file if the user wants that.
+    /// Shows the changes to the WireGuard file that the splitter needs; `about` has its local
+    /// address. Writes the changed file if the user has given `--write`.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -120,7 +120,7 @@ impl Tunnel {
 /// the file except the peer's public key.
 struct Summary<'t> {
     source: &'t Path,
-    /// Program that starts the tunnel.
+    /// Program that starts the tunnel: `wg-quick`, or `awg-quick` for AmneziaWG.
     program: &'static str,
     peer: &'t Peer,
     changed: &'t ChangedFile,
