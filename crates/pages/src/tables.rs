@@ -96,8 +96,8 @@ pub(crate) fn in_clear(facts: &TraceFacts) -> Option<String> {
     })
 }
 
-/// Returns the title of a session: the session's number, the number of the experiment's repetition
-/// (`run`) unless it is 0, and the label of the loaded page if it is known.
+/// Returns the title of a session: its number, the number of the experiment's repetition (`run`)
+/// unless it is 0, and the label of the loaded page if known.
 pub(crate) fn title(session: &Session) -> String {
     let mut title = format!("session {}", session.load);
     if session.run != 0 {

@@ -31,9 +31,9 @@ const SERIALISED: &str = "02";
 /// Value of `origin` (a packet's index in the original trace) that marks a padding packet.
 const PADDING: i64 = -1;
 
-/// All packets that the client sends or receives: times (float64, seconds), origins (int64:
-/// indices in the original trace, -1 for padding) and directions (bool, true for packets that the
-/// client sends).
+/// Packets that the client sends or receives: times (float64, seconds), origins (int64: indices in
+/// the original trace, -1 for padding) and directions (bool, true for packets that the client
+/// sends).
 type PathEvents<'py> =
     (Bound<'py, PyArray1<f64>>, Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<bool>>);
 

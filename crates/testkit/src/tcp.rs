@@ -39,8 +39,8 @@ pub struct Sender {
     recovery: u32,
     srtt: Duration,
     least: Duration,
-    /// Current round of HyStart (the early end of slow start): the sequence number at which the
-    /// round ends, the minimum round-trip time in the round, and the number of its samples.
+    /// Current round of HyStart (the early end of slow start): the sequence number at the round's
+    /// end, the minimum round-trip time, and the number of samples.
     round: (u32, Duration, u32),
     /// Times of the first and of the last acknowledgement in the current sequence of closely
     /// spaced acknowledgements (HyStart).

@@ -192,7 +192,7 @@ fn load_row(report_data: &ReportData<'_>, arm: Combination, is_simulated: bool) 
 }
 
 /// Formats the load of the network connections of the relays at `position` (guard, middle, exit):
-/// the share of the rate in use at the median relay, and at the busiest relay.
+/// the share of the rate in use at the median and at the busiest relay.
 fn used(runs: &[&Measured], position: &str) -> String {
     let relays = runs.iter().flat_map(|run| &run.relays);
     let shares = relays.filter(|relay| relay.position == position).map(|relay| relay.used);
