@@ -29,14 +29,14 @@ impl<'a> Batch<'a> {
         self.bytes.len().div_ceil(self.stride.max(1)).max(1) as u64
     }
 
-    /// Returns the byte range in `bytes` of `count` datagrams, beginning with datagram number
-    /// `first`.
+    /// Returns the byte range in `bytes` of `count` datagrams, beginning with the datagram at
+    /// index `first`.
     pub fn part(&self, first: u64, count: u64) -> Range<usize> {
         let at = |number: u64| (number as usize).saturating_mul(self.stride).min(self.bytes.len());
         at(first)..at(first + count)
     }
 
-    /// Returns datagram number `index`.
+    /// Returns the datagram at position `index` of the batch, counted from 0.
     pub fn datagram(&self, index: u64) -> &'a [u8] {
         &self.bytes[self.part(index, 1)]
     }

@@ -1,4 +1,4 @@
-//! The settings of the splitter's core ([`Core`](crate::Core)).
+//! The settings of the splitter's state machine ([`Core`](crate::Core)).
 
 use std::time::Duration;
 
@@ -12,19 +12,21 @@ use anabranch_multipath::{Every, Jitter, Silence};
 pub const SCHEDULE: &str = "weighted:4";
 
 /// Default length of a run (the consecutive datagrams that a session sends on one path). The
-/// default applies if neither the user nor the schedule's publication specifies a length.
+/// default applies if neither the user nor the paper that describes the schedule specifies a
+/// length.
 pub const EVERY: &str = "100ms";
 
-/// Default schedule with a far end (our program in front of the server), where both ends split. In
-/// simulations of Tor, website fingerprinting on the path with the most traffic recognises fewer
-/// page loads than with [`SCHEDULE`] (docs/results/schedules.md). All paths have the same
-/// probability in every session, so the probabilities do not identify a session.
+/// Default schedule with a far end (our program in front of the server), where both ends split
+/// their traffic over the paths. In simulations of Tor, website fingerprinting on the path with
+/// the most traffic recognises fewer page loads than with [`SCHEDULE`]
+/// (docs/results/schedules.md). All paths have the same probability in every session, so the
+/// probabilities do not identify a session.
 pub const FAR_END_SCHEDULE: &str = "uniform";
 
 /// Default length of a run (consecutive datagrams on one path) with a far end: a geometric random
-/// number of datagrams with mean 10. The default applies if the schedule's publication specifies
-/// no length. Compared with runs of 50 ms, website fingerprinting recognises fewer short and slow
-/// page loads, and transfers are faster because several paths carry data at a time
+/// number of datagrams with mean 10. The default applies if the paper that describes the schedule
+/// specifies no length. Compared with runs of 50 ms, website fingerprinting recognises fewer short
+/// and slow page loads, and transfers are faster because several paths carry data at a time
 /// (docs/results/schedules.md, docs/notes/forwarder-performance.md).
 pub const FAR_END_EVERY: &str = "~10p";
 
@@ -37,16 +39,16 @@ pub struct Config {
     /// Index in `ports` of the path that carries QUIC and WireGuard handshakes and DNS queries;
     /// `None` if the user names no such path.
     pub handshake: Option<usize>,
-    /// Whether the schedule may also choose the handshake path for other datagrams. If false, the
-    /// handshake path must be the last path.
+    /// Whether the path that the user named for handshakes may also carry other datagrams. If
+    /// false, it must be the last path.
     pub handshake_scheduled: bool,
     /// The scheduler that chooses the path of each run (consecutive datagrams of a session on one
     /// path).
     pub schedule: Spec,
     /// Length of a run: the consecutive datagrams of a session that use one path.
     pub every: Every,
-    /// Idle time after which a session draws the random parameters of its schedule again; `None`
-    /// keeps the first draw for the session's lifetime.
+    /// Idle time after which a session draws the random parameters of its schedule again, such as
+    /// each path's probability; `None` keeps the first draw for the session's lifetime.
     pub redraw: Option<Silence>,
     /// The random delay of a client's datagrams before the split; `None` delays nothing.
     pub jitter: Option<Jitter>,
@@ -65,7 +67,8 @@ pub struct Config {
     pub keep_silent_paths: bool,
     /// Time without a datagram from the client after which its session is closed.
     pub idle: Duration,
-    /// Maximum number of live sessions. A further session closes the session that has been idle
+    /// Maximum number of live sessions. A further session closes an older session: the oldest
+    /// without an answer from its server or, if there is none, the session that has been idle
     /// longest.
     pub sessions: usize,
     /// The protocol of all sessions, or [`Guess::Look`] to recognise it.
@@ -110,8 +113,8 @@ impl Config {
 /// Rule that determines the protocol of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guess {
-    /// Recognition of the protocol from the session's first datagrams.
+    /// The protocol is recognised from the session's first datagrams.
     Look,
-    /// The protocol that the user has chosen.
+    /// The user has chosen the protocol of all sessions.
     Is(crate::Protocol),
 }

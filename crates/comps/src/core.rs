@@ -1,4 +1,4 @@
-//! The core: all sessions, and the table of their timers.
+//! The splitter's state machine, without I/O: all sessions, and the table of their timers.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +17,8 @@ use crate::{
     Snapshot, TupleId, Unsplit,
 };
 
-/// Pause between two searches for a session to close in favour of a new one.
+/// Minimum time between two searches for an idle session to close when the limit on sessions is
+/// reached. A search reads all sessions.
 const EVICTION_PAUSE: Duration = Duration::from_millis(100);
 /// Minimum idle time of a session before it may be closed in favour of a new one.
 const EVICTABLE: Duration = Duration::from_secs(10);
@@ -29,16 +30,17 @@ const COMPLAINT_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum bytes of datagrams that may wait until a path is usable. The first value is for all
 /// sessions together, the second for one session.
 const WAITING: (usize, usize) = (64 << 20, 192 << 10);
-/// Maximum bytes of one session that may wait for room in a congestion window.
+/// Maximum bytes of one session's datagrams that may be queued until a path's congestion window
+/// has room.
 const FOR_A_WINDOW: usize = 2 << 20;
 
-/// The splitter's core.
+/// The splitter without I/O: it assigns the datagrams of all sessions to paths.
 ///
 /// An [`Output`] may refer to a part of the batch just handled. So the driver polls the core until
 /// no output is left (`None`), and only then reuses the batch's buffer.
 #[derive(Debug)]
 pub struct Core {
-    /// The settings, and the state that sessions write into.
+    /// The settings, and the state that all sessions read and change.
     common: Common,
     sessions: BTreeMap<SessionId, Box<Session>>,
     clients: BTreeMap<Ends, SessionId>,
@@ -49,8 +51,8 @@ pub struct Core {
     latest: Time,
     next_eviction: Time,
     /// Time at which the next session would open at the rate [`OPENINGS`] (GCRA's theoretical
-    /// arrival time). A session may still open if this time is at most the length of a burst
-    /// ahead.
+    /// arrival time). A session may still open if this time is ahead of the present time by no
+    /// more than the length of a burst.
     openings_due: Time,
     loop_limit: ReportLimit,
     refusal_limit: ReportLimit,
@@ -147,15 +149,16 @@ impl Core {
         })
     }
 
-    /// Replaces the settings while sessions are live. `before[i]` is the old number of the new
-    /// path `i`, or `None` if that path is new. Returns the map from old to new numbers of paths
-    /// and tuples, for the driver's sockets.
+    /// Replaces the settings while sessions are live. `before[i]` is the old index of the path
+    /// with the new index `i`, or `None` if that path is new. Returns the map from old to new
+    /// indices of paths and tuples (paths with one of their source ports), for the driver's
+    /// sockets.
     ///
     /// A path that remains keeps its counters, its health and its sockets. A session whose path is
     /// removed takes another path at its next datagram. If the schedule, its paths or the seed
     /// changed, each session draws its schedule again. The protocol and the limit on sessions
     /// apply to later sessions only. A session sends nothing until [`Input::Resolved`] reports
-    /// again which paths are barred to it.
+    /// again which paths do not lead to its server.
     ///
     /// # Errors
     /// The schedule does not fit the number of paths. The old settings then stay in force.
@@ -229,8 +232,8 @@ impl Core {
         }
     }
 
-    /// Opens a session for a client. Returns `None` if the client's datagram is our own and was
-    /// looped back, or if there is no room for a session.
+    /// Opens a session for a client. Returns `None` if the datagram is our own and was looped
+    /// back, if sessions open too fast, or if their limit is reached and none may be closed.
     fn open(
         &mut self,
         now: Time,
@@ -264,8 +267,8 @@ impl Core {
         Some(id)
     }
 
-    /// Returns whether a session may be opened now. If so, counts the session towards the rate of
-    /// openings.
+    /// Returns whether the limit [`OPENINGS`] allows a new session now. If so, counts the session
+    /// towards this limit.
     ///
     /// Without this limit, a program that sends each datagram from a new port would make us open
     /// sockets all the time.
@@ -488,8 +491,8 @@ struct ReportLimit {
 }
 
 impl ReportLimit {
-    /// Adds `datagrams` to the number of unreported datagrams. Returns that number if a report is
-    /// due, else `None`.
+    /// Adds `datagrams` to the count of datagrams since the last report. Returns this count if a
+    /// report is due, else `None`.
     fn due(&mut self, now: Time, datagrams: u64) -> Option<u64> {
         self.unreported += datagrams;
         if now < self.next {

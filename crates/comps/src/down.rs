@@ -22,11 +22,12 @@ const LONGEST_RETRY: Duration = Duration::from_secs(60);
 /// server answered no data is used again. A server may send handshakes to an unknown address, but
 /// too rarely to answer two consecutive rounds: fastd 22 sends a handshake every 15 s.
 const ANSWERED_ROUNDS: u8 = 2;
-/// Time from the last attempt on a path with a local error until the path is used again, if no
-/// further error occurs.
+/// Time from the last datagram copied to a path until the path is used again, if it is down
+/// because of an error on this machine and no further error occurs.
 const NO_NEWS: Duration = Duration::from_secs(1);
 
-/// The state of a path that is down.
+/// The state of a path that one session does not use because it is down: the reason, and the
+/// attempts to use it again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Down {
     reason: DownReason,
@@ -36,11 +37,12 @@ pub(crate) struct Down {
     /// Number of copies of datagrams sent in the present round of attempts.
     copies: u8,
     tried: Option<Time>,
-    /// Number of consecutive rounds of attempts that were answered, the present one included.
+    /// Number of consecutive rounds of attempts (copies of datagrams) that the server answered,
+    /// the present round included.
     answered: u8,
     /// Whether the latest round of attempts (copies of datagrams) has had no answer so far.
     awaits: bool,
-    /// Pause after a round of attempts (copies of datagrams).
+    /// Pause from the end of one round of attempts (copies of datagrams) to the next.
     pause: Duration,
 }
 

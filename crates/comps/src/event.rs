@@ -8,7 +8,7 @@ use anabranch_multipath::{PathId, Time};
 use crate::Protocol;
 use crate::protocol::Confidence;
 
-/// Number of a session. Numbers count up from 0 and are never reused.
+/// Identifier of a session. Identifiers count up from 0 and are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u64);
 
@@ -37,7 +37,7 @@ pub enum Event {
     /// The packets of a split session carry sequence numbers in clear. From them, the observer of
     /// one path learns how many packets all paths carried. Reported once per protocol.
     NumbersInClear {
-        /// The first session with numbered packets.
+        /// The first session in which such packets were seen.
         session: SessionId,
         /// Protocol of the session; [`Protocol::Other`] if it is unknown.
         protocol: Protocol,
@@ -76,15 +76,16 @@ pub enum Event {
         /// Number of four-tuples in use.
         used: usize,
     },
-    /// A QUIC connection stays on one path until its handshake is confirmed.
+    /// A session with a QUIC connection is kept on one path from now on, until the handshake is
+    /// confirmed.
     Pinned {
         /// The session.
         session: SessionId,
         /// The path on which the connection stays.
         path: PathId,
     },
-    /// All QUIC connections of the session are confirmed. From now on the schedule chooses the
-    /// path.
+    /// The handshakes of all QUIC connections of the session are confirmed, so the session leaves
+    /// its single path. From now on the schedule chooses the path of each datagram.
     Released {
         /// The session.
         session: SessionId,
@@ -102,7 +103,7 @@ pub enum Event {
         /// The reason.
         why: StayReason,
     },
-    /// The schedule can no longer choose a path, either for one session or for all.
+    /// A path is out of use, either for one session or for all.
     Down {
         /// The path.
         path: PathId,
@@ -111,7 +112,7 @@ pub enum Event {
         /// The reason.
         reason: DownReason,
     },
-    /// The schedule can choose a path again.
+    /// A path that was out of use is used again.
     Up {
         /// The path.
         path: PathId,
@@ -162,8 +163,8 @@ pub enum StayReason {
     Short,
     /// The handshake of a QUIC connection is not confirmed.
     Handshake,
-    /// The session consists only of handshakes and DNS queries, and the user named a path for
-    /// them.
+    /// The session consists only of handshakes and DNS queries, and all of these use the path that
+    /// the user named for them.
     HandshakePath,
     /// The session's server identifies the client by its address
     /// ([`Protocol::keeps_to_one_path`]).
@@ -171,7 +172,7 @@ pub enum StayReason {
     /// No other path can carry the session: the others are down, do not lead to its server, or
     /// exceed the limit on four-tuples of a QUIC connection.
     OtherPaths,
-    /// The schedule has chosen no other path.
+    /// The schedule has chosen the same path each time.
     Schedule,
 }
 
@@ -185,8 +186,8 @@ pub enum DownReason {
     Unreachable,
     /// The proxy of the path is unreachable or refuses to serve us.
     Proxy,
-    /// The path is a stream to the far end, and its connection is not open. The driver is dialling
-    /// it.
+    /// The path is a stream (such as TCP) to the far end, our program in front of the server, and
+    /// the driver is still opening the stream's connection.
     Dialling,
     /// The session could open no socket for this path: the program has reached its limit of open
     /// files.
@@ -202,7 +203,7 @@ pub enum DownReason {
     /// datagrams, or the server accepts data from one address only and sends occasional handshakes
     /// to others.
     DataUnanswered,
-    /// The far end did not answer the probes on this path.
+    /// The far end (our program in front of the server) did not answer the probes on this path.
     Unheard,
 }
 
@@ -218,7 +219,8 @@ impl DownReason {
 pub enum CloseReason {
     /// The session's client was silent for the idle time.
     Idle,
-    /// The limit on sessions was reached, and this session had been idle longest.
+    /// The limit on sessions was reached. This session was the oldest without an answer from its
+    /// server or, if all had answers, it had been idle longest.
     Evicted,
     /// The server's name does not resolve.
     Unresolved,

@@ -15,10 +15,11 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// a doubted path are also sent on another path, on which answers arrive.
 const DOUBT: Duration = Duration::from_millis(300);
 /// Minimum number of answers on other paths that makes a path's silence significant. A server that
-/// sends less may have had nothing to send while its client used this path. The minimum does not
-/// apply if no answer arrived on any path.
+/// sends fewer answers may have had nothing to send while its client used this path. The minimum
+/// does not apply if no answer arrived on any path.
 const ANSWERS: u64 = 8;
-/// Longest pause between two datagrams during which the path counts as used.
+/// Maximum time that the pause between two datagrams adds to the time for which a path was in use
+/// without an answer.
 const LONGEST_PAUSE: Duration = Duration::from_millis(300);
 /// Maximum number of answers on a path whose data still counts as unanswered. These answers may be
 /// handshake packets, which a server sends even if it ignores data.
@@ -32,9 +33,9 @@ struct Silence {
     server_was_active: bool,
     /// Number of answers of the server on any path before the period began.
     answers: u64,
-    /// Whether the time since the last datagram on this path will be added to `used`. This is so
-    /// if that datagram is of a kind that the server answers, and if the server was active when it
-    /// was sent.
+    /// Whether the time since the last datagram on this path counts as time without an answer, and
+    /// will be added to `used`. It counts if the server answers such datagrams, and if the server
+    /// was active when the datagram was sent.
     counts: bool,
 }
 
@@ -85,7 +86,7 @@ impl Health {
         self.last_arrival
     }
 
-    /// Returns whether the session avoids this path because it is down.
+    /// Returns whether the path is down, so that the session does not use it.
     pub(crate) fn is_down(&self) -> bool {
         self.down.is_some()
     }
@@ -217,9 +218,9 @@ impl Health {
         self.down?.due_try(now)
     }
 
-    /// Records that a copy of a live datagram is sent on this path, to keep the path open or to
-    /// test it. `asks` is true if the server answers such a datagram. The next round of attempts
-    /// begins after `pause` at the earliest ([`Down::on_copy`]).
+    /// Records that a copy of a live datagram is sent on this path, to preserve the path's NAT
+    /// mappings or to test the path. `asks` is true if the server answers such a datagram. The
+    /// next round of attempts begins after `pause` at the earliest ([`Down::on_copy`]).
     pub(crate) fn on_copy(&mut self, now: Time, pause: Duration, asks: bool) {
         if asks {
             self.rtt.on_sent(now);

@@ -1,4 +1,5 @@
-//! The interface between the core and its driver.
+//! The interface between the splitter's state machine (core) and its driver, the loop that reads
+//! and writes sockets.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -38,8 +39,8 @@ pub enum Input<'a> {
         /// The datagrams.
         batch: Batch<'a>,
     },
-    /// The answer to [`Output::Resolve`]. The driver repeats it when the set of paths that lead to
-    /// the server changes, and after [`Core::reconfigure`](crate::Core::reconfigure).
+    /// The answer to [`Output::Resolve`]. The driver sends this answer again when the set of paths
+    /// that lead to the server changes, and after [`Core::reconfigure`](crate::Core::reconfigure).
     Resolved {
         /// The session.
         session: SessionId,
@@ -74,7 +75,7 @@ pub enum Input<'a> {
         bytes: u64,
     },
     /// A path broke or works again for all sessions. The driver has observed this on this machine
-    /// or, with a far end, by its probes.
+    /// or, with a far end (our program in front of the server), by probes of the path.
     Path {
         /// The path.
         path: PathId,
@@ -113,7 +114,7 @@ pub enum Failure {
 /// listener has a single server).
 pub(crate) type Ends = (SocketAddr, Option<SocketAddr>);
 
-/// An action for the driver.
+/// An action that the core requests from the driver, the loop that reads and writes sockets.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Output {
     /// Send datagrams to the server from a tuple (a path with one of its source ports). If the
@@ -177,7 +178,8 @@ pub enum Payload {
     /// A byte range of the batch that the core has just handled. The datagrams in this range have
     /// the batch's stride (length of one datagram) and ECN bits.
     Live(Range<usize>),
-    /// One datagram that was queued in the core before it could be sent.
+    /// One datagram from the core's queues. The core's copy is passed on, because the batch that
+    /// contained it is gone.
     Kept {
         /// The datagram.
         bytes: Box<[u8]>,

@@ -17,8 +17,8 @@ use anabranch_multipath::Time;
 const RING: usize = 256;
 /// Age above which a fingerprint (hash of a datagram) is ignored.
 const FRESH: Duration = Duration::from_secs(2);
-/// Number of sessions in a chain that counts as a loop. In a chain, a copy of a datagram of each
-/// session has opened the next session.
+/// Length of a chain of sessions from which it counts as a loop that returns our traffic to us. In
+/// a chain, a copy of a datagram of each session has opened the next session.
 pub(crate) const CHAIN: u8 = 8;
 /// Length in bytes of the shortest datagram that is compared. Shorter datagrams of different
 /// sessions are too often equal.

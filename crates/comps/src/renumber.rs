@@ -1,28 +1,28 @@
-//! New numbers of paths and four-tuples after the settings of a running splitter have changed.
+//! New indices of paths and source ports after the settings of a running splitter have changed.
 
 use anabranch_multipath::PathId;
 
 use crate::tuples::Tuples;
 use crate::{Config, TupleId};
 
-/// A map from the old numbers of paths and tuples (paths with one of their source ports) to the
-/// new numbers.
+/// A map from the old indices of paths and tuples (paths with one of their source ports) to the
+/// new indices.
 ///
 /// A path that remains keeps the tuples of the ports that it still has. A removed path has no
 /// tuples.
 #[derive(Debug)]
 pub struct Renumbering {
-    /// Old number of each path under the new settings; `None` for a path that did not exist
-    /// before.
+    /// For each path of the new settings, its index under the old settings; `None` for a new path.
     before: Vec<Option<PathId>>,
-    /// New number of each path under the old settings; `None` for a removed path.
+    /// For each path of the old settings, its index under the new settings; `None` for a removed
+    /// path.
     now: Vec<Option<PathId>>,
     layouts: (Tuples, Tuples),
 }
 
 impl Renumbering {
-    /// Returns the map from the settings `old` to `new`. The new path `i` was path `before[i]`;
-    /// `None` stands for a path that did not exist.
+    /// Returns the map from the settings `old` to `new`. The path with the new index `i` had the
+    /// index `before[i]`; `None` stands for a path that did not exist.
     ///
     /// # Panics
     /// `before` has a wrong length, contains an unknown old path, or contains a path twice.
@@ -42,7 +42,7 @@ impl Renumbering {
         Renumbering { before: before.to_vec(), now, layouts }
     }
 
-    /// Returns the new number of an old path; `None` if the path was removed.
+    /// Returns the new index of an old path; `None` if the path was removed.
     pub fn path(&self, path: PathId) -> Option<PathId> {
         self.now.get(path.index()).copied().flatten()
     }

@@ -8,13 +8,12 @@ use anabranch_multipath::Time;
 /// Length of the time window in which the smallest sample of the round-trip time is stored. With
 /// enough samples, a smallest sample is forgotten after at most two windows.
 const WINDOW: Duration = Duration::from_secs(10);
-/// Assumed round-trip time before the first sample. Until then, the answer to a visit (a stay of
-/// the session on a path) is measured only after an idle time of the path. The path must have been
-/// idle for this time in both directions.
+/// Assumed round-trip time before the first sample. Until then, a sample is taken only if the path
+/// was idle in both directions for this time before.
 const UNKNOWN: Duration = Duration::from_millis(100);
-/// Minimum idle time of a path, in each direction, before a visit (a stay of the session on the
-/// path) whose answer is measured. It applies even if the round-trip time is shorter. Radio links
-/// and busy machines deliver queued datagrams in bursts, with shorter pauses between them.
+/// Minimum idle time of a path, in each direction, before a sample of the round-trip time is
+/// taken. It applies even if the round-trip time is shorter. Radio links and busy machines deliver
+/// queued datagrams in bursts, with shorter pauses between them.
 const LEAST: Duration = Duration::from_millis(20);
 /// Maximum time from a datagram to its answer. A later answer belongs to another datagram.
 const LATEST: Duration = Duration::from_secs(3);
@@ -46,9 +45,11 @@ pub(crate) struct RttFilter {
     before: Option<Duration>,
     /// Number of samples in the present window (of length [`WINDOW`]).
     samples: u32,
-    /// Whether any window had [`AGREE`] samples.
+    /// Whether any window (of length [`WINDOW`]) had [`AGREE`] samples, so that an estimate above
+    /// [`UNKNOWN`] may be used.
     agreed: bool,
-    /// Whether any window had [`SAMPLES`] samples.
+    /// Whether any window (of length [`WINDOW`]) had [`SAMPLES`] samples, so that they are not all
+    /// late answers.
     confirmed: bool,
 }
 

@@ -46,8 +46,8 @@ pub struct PathCounters {
     pub up: Flow,
     /// Traffic from servers to clients.
     pub down: Flow,
-    /// Number of runs (consecutive datagrams of a session on one path) that began here after a run
-    /// on another path, or on another port of this path.
+    /// Number of times that a session changed to this path, or to another source port of this
+    /// path.
     pub switches: u64,
     /// Additional copies of live datagrams, sent to test the path or to keep it open at NATs
     /// (counted in `up`, too).
@@ -61,7 +61,7 @@ pub struct PathCounters {
     /// Whether the path works: the driver (our code that does the I/O) has reported no error that
     /// concerns all sessions.
     pub works: bool,
-    /// Number of sessions that found the path silent and do not use it.
+    /// Number of sessions that do not use the path at present because no answers arrived on it.
     pub silent_sessions: usize,
     /// Counters of the stream; `None` if the path is not a stream (such as TCP) to the far end,
     /// our program in front of the server. The driver (our code that does the I/O) fills them in.
@@ -185,9 +185,10 @@ pub struct Snapshot {
     pub waiting: usize,
     /// Datagrams sent before their delay ended, because their queue exceeded its limit.
     pub hurried: u64,
-    /// Number of our own datagrams that a loop returned to us. They were refused.
+    /// Number of our own datagrams that a routing loop returned to our listener. They were
+    /// dropped.
     pub looped: u64,
-    /// Number of datagrams of new clients that were refused.
+    /// Number of datagrams dropped because no session could be opened for their clients.
     pub refused: u64,
     /// Datagrams dropped at our sockets because their buffers were full. The driver (our code that
     /// does the I/O) counts them.

@@ -29,7 +29,8 @@ const FIRST_PTO: Timer = Timer {
     source: "the first probe timeout, RFC 9002, section 6.2.2",
 };
 
-/// Error: a [`Jitter`] is longer than a protocol's timer, so each datagram would be retransmitted.
+/// Error: the random delay ([`Jitter`]) may exceed a protocol's retransmission timer, so that
+/// datagrams would be retransmitted although they were only delayed.
 #[derive(Debug)]
 pub struct JitterTooLong {
     jitter: Jitter,
@@ -44,10 +45,11 @@ impl fmt::Debug for Timer {
     }
 }
 
-/// Checks that sessions of the protocol `carry` tolerate delays of `jitter`.
+/// Checks that a random delay of `jitter` is shorter than the retransmission timer of the protocol
+/// `carry`.
 ///
-/// An unknown protocol may be QUIC. If `far_end` is true, our program in front of the server
-/// delays datagrams, too, so each end may use half of the protocol's timer.
+/// For all protocols except WireGuard, QUIC's timer applies. If `far_end` is true, our program in
+/// front of the server delays datagrams, too, so each end may use half of the protocol's timer.
 ///
 /// # Errors
 /// `jitter` is longer than the protocol's timer.

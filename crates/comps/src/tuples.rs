@@ -1,11 +1,12 @@
-//! Four-tuples of a session: each path with each of its source ports.
+//! Tuples of a session: each path with each of its source ports. With the server's address, a
+//! tuple is a four-tuple.
 
 use anabranch_multipath::PathId;
 
 use crate::{Config, Renumbering};
 
-/// Number of a source port of one path, within a session. Numbers count all ports of path 0, then
-/// the ports of path 1, and so on.
+/// Index of a tuple (a path with one of its source ports), within a session. Indices run over all
+/// ports of path 0, then over the ports of path 1, and so on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TupleId(pub u16);
 
@@ -33,8 +34,8 @@ impl Tuples {
         Tuples { first: first.into(), ports: ports.into(), allowed: ports.into(), turn }
     }
 
-    /// Excludes `paths` (paths that do not reach the server), and allows all other paths, even if
-    /// they were excluded before. Also undoes a [`Tuples::cut`].
+    /// Excludes `paths`, which do not reach the server, and allows all other paths, even if they
+    /// were excluded before. Also undoes a [`Tuples::cut`].
     pub(crate) fn bar(&mut self, paths: &[PathId]) {
         for (ports, ends) in self.ports.iter_mut().zip(self.first.windows(2)) {
             *ports = ends[1] - ends[0];
@@ -72,13 +73,13 @@ impl Tuples {
         (tuple.0 < *self.first.last()?).then(|| PathId::at(after - 1))
     }
 
-    /// Returns the number of the source port `tuple`, counted from 0 among the ports of `path`.
+    /// Returns the index of the source port `tuple` among the ports of `path`, counted from 0.
     pub(crate) fn port(&self, path: PathId, tuple: TupleId) -> u16 {
         tuple.0 - self.first[path.index()]
     }
 
-    /// Returns the tuple (path and source port) for the port with the number `port`, counted from
-    /// 0 among the ports of `path`. Returns `None` if the path has no such port.
+    /// Returns the tuple (path and source port) for the port with the index `port` among the ports
+    /// of `path`. Returns `None` if the path has no such port.
     pub(crate) fn tuple(&self, path: PathId, port: u16) -> Option<TupleId> {
         let first = self.first[path.index()];
         (first + port < self.first[path.index() + 1]).then_some(TupleId(first + port))
@@ -108,10 +109,11 @@ impl Tuples {
         self.allowed[path.index()] > 0
     }
 
-    /// Leaves at most `limit` tuples in use, but always one for the schedule. The handshake path
-    /// gets the first tuple, and no more if the schedule does not use this path. Then each other
-    /// path gets one tuple, in the order of the paths. The remaining tuples are distributed
-    /// round-robin among paths that have further ports.
+    /// Limits the session to `limit` tuples (paths with one of their source ports), but always
+    /// leaves one for the schedule. The handshake path gets the first tuple, and no more if the
+    /// schedule does not use this path. Then each other path gets one tuple, in the order of the
+    /// paths. The remaining tuples are distributed round-robin among paths that have further
+    /// ports.
     pub(crate) fn cut(
         &mut self,
         limit: usize,

@@ -11,8 +11,8 @@ use crate::Batch;
 /// Maximum number of datagrams that a session queues.
 const LIMIT: usize = 128;
 
-/// Maximum wait of a datagram. An older datagram is useless, because all protocols have
-/// retransmitted it.
+/// Maximum time that a datagram may wait in the queue. Then it is dropped, because all protocols
+/// have retransmitted it by then.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A datagram in a queue.
@@ -24,7 +24,7 @@ pub(crate) struct QueuedDatagram {
 }
 
 impl QueuedDatagram {
-    /// Returns a copy of datagram number `index` of `batch`, which arrived at `since`.
+    /// Returns a copy of the datagram at position `index` of `batch`, which arrived at `since`.
     pub(crate) fn new(since: Time, batch: &Batch<'_>, index: u64) -> QueuedDatagram {
         QueuedDatagram { since, bytes: batch.datagram(index).into(), ecn: batch.ecn }
     }
@@ -40,7 +40,7 @@ pub(crate) struct WaitQueue {
 }
 
 impl WaitQueue {
-    /// Appends `count` datagrams of `batch`, from number `first` on, with arrival time `since`. If
+    /// Appends `count` datagrams of `batch`, from index `first` on, with arrival time `since`. If
     /// the queue then has more than `limit` bytes or [`LIMIT`] datagrams, drops its oldest
     /// datagrams. Returns the number of dropped datagrams.
     pub(crate) fn keep(

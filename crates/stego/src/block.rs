@@ -1,14 +1,15 @@
-//! Encryption of blocks, and their decryption from a connection's byte stream.
+//! Encryption of blocks (sequences of frames), and decryption of the blocks in a connection's byte
+//! stream.
 //!
 //! ```text
 //! block = tag (16) · masked(number (3) · length (2)) · AEAD(frames)
 //! ```
 //!
-//! Numbers in parentheses are lengths in bytes. The AEAD's nonce is the full 64-bit number of the
-//! block in its direction, so it never repeats. The number's lowest 24 bits and the length are
-//! masked as QUIC masks packet numbers (RFC 9001, section 5.4), with the tag as the sample. The
-//! key changes after 65,536 blocks, which contain at most about 1 GiB. Each key is derived from a
-//! secret, and each secret from its predecessor, which is then discarded.
+//! Lengths in parentheses are in bytes. The blocks of each direction have 64-bit sequence numbers.
+//! A block's sequence number is the AEAD's nonce, so a nonce never repeats. Its lowest 24 bits and
+//! the length are masked as QUIC masks packet numbers (RFC 9001, section 5.4), with the tag as the
+//! sample. The key changes after 65,536 blocks, which contain at most about 1 GiB. Each key is
+//! derived from a secret, and each secret from its predecessor, which is then discarded.
 
 use std::collections::VecDeque;
 
@@ -21,31 +22,33 @@ use crate::secrets::{Key, follow};
 /// Number of bytes that a block (a sequence of frames, encrypted together) has in addition to its
 /// frames.
 pub(crate) const OVERHEAD: usize = TAG + HEADER;
-/// Maximum bytes of frames in a block.
+/// Maximum total length in bytes of the frames in one block (the unit of encryption).
 pub(crate) const MOST: usize = 16_640;
 /// Length of an AEAD tag in bytes.
 const TAG: usize = 16;
 /// Length of a block's header in bytes.
 const HEADER: usize = 5;
-/// Number of blocks that one key seals.
+/// Number of blocks (encrypted sequences of frames) that one key encrypts.
 const ROUND: u64 = 1 << 16;
-/// Number of recent keys that are kept to open late blocks.
+/// Number of recent keys that are kept, to decrypt blocks that arrive late.
 const KEPT: usize = 2;
-/// Maximum number of key changes by which a received block may be ahead of the newest key.
+/// Maximum number of keys to derive for one received block. A block that needs more is treated as
+/// forged.
 const AHEAD: u64 = 4;
 
-/// Error: a block cannot be opened.
+/// Error: a received block (the unit of encryption) cannot be decrypted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadBlock {
     /// The block's length exceeds [`MOST`].
     TooLong,
-    /// The block was not sealed by the other end, or its key is no longer kept.
+    /// The authentication tag does not match: the block is not from the other end, or its key is
+    /// no longer kept.
     Forged,
     /// The block was opened before, or is too old for the replay check.
     Replayed,
 }
 
-/// Encryption state of the blocks that this end sends.
+/// Encryption state of one direction: it encrypts the blocks that this end sends.
 pub(crate) struct Sealer {
     mask: HeaderProtectionKey,
     aes: bool,
@@ -54,7 +57,7 @@ pub(crate) struct Sealer {
     number: u64,
 }
 
-/// Decryption state of the blocks that the other end sends.
+/// Decryption state of one direction: it decrypts the blocks that the other end sends.
 pub(crate) struct Opener {
     mask: HeaderProtectionKey,
     aes: bool,
@@ -104,14 +107,15 @@ fn header(number: u64, length: usize) -> [u8; HEADER] {
 }
 
 impl Sealer {
-    /// Creates the sealer of one direction from the direction's `secret`. `aes` selects
-    /// AES-256-GCM, otherwise ChaCha20-Poly1305 is used.
+    /// Creates the encryption state of one direction from the direction's `secret`. If `aes` is
+    /// true, the cipher is AES-256-GCM, otherwise ChaCha20-Poly1305.
     pub(crate) fn new(secret: &Key, aes: bool) -> Sealer {
         let ratchet = Ratchet { secret: *secret, round: 0 };
         Sealer { mask: mask_key(secret), aes, key: ratchet.key(aes), ratchet, number: 0 }
     }
 
-    /// Appends a block to `out`. Its frames are the bytes that `write` appends, at most [`MOST`].
+    /// Appends an encrypted block to `out`. The block's frames are the bytes that `write` appends,
+    /// at most [`MOST`].
     pub(crate) fn seal(&mut self, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
         let start = out.len();
         out.resize(start + OVERHEAD, 0);
@@ -149,19 +153,19 @@ fn mask(key: &HeaderProtectionKey, tag: &[u8]) -> [u8; HEADER] {
 }
 
 impl Opener {
-    /// Creates the opener of one direction from the direction's `secret`. `aes` selects
-    /// AES-256-GCM, otherwise ChaCha20-Poly1305 is used.
+    /// Creates the decryption state of one direction from the direction's `secret`. If `aes` is
+    /// true, the cipher is AES-256-GCM, otherwise ChaCha20-Poly1305.
     pub(crate) fn new(secret: &Key, aes: bool) -> Opener {
         let ratchet = Ratchet { secret: *secret, round: 0 };
         let keys = VecDeque::from([(0, ratchet.key(aes))]);
         Opener { mask: mask_key(secret), aes, keys, ratchet, replay: Replay::new() }
     }
 
-    /// Opens the first block of `bytes`, puts its frames into `frames` and returns the block's
+    /// Decrypts the first block of `bytes`, puts its frames into `frames` and returns the block's
     /// length. Returns `None` if the block is not complete yet.
     ///
     /// # Errors
-    /// The other end did not seal the block, or the block is too long or a replay.
+    /// The block is not from the other end, or it is too long or a replay.
     pub(crate) fn open(
         &mut self,
         bytes: &[u8],

@@ -1,16 +1,16 @@
 //! The memory limit that all links (byte streams between a client and a server) of a process
 //! share.
 
-/// Minimum window in bytes, whatever the number of links. A window is the maximum amount of a
-/// stream's data in flight or waiting.
+/// Minimum window in bytes, whatever the number of links (byte streams between a client and a
+/// server). A window limits the data of a stream that are in flight or buffered.
 pub(crate) const LEAST_WINDOW: usize = 1 << 20;
-/// Minimum free share of a link in bytes, whatever the number of links. A link may buffer its free
-/// share without counting towards the memory limit.
+/// Minimum free share in bytes: the data that each link (a client's byte stream) may buffer
+/// without counting towards the memory limit, however many links there are.
 const LEAST_SHARE: usize = 4 << 10;
 
-/// The memory limit of all links of a process. Each link may buffer [`Budget::share`] bytes to
-/// send without counting towards the limit. Only windows above [`LEAST_WINDOW`] and buffered data
-/// above this share count.
+/// The memory limit of all links (byte streams between a client and a server) of a process. Each
+/// link may buffer [`Budget::share`] bytes to send without counting towards the limit. Only
+/// windows above [`LEAST_WINDOW`] and buffered data above this share count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     left: usize,
@@ -38,20 +38,20 @@ impl Budget {
         self.share
     }
 
-    /// Takes `bytes` from the memory budget if it has that many left. Returns whether they were
-    /// taken.
+    /// Reserves `bytes` of the memory budget if it has at least this number left. Returns whether
+    /// they were reserved.
     pub(crate) fn take(&mut self, bytes: usize) -> bool {
         let enough = self.left >= bytes;
         self.left -= if enough { bytes } else { 0 };
         enough
     }
 
-    /// Returns to the memory budget `bytes` that were taken earlier.
+    /// Gives back to the memory budget `bytes` that were reserved earlier.
     pub(crate) fn give(&mut self, bytes: usize) {
         self.left += bytes;
     }
 
-    /// Returns the number of bytes that can still be taken from the memory budget.
+    /// Returns the number of bytes of the memory budget that are not reserved.
     pub(crate) fn left(&self) -> usize {
         self.left
     }

@@ -27,27 +27,31 @@ use connections::{Backoff, Conn};
 use exchanges::{AnswerSizes, hint};
 use handshake::Handshake;
 
-/// Time for which a client waits for its server after the streams of both directions have ended.
-/// The client's last acknowledgement may not have reached the server.
+/// Time for which a client keeps its link after the streams of both directions have ended, because
+/// its last acknowledgement may not have reached the server.
 const LINGERS: Duration = Duration::from_secs(5);
-/// Time for which a link survives without bytes from the other end.
+/// Time without bytes from the other end after which a link (a byte stream over several
+/// connections) is given up.
 pub(crate) const SURVIVES: Duration = Duration::from_secs(300);
-/// Maximum bytes of memory of a link beyond the first MiB in each direction. With this memory, the
-/// windows of both directions can reach their maximum.
+/// Maximum bytes of memory that a client's link (its byte streams to and from the server) may use
+/// beyond the first MiB in each direction. With this memory, the windows of both directions can
+/// reach their maximum.
 const MEMORY: usize = 30 << 20;
-/// Maximum bytes that the program may write before the link is up.
+/// Maximum bytes that are buffered of the data that the program writes before the handshake is
+/// complete.
 const EARLY: usize = 64 << 10;
 
 /// An action that a client requests from its driver, the code that owns the sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientOutput {
-    /// Open a connection to the server, and identify it by this number.
+    /// Open a connection to the server. This identifier names the connection in later inputs and
+    /// outputs.
     Dial(ConnId),
     /// Write these bytes to the connection.
     Send(ConnId, Vec<u8>),
-    /// Close the connection after writing what is queued.
+    /// Close the connection after writing its queued bytes.
     Close(ConnId),
-    /// The server has answered: the link is up.
+    /// The server has answered the handshake, so bytes can flow in both directions.
     Up,
     /// The link has ended, for this reason.
     Over(Ending),
@@ -56,7 +60,7 @@ pub enum ClientOutput {
 /// The reason why a link ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// Both streams ended, and both ends know this.
+    /// The streams of both directions ended, and both ends know this.
     Done,
     /// One of the ends reset the link.
     Reset,
@@ -82,7 +86,7 @@ pub struct ClientConfig {
     pub schedule: Spec,
     /// Time at the start of the program, in seconds since 1970.
     pub wall: u64,
-    /// Whether AES is fast on this machine.
+    /// Whether this machine has hardware support for AES, so that AES-GCM is faster than ChaCha20.
     pub aes: bool,
     /// Data from which the covers (ordinary-looking traffic that hides the link's data) are made.
     /// A client needs no pictures, because only a server's answers hide bytes in them.
@@ -109,7 +113,7 @@ pub struct Client<R> {
     /// Time at which a block from the server last arrived. Until the first block, the time of the
     /// first [`Core::poll`]; `None` before that call.
     last_arrival: Option<Time>,
-    /// Time since which the streams of both directions have ended; `None` before.
+    /// Time at which the streams of both directions had ended; `None` while one of them goes on.
     done: Option<Time>,
     /// Whether anything has changed since the last call of [`Client::work`].
     changed: bool,
@@ -170,7 +174,8 @@ impl<R: CryptoRng> Core for Client<R> {
 }
 
 impl<R: CryptoRng> Client<R> {
-    /// Creates a client, which begins to open its link at the first poll.
+    /// Creates a client. It opens its first connection and begins the handshake at the first
+    /// [`Core::poll`].
     #[must_use]
     pub fn new(config: ClientConfig, rng: R) -> Client<R> {
         let (host, covers) = (config.host.clone(), config.covers.clone());
@@ -283,8 +288,8 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// Returns the time at which [`Client::work`] has to be called again even without an event;
-    /// `None` if the link is over.
+    /// Returns the deadline of the next [`Client::work`], if no event occurs before; `None` if the
+    /// link has ended.
     fn next_work(&self, now: Time) -> Option<Time> {
         match &self.stage {
             Stage::Over => None,
@@ -302,7 +307,8 @@ impl<R: CryptoRng> Client<R> {
         conns.chain(link.next_timeout(now)).chain(dial).chain([lost]).min()
     }
 
-    /// Returns the time at which the link is given up if the server stays silent.
+    /// Returns the time at which the client gives up the link, if nothing arrives from the server
+    /// before.
     fn lost_at(&self, now: Time) -> Time {
         self.last_arrival.unwrap_or(now) + SURVIVES
     }

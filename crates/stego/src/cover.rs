@@ -1,5 +1,5 @@
-//! The cover of a connection, that is, the ordinary-looking traffic that hides the data, and the
-//! free space in the send buffer of the connection's socket.
+//! The cover of a connection, which is the ordinary-looking traffic that hides the data. It also
+//! tracks the free space in the send buffer of the connection's socket.
 
 use anabranch_multipath::Time;
 
@@ -18,8 +18,8 @@ pub enum Input<'a> {
     Opened(ConnId),
     /// Bytes were received over the connection.
     Bytes(ConnId, &'a [u8]),
-    /// The socket's send buffer has this many free bytes. Keep the buffer small: its content is
-    /// lost if the connection fails.
+    /// The socket's send buffer has this number of free bytes. Keep the buffer small: its content
+    /// is lost if the connection fails.
     Room(ConnId, usize),
     /// The connection is closed, or failed to open.
     Closed(ConnId),
@@ -28,7 +28,7 @@ pub enum Input<'a> {
 /// The cover of one connection: the ordinary-looking traffic that hides the link's data.
 pub(crate) struct Cover<S: ?Sized> {
     pub(crate) slot: Box<S>,
-    /// Free bytes in the socket's send buffer.
+    /// Free bytes in the send buffer of the connection's socket.
     pub(crate) socket: usize,
     /// Number of bytes that the next message can hide, as [`Cover::room`] last returned it.
     room: usize,
@@ -41,7 +41,8 @@ impl<S: Slot + ?Sized> Cover<S> {
         Cover { slot, socket: 0, room: 0, waits: None }
     }
 
-    /// Returns how many bytes the connection's next message can hide.
+    /// Returns how many bytes the connection's next message can hide, and stores this number for
+    /// [`Cover::fit`].
     pub(crate) fn room(&mut self, now: Time) -> Room {
         self.waits = self.slot.wait(now);
         self.room = self.slot.room(self.socket);
@@ -61,9 +62,9 @@ impl<S: Slot + ?Sized> Cover<S> {
         [self.waits, due].into_iter().flatten().min()
     }
 
-    /// Returns the number of hidden bytes in the message to send now: `waiting` sealed bytes, and
-    /// padding. Returns `None` if [`Cover::room`] last returned no room. Also returns `None` if no
-    /// message is due and `forced` is false.
+    /// Returns the number of hidden bytes in the message to send now: the `waiting` encrypted
+    /// bytes, and padding. Returns `None` if [`Cover::room`] last returned no room. Also returns
+    /// `None` if no message is due and `forced` is false.
     pub(crate) fn fit(&mut self, now: Time, waiting: usize, forced: bool) -> Option<usize> {
         let due = forced || self.slot.due().is_some_and(|due| now >= due);
         let sends = (waiting > 0 || due) && self.has_room();

@@ -4,23 +4,24 @@
 //! The map from a field element to a point is RFC 9380, section 6.7.1 (Z = 2). Its inverse is
 //! Bernstein, Hamburg, Krasnova and Lange, "Elligator: elliptic-curve points indistinguishable
 //! from uniform random strings", CCS 2013, section 5. Field arithmetic is from fiat-crypto, which
-//! is formally verified. The number of keys that are drawn until a key has a representative
-//! reveals nothing about that key.
+//! is formally verified. A key is drawn again until it has such an encoding. The number of draws,
+//! which timing may show, reveals nothing about the final key.
 
 use curve25519_dalek::constants::EIGHT_TORSION;
 use curve25519_dalek::{EdwardsPoint, MontgomeryPoint};
 use fiat_crypto::curve25519_64 as fiat;
 use rand_core::CryptoRng;
 
-/// Encoding of a public key, which looks like random bytes.
+/// Elligator 2 encoding of a public key, indistinguishable from 32 random bytes.
 pub(crate) type Representative = [u8; 32];
 
 /// The coefficient A of the curve v² = u³ + A·u² + u.
 const A: u64 = 486_662;
-/// Exponent that yields a candidate for a square root: (p + 3) / 8 for p = 2^255 - 19, lowest byte
-/// first.
+/// Exponent for computing square roots: (p + 3) / 8 for p = 2^255 - 19, lowest byte first. The
+/// power of a square, or that power times a square root of -1, is a square root of it.
 const ROOT: [u8; 32] = exponent(0xfe, 0x0f);
-/// Exponent that yields the inverse: p - 2 for p = 2^255 - 19, lowest byte first.
+/// Exponent that computes the inverse of a field element: p - 2 for p = 2^255 - 19, lowest byte
+/// first.
 const INVERSE: [u8; 32] = exponent(0xeb, 0x7f);
 /// Exponent with which 2 becomes a square root of -1: (p - 1) / 4 for p = 2^255 - 19, lowest byte
 /// first.
@@ -42,7 +43,8 @@ pub(crate) struct HiddenPair {
 }
 
 impl HiddenPair {
-    /// Generates a key pair, in two attempts on average.
+    /// Generates a key pair whose public key has a representative. This takes two attempts on
+    /// average.
     ///
     /// The public point gets a random component of low order, so that all points of the curve
     /// occur. Otherwise all public points would be in the prime-order subgroup, which a censor
@@ -120,8 +122,8 @@ fn map(r: Element) -> Element {
 #[derive(Clone, Copy)]
 struct Element(fiat::fiat_25519_tight_field_element);
 
-/// A field element before carry propagation, which is the result of an addition. It must be
-/// carried or multiplied before further use.
+/// The result of adding field elements, before carry propagation. It must be carried or multiplied
+/// before further use.
 type Loose = fiat::fiat_25519_loose_field_element;
 
 impl Element {
@@ -172,8 +174,8 @@ impl Element {
         [candidate, other].into_iter().find(fits)
     }
 
-    /// Returns whether the element is greater than (p - 1) / 2. Twice its value modulo p is then
-    /// odd.
+    /// Returns whether the element is greater than (p - 1) / 2, which selects one of two square
+    /// roots. Twice such an element modulo p is odd.
     fn is_upper(self) -> bool {
         self.plus(self).write()[0] & 1 == 1
     }

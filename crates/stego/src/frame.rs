@@ -1,40 +1,41 @@
-//! Encoding of frames. The content of a block is a sequence of frames.
+//! Encoding of frames, the protocol's messages. A block, the unit of encryption, contains a
+//! sequence of frames.
 //!
-//! Numbers are variable-length integers of QUIC (RFC 9000, section 16).
+//! Integers are encoded as variable-length integers of QUIC (RFC 9000, section 16).
 
 use std::ops::Range;
 
-/// Maximum number of ranges of chunks in an acknowledgement.
+/// Maximum number of ranges of received chunks that one acknowledgement lists.
 pub(crate) const RANGES: usize = 32;
-/// Maximum number of connections for which an acknowledgement contains the number of received
-/// blocks.
+/// Maximum number of connections for which one acknowledgement states how many blocks have been
+/// received.
 pub(crate) const RECEIPTS: usize = 32;
-/// Greatest number that can be encoded.
+/// Greatest integer that a frame can contain: the limit of QUIC's variable-length integers.
 const GREATEST: u64 = (1 << 62) - 1;
 
-/// Kind of a frame: padding up to the end of the block.
+/// Type byte of padding, which fills the block up to its end.
 const PAD: u8 = 0;
-/// Kind of a frame: a chunk of the stream.
+/// Type byte of a frame with a chunk of the stream's data.
 const DATA: u8 = 1;
-/// Kind of a frame: the end of the stream.
+/// Type byte of a frame that ends the stream.
 const FIN: u8 = 2;
-/// Kind of a frame: a reset of the link.
+/// Type byte of a frame that resets the link, and so both streams.
 const RESET: u8 = 3;
-/// Kind of a frame: an acknowledgement.
+/// Type byte of an acknowledgement frame.
 const ACK: u8 = 4;
-/// Kind of a frame: a probe.
+/// Type byte of a frame that probes a connection.
 const PING: u8 = 5;
-/// Kind of a frame: the answer to a probe.
+/// Type byte of the frame that answers a probe.
 const PONG: u8 = 6;
-/// Kind of a frame: the client's index of a connection.
+/// Type byte of the frame with which a client gives an index to a connection.
 const SLOT: u8 = 7;
 
 /// A decoded frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Frame<'a> {
-    /// A chunk of the stream, with its number from 0.
+    /// A chunk of the stream's data. Chunks are numbered from 0.
     Data { chunk: u64, bytes: &'a [u8] },
-    /// The end of the stream. `chunk` is one more than the number of the last chunk.
+    /// The end of the stream. `chunk` is one more than the sequence number of the last chunk.
     Fin { chunk: u64 },
     /// A reset of the link.
     Reset,
@@ -49,10 +50,10 @@ pub(crate) enum Frame<'a> {
     Slot(u64),
 }
 
-/// An acknowledgement of the other end's stream, with the limit of that stream.
+/// An acknowledgement of the other end's stream, with the flow-control limit of that stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ack {
-    /// Number of the first chunk that has not arrived.
+    /// Sequence number of the first chunk that has not arrived.
     pub(crate) next: u64,
     /// Ranges of later chunks that have arrived, in ascending order and with gaps between them.
     pub(crate) ranges: Vec<Range<u64>>,
@@ -60,9 +61,9 @@ pub(crate) struct Ack {
     pub(crate) limit: u64,
     /// Total bytes written so far to the stream in the other direction, whether sent or not.
     pub(crate) written: u64,
-    /// Number of blocks received over each connection, by the number of the connection. The
-    /// connection of the handshake has number 0. A later connection has the number of its token
-    /// (the bytes with which it joins the link) plus 1.
+    /// Pairs of a connection's identifier and the number of blocks received over it. The
+    /// connection of the handshake has the identifier 0. A later connection has the index of its
+    /// token (the bytes with which it joins the link) plus 1.
     pub(crate) receipts: Vec<(u64, u64)>,
 }
 
@@ -131,8 +132,8 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Maximum number of bytes in a DATA frame in addition to its chunk: 1 for the type, 8 for the
-/// chunk's number, 4 for its length.
+/// Maximum overhead of a DATA frame in bytes: 1 for the type, 8 for the chunk's sequence number, 4
+/// for its length.
 pub(crate) const DATA_OVERHEAD: usize = 1 + 8 + 4;
 
 impl Ack {

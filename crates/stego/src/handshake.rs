@@ -1,4 +1,5 @@
-//! The handshake of a new link, in one round trip (`docs/spec/camouflage.md`, "handshake").
+//! The handshake that opens a link (an encrypted byte stream in each direction), in one round trip
+//! (`docs/spec/camouflage.md`, "handshake").
 //!
 //! ```text
 //! HELLO  = share (32) · AEAD(version, capabilities, minute, padding) (24) · padding
@@ -23,7 +24,8 @@ use crate::secrets::{Chain, Key, LinkSecrets};
 const NAME: &[u8] = b"anabranch stego 1";
 /// Version of the handshake. An end refuses versions that it does not know.
 const VERSION: u8 = 1;
-/// Capability bit: AES is fast on the sender's machine.
+/// Capability bit: the sender's machine has hardware support for AES. AES is used only if both
+/// ends set this bit.
 const AES: u8 = 1;
 /// Length of an AEAD tag in bytes.
 const TAG: usize = 16;
@@ -41,8 +43,8 @@ pub(crate) const HELLO: usize = SHARE + HELLO_TEXT + TAG;
 pub(crate) const ANSWER: usize = SHARE + ANSWER_TEXT + TAG;
 /// Maximum difference between the two ends' clocks, in minutes.
 const DRIFT: u32 = 60;
-/// Maximum number of remembered HELLOs, which suffices for 500 links a second and takes some 30
-/// MB. At this maximum, new links have to wait until old entries expire.
+/// Maximum number of HELLOs in the replay cache, which suffices for 500 handshakes a second and
+/// takes some 30 MB. At this maximum, handshakes are refused until old entries expire.
 const REMEMBERED: usize = 2_000_000;
 
 /// The client's state of a handshake in progress.
@@ -133,7 +135,8 @@ impl ReplayCache {
     /// minutes since 1970.
     ///
     /// # Errors
-    /// The server must not answer the HELLO.
+    /// The HELLO is forged, old, replayed or of an unknown version, or the cache is full. The
+    /// server must then send no answer.
     pub(crate) fn read(
         &mut self,
         key: &ServerKey,
@@ -159,8 +162,8 @@ impl ReplayCache {
         Ok(AcceptedHello { chain, share: point, aes: capabilities & AES != 0, padding })
     }
 
-    /// Adds a HELLO with the minute `stated` to the cache, until it is too old to be accepted
-    /// anyway.
+    /// Adds a HELLO to the cache. It is removed once its time, the minute `stated`, is too old to
+    /// be accepted anyway.
     ///
     /// # Errors
     /// The HELLO is a replay, or the cache is full.
@@ -225,7 +228,7 @@ fn cipher(key: &Key) -> LessSafeKey {
     LessSafeKey::new(UnboundKey::new(&CHACHA20_POLY1305, key).expect("a key of 32 bytes"))
 }
 
-/// Draws a uniform random number below `end`.
+/// Draws a uniformly distributed random integer from 0 to `end - 1`.
 pub(crate) fn draw(rng: &mut impl CryptoRng, end: u16) -> u16 {
     ((u64::from(rng.next_u32()) * u64::from(end)) >> 32) as u16
 }

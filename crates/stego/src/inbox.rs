@@ -13,25 +13,26 @@ use crate::outbox::{AHEAD, FEW_PIECES, MOST_WINDOW, PIECE};
 /// Maximum number of bytes in a block that contains only an acknowledgement, excluding the lists
 /// of ranges and receipts in the acknowledgement.
 const ACK_FIXED: usize = 48;
-/// Maximum delay of an acknowledgement.
+/// Maximum time from the arrival of a chunk to its acknowledgement.
 const DELAY: Duration = Duration::from_millis(20);
-/// Number of chunks after which an acknowledgement is sent at once.
+/// Number of unacknowledged received chunks that makes an acknowledgement due at once.
 const CHUNKS: u32 = 4;
 /// Maximum delay of an acknowledgement after [`Inbox::delay_acks`], however many chunks arrive. It
 /// is a quarter of the minimum time that the other end waits for an acknowledgement.
 const COALESCED_DELAY: Duration = Duration::from_millis(100);
-/// Minimum number of round trips that a window should last. A window that is used up faster is too
-/// small.
+/// Time in round trips. If the flow-control limit is raised again within this time, the window is
+/// too small and is doubled.
 const QUICK: u32 = 4;
-/// Number of times that each receipt (the block count of a connection) is sent.
+/// Number of acknowledgements that repeat each receipt (the count of blocks received over a
+/// connection), because one of them may be lost.
 const RECEIPT_COPIES: u8 = 2;
 
-/// Error: the other end has exceeded its limit.
+/// Error: the other end has sent more than flow control permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Overrun {
     /// The stream has more bytes than flow control permits.
     Bytes,
-    /// A chunk is too far ahead of the next chunk in order.
+    /// The sequence number of a chunk is too far ahead of the next expected chunk.
     Chunks,
 }
 
@@ -47,9 +48,9 @@ pub(crate) struct Inbox {
     ready: VecDeque<Vec<u8>>,
     /// Number of bytes of the stream received so far, in order or not.
     received: u64,
-    /// Number of bytes of the stream so far, as the other end last advertised.
+    /// Total length of the stream so far, sent or not, as the other end last advertised it.
     length: u64,
-    /// Number of bytes read.
+    /// Number of bytes of the stream that the program has read.
     read: u64,
     /// Total bytes of the stream that the other end may send, as advertised to it so far (flow
     /// control).
@@ -60,7 +61,8 @@ pub(crate) struct Inbox {
     ended: bool,
     acknowledged_end: bool,
     due: AckDue,
-    /// Whether an acknowledgement waits until a message is sent for another reason.
+    /// Whether acknowledgements wait until messages are sent for another reason, because messages
+    /// are costly.
     delays_acks: bool,
     /// For each connection, the number of blocks received over it, and how many times this number
     /// was sent.
@@ -176,8 +178,8 @@ impl Inbox {
         }
     }
 
-    /// Adds the waiting chunk `number` to the ranges. The chunk begins a range, extends a range,
-    /// or joins two ranges.
+    /// Adds a chunk that waits for earlier chunks to the ranges. Its sequence number is `number`.
+    /// The chunk begins a range, extends a range, or joins two ranges.
     fn note(&mut self, number: u64) {
         self.waiting += 1;
         let mut range = number..number + 1;
@@ -221,17 +223,17 @@ impl Inbox {
         self.acknowledged_end
     }
 
-    /// Records that `blocks` blocks of connection `number` were received. The last of these blocks
-    /// needs an acknowledgement.
+    /// Records that `blocks` blocks in total were received over the connection with the identifier
+    /// `number`, and makes an acknowledgement due.
     pub(crate) fn count_blocks(&mut self, now: Time, number: u64, blocks: u64) {
         self.receipts.insert(number, (blocks, 0));
         let delay = if self.delays_acks { COALESCED_DELAY } else { DELAY };
         self.due.at = Some(self.due.at.unwrap_or(now + delay));
     }
 
-    /// Raises the limit of the stream once at least half of the window is used up. Also doubles
-    /// the window if the last raise was at most [`QUICK`] round trips ago and the memory budget
-    /// allows it.
+    /// Raises the stream's flow-control limit once at least half of the window is used up. Also
+    /// doubles the window if the last raise was at most [`QUICK`] round trips ago and the memory
+    /// budget allows it.
     pub(crate) fn raise_limit(&mut self, now: Time, rtt: Duration, budget: &mut Budget) {
         let open = self.limit.saturating_sub(self.read) as usize;
         if open > self.window / 2 {
@@ -246,12 +248,12 @@ impl Inbox {
         self.due.at = Some(now);
     }
 
-    /// Frees unused capacity of the queue.
+    /// Frees the unused memory of the queue of received data.
     pub(crate) fn shrink(&mut self) {
         self.ready.shrink_to_fit();
     }
 
-    /// Returns to the memory budget the part of the window beyond the minimum.
+    /// Reduces the window to the minimum, and gives the difference back to the memory budget.
     pub(crate) fn release(&mut self, budget: &mut Budget) {
         budget.give(self.window - LEAST_WINDOW);
         self.window = LEAST_WINDOW;
@@ -294,9 +296,9 @@ impl Inbox {
         }
     }
 
-    /// Returns up to `most` receipts to send. Each is the number of a connection, and the number
-    /// of blocks received over it. Each receipt is sent [`RECEIPT_COPIES`] times, because one may
-    /// be lost with its connection.
+    /// Returns up to `most` receipts to send. Each is the identifier of a connection, and the
+    /// number of blocks received over it. Each receipt is sent [`RECEIPT_COPIES`] times, because
+    /// one may be lost with its connection.
     fn take_receipts(&mut self, most: usize) -> Vec<(u64, u64)> {
         let sent = self.receipts.iter_mut().take(RECEIPTS.min(most));
         let sent = sent.map(|(&number, (blocks, copies))| {

@@ -5,16 +5,17 @@ use std::collections::{BTreeSet, VecDeque};
 use crate::budget::{Budget, LEAST_WINDOW};
 use crate::frame::{Ack, DATA_OVERHEAD, Frame};
 
-/// Maximum number of chunks between the first unacknowledged chunk and the last sent chunk.
+/// Maximum number of chunks (parts of the stream) from the first unacknowledged chunk to the last
+/// sent chunk.
 pub(crate) const AHEAD: usize = 8_192;
-/// Maximum window in bytes.
+/// Maximum flow-control window of a stream in bytes.
 pub(crate) const MOST_WINDOW: usize = 16 << 20;
-/// Approximate bytes of memory that a chunk needs in addition to its content.
+/// Approximate overhead in bytes of memory of a chunk (a part of the stream) that is stored.
 pub(crate) const PIECE: usize = 64;
 /// Minimum length in bytes of a chunk that is shortened because a message has little room.
 const MIN_CHUNK: usize = 256;
-/// Maximum number of chunks in the retransmission queue that are compared with the room in a
-/// message.
+/// Maximum number of chunks of the retransmission queue that are searched for a chunk that fits
+/// into a message.
 const RETRANSMIT_SEARCH: usize = 16;
 /// Capacity in bytes up to which the buffer of written bytes (which are not in chunks yet) does
 /// not shrink while it contains bytes.
@@ -24,15 +25,15 @@ pub(crate) const FEW_PIECES: usize = 64;
 
 /// The sender of one direction's stream, which stores the stream until it is acknowledged.
 pub(crate) struct Outbox {
-    /// Maximum bytes of a chunk (a part of the stream).
+    /// Maximum length in bytes of a chunk (a part of the stream), the unit of retransmission.
     chunk: usize,
     /// Bytes that were written but are not divided into chunks yet.
     fresh: VecDeque<u8>,
-    /// The chunks in flight, beginning with number `base`. A chunk that has arrived is replaced by
-    /// `None`.
+    /// The chunks in flight, in order. The first has the sequence number `base`. A chunk that has
+    /// arrived is replaced by `None`.
     flight: VecDeque<Option<Flight>>,
     base: u64,
-    /// Numbers of the chunks that have to be sent again.
+    /// Sequence numbers of the chunks that have to be sent again.
     retransmit: BTreeSet<u64>,
     /// Number of bytes divided into chunks so far.
     cut: u64,
@@ -43,7 +44,7 @@ pub(crate) struct Outbox {
     /// Number of bytes that have arrived at the other end.
     arrived: u64,
     window: usize,
-    /// Number of bytes taken from the memory budget.
+    /// Number of bytes that this sender has reserved of the memory budget of all links.
     borrowed: usize,
     ending: Ending,
 }
@@ -53,7 +54,7 @@ struct Flight {
     bytes: Vec<u8>,
     /// Whether the chunk is the end of the stream; it is then empty.
     fin: bool,
-    /// Number of the connection that carried the chunk last.
+    /// Identifier of the connection over which the chunk was last sent.
     connection: u64,
 }
 
@@ -63,7 +64,7 @@ enum Ending {
     Open,
     /// Nothing more will be written, but the end has not been sent.
     Closing,
-    /// The end was sent, as the chunk with this number.
+    /// The end was sent, as the chunk with this sequence number.
     Sent(u64),
 }
 
@@ -109,15 +110,14 @@ impl Outbox {
         self.window.min(memory).saturating_sub(self.unacknowledged)
     }
 
-    /// Returns the number of bytes that the sender stores beyond its free share. Only these bytes
-    /// count towards the memory limit.
+    /// Returns the number of stored bytes that count towards the memory limit: those beyond the
+    /// link's free share.
     fn beyond(&self, budget: &Budget) -> usize {
         self.unacknowledged.saturating_sub(budget.share())
     }
 
-    /// Returns to the memory budget the bytes that the sender no longer needs. If the sender's
-    /// free share has shrunk, takes the missing bytes from the budget, up to the number that is
-    /// left.
+    /// Gives back to the memory budget the bytes that the sender no longer needs. If the sender's
+    /// free share has shrunk, reserves the missing bytes, as far as the budget has them left.
     pub(crate) fn update_budget(&mut self, budget: &mut Budget) {
         budget.give(std::mem::take(&mut self.borrowed));
         let needed = self.beyond(budget).min(budget.left());
@@ -125,13 +125,14 @@ impl Outbox {
         self.borrowed = needed;
     }
 
-    /// Frees unused capacity of the queues.
+    /// Frees the unused memory of the queues of chunks and of written bytes.
     pub(crate) fn shrink(&mut self) {
         self.fresh.shrink_to_fit();
         self.flight.shrink_to_fit();
     }
 
-    /// Returns all memory to the memory budget. The sender must not be used afterwards.
+    /// Gives back to the memory budget all bytes that the sender has reserved. The sender must not
+    /// be used afterwards.
     pub(crate) fn release(&mut self, budget: &mut Budget) {
         budget.give(std::mem::take(&mut self.borrowed));
     }
@@ -143,17 +144,17 @@ impl Outbox {
         }
     }
 
-    /// Returns whether everything has arrived at the other end, including the end of the stream.
+    /// Returns whether the whole stream, including its end, has arrived at the other end.
     pub(crate) fn is_done(&self) -> bool {
         matches!(self.ending, Ending::Sent(number) if self.base > number)
     }
 
-    /// Returns whether no data wait or are in flight.
+    /// Returns whether there is nothing to send, and everything sent has arrived at the other end.
     pub(crate) fn is_empty(&self) -> bool {
         self.unacknowledged == 0 && self.flight.is_empty() && self.ending != Ending::Closing
     }
 
-    /// Returns the total bytes of the stream so far.
+    /// Returns the total length of the stream so far in bytes, sent or not.
     pub(crate) fn written(&self) -> u64 {
         self.cut + self.fresh.len() as u64
     }
@@ -185,8 +186,8 @@ impl Outbox {
         self.unacknowledged + spare + PIECE * self.flight.len()
     }
 
-    /// Returns the number of bytes that the sender may store: its free share plus the bytes that
-    /// it has taken from the memory budget.
+    /// Returns the number of bytes that the sender may store: the free share of each link, plus
+    /// the bytes that it has reserved of the memory budget.
     pub(crate) fn allowed(&self, budget: &Budget) -> usize {
         budget.share() + self.borrowed
     }
@@ -197,8 +198,8 @@ impl Outbox {
         (self.retransmit.len() + fresh) as u64
     }
 
-    /// Returns how many bytes a message must be able to hide so that [`Outbox::next`] returns a
-    /// chunk for it. Returns `None` if no chunk can be sent.
+    /// Returns the minimum number of bytes that a message must be able to hide to carry the next
+    /// chunk. Returns `None` if no chunk can be sent.
     pub(crate) fn least_room(&self) -> Option<usize> {
         let retransmit = self
             .retransmit
@@ -212,9 +213,9 @@ impl Outbox {
         [retransmit, fresh, fin].into_iter().flatten().min().map(|bytes| bytes + DATA_OVERHEAD)
     }
 
-    /// Selects a chunk that fits into `room` bytes of frames, and assigns it to `connection`.
-    /// Retransmissions take precedence. Appends the chunk's frame to `out`, and returns the
-    /// chunk's number; `None` if no chunk fits or none waits.
+    /// Selects a chunk whose frame fits into `room` bytes, and assigns it to `connection`.
+    /// Retransmissions take precedence. Appends the frame to `out`, and returns the chunk's
+    /// sequence number; `None` if no chunk fits or none waits.
     pub(crate) fn next(&mut self, connection: u64, room: usize, out: &mut Vec<u8>) -> Option<u64> {
         let room = room.checked_sub(DATA_OVERHEAD)?;
         let fits = |chunk: &u64| self.length(*chunk).is_some_and(|length| length <= room);
@@ -296,7 +297,8 @@ impl Outbox {
         Some(flight.bytes.len())
     }
 
-    /// Returns the number of written bytes that may be divided into chunks now.
+    /// Returns how many of the written bytes may be sent now, as new chunks, by the limits of flow
+    /// control and of chunks in flight.
     fn fresh_allowed(&self) -> usize {
         if self.flight.len() >= AHEAD {
             return 0;
@@ -309,8 +311,8 @@ impl Outbox {
         self.ending == Ending::Closing && self.fresh.is_empty() && self.flight.len() < AHEAD
     }
 
-    /// Forms a chunk of at most `room` bytes from written bytes. Returns the chunk's number;
-    /// `None` if no chunk may be formed.
+    /// Forms a chunk of at most `room` bytes from written bytes. Returns the chunk's sequence
+    /// number; `None` if no chunk may be formed.
     fn cut(&mut self, room: usize) -> Option<u64> {
         let number = self.base + self.flight.len() as u64;
         if self.fin_waits() {

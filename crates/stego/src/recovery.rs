@@ -1,9 +1,9 @@
 //! Loss detection and recovery of a connection. A block is *in flight* if it was sent over the
 //! connection, needs an acknowledgement and is not acknowledged yet.
 //!
-//! A connection delivers its bytes in order or not at all, so the number of received blocks shows
-//! which ones have arrived. If no block is acknowledged for a while, the sender treats all blocks
-//! in flight as lost.
+//! A connection (TCP) delivers its bytes in order or not at all. So the count of blocks that the
+//! other end received shows which blocks have arrived. If no block is acknowledged for a while,
+//! the sender treats all blocks in flight as lost.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,11 +18,11 @@ const INITIAL_RTO: Duration = Duration::from_secs(1);
 const MIN_RTO: Duration = Duration::from_millis(400);
 /// Maximum retransmission timeout.
 const MAX_RTO: Duration = Duration::from_secs(15);
-/// Factor that lengthens a connection's timeout if the other connections may be slow, too. It
-/// applies to a block in flight if no block that was sent after it has arrived over any
-/// connection. It also applies to an expected answer.
+/// Factor that lengthens a connection's timeout if the whole network may be slow, not only this
+/// connection. It applies to a block in flight if no block that was sent later has arrived over
+/// any connection. It also applies to an expected answer.
 const ALONE: u32 = 3;
-/// Maximum number of times that a timeout is doubled.
+/// Maximum number of times that the timeout of a connection is doubled after spurious timeouts.
 const MAX_BACKOFF: u32 = 4;
 
 /// Returns the retransmission timeout of a connection with the round-trip time `rtt` (RFC 6298,
@@ -52,10 +52,10 @@ pub(crate) struct Recovery {
     spurious: u32,
     /// Time at which bytes were last received over the connection, or at which it began.
     last_received: Time,
-    /// Deadline for the other end to send the expected bytes; `None` if none are expected. The
-    /// timeout begins at this time.
+    /// Latest time at which the other end should send the expected bytes; `None` if none are
+    /// expected. After this time, the timeout begins.
     answer_due: Option<Time>,
-    /// Time for which the other end may delay an answer.
+    /// Time for which the other end may hold a request before it answers.
     max_delay: Duration,
 }
 
@@ -85,8 +85,8 @@ impl Recovery {
         }
     }
 
-    /// Records that a block was sent. `chunk` is the number of the chunk in it, if it has one.
-    /// `ack_eliciting` is whether the block needs an acknowledgement.
+    /// Records that a block was sent. `chunk` is the sequence number of the chunk in it, if it has
+    /// one. `ack_eliciting` is whether the block needs an acknowledgement.
     pub(crate) fn record_sent(&mut self, now: Time, chunk: Option<u64>, ack_eliciting: bool) {
         self.sent += 1;
         if ack_eliciting {
@@ -127,12 +127,13 @@ impl Recovery {
         self.answer_due = more.map(|pause| now + pause);
     }
 
-    /// Records that the connection is over, so that no answer is expected.
+    /// Records that the connection was closed: no answer is expected any more, but blocks in
+    /// flight may still be acknowledged.
     pub(crate) fn close(&mut self) {
         self.answer_due = None;
     }
 
-    /// Records that a request was sent which the other end has to answer over this connection.
+    /// Records that the other end has to answer a message that was sent over this connection.
     pub(crate) fn expect_answer(&mut self, now: Time) {
         self.answer_due = Some(self.answer_due.unwrap_or(now + self.max_delay));
     }
@@ -164,7 +165,7 @@ impl Recovery {
         self.rtt.srtt()
     }
 
-    /// Returns whether blocks are in flight.
+    /// Returns whether blocks that need an acknowledgement were sent and are not acknowledged yet.
     pub(crate) fn has_in_flight(&self) -> bool {
         !self.in_flight.is_empty()
     }
@@ -216,7 +217,7 @@ impl Recovery {
         silent
     }
 
-    /// Returns the chunks of the blocks in flight.
+    /// Returns the sequence numbers of the chunks (parts of the stream) in the blocks in flight.
     pub(crate) fn chunks(&self) -> impl Iterator<Item = u64> + '_ {
         self.in_flight.iter().filter_map(|block| block.chunk)
     }

@@ -1,4 +1,4 @@
-//! Derivation of keys as a chain, with HKDF-SHA256 (RFC 5869).
+//! Derivation of the handshake's and the link's keys as a chain, with HKDF-SHA256 (RFC 5869).
 
 use aws_lc_rs::digest;
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
@@ -9,13 +9,14 @@ pub(crate) type Key = [u8; 32];
 /// The secrets that a link's handshake produces.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct LinkSecrets {
-    /// Secret of the blocks that the client sends.
+    /// Secret from which the keys of the blocks that the client sends are derived.
     pub(crate) up: Key,
-    /// Secret of the blocks that the server sends.
+    /// Secret from which the keys of the blocks that the server sends are derived.
     pub(crate) down: Key,
-    /// Secret of the tokens with which later connections join the link.
+    /// Secret from which tokens are derived, the first bytes with which later connections join the
+    /// link.
     pub(crate) tokens: Key,
-    /// Whether blocks are sealed with AES.
+    /// Whether blocks are encrypted with AES-256-GCM; otherwise with ChaCha20-Poly1305.
     pub(crate) aes: bool,
 }
 

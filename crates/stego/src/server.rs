@@ -25,19 +25,20 @@ mod connections;
 #[cfg(test)]
 mod tests;
 
-/// Maximum number of simultaneous connections of a link.
+/// Maximum number of simultaneous connections of a link (the session of one client).
 pub(crate) const PATHS: usize = 64;
-/// Time for which a server holds a request while it has no data, if it also holds another request
-/// of the same link.
+/// Time after which a server answers a request although it has no data, if it also holds another
+/// request of the same client.
 const ENOUGH: Duration = Duration::from_millis(50);
-/// Time for which a finished link is remembered. Its client may return because the last
-/// acknowledgement was lost.
+/// Time for which a link is remembered after its streams have ended. If the last acknowledgement
+/// was lost, its client connects again.
 const LINGERS: Duration = Duration::from_secs(20);
 /// Maximum number of finished links that are remembered. Beyond this number, the oldest link is
-/// forgotten. At 500 links a second, the oldest link is 4 s old, and a client gives up after 5 s.
+/// forgotten. At 500 new links a second, links are remembered for 4 s; a client waits for 5 s at
+/// most.
 const FINISHED: usize = 2_000;
-/// Maximum difference between the number of a token that the server still expects for a finished
-/// link and the greatest number received. A token identifies the link of a new connection.
+/// Number of tokens before and after the last received token that stay valid for a finished link.
+/// With a token, a new connection identifies its link.
 const LATE_TOKENS: u32 = 32;
 
 /// Identifier of a link; it is not reused.
@@ -56,7 +57,8 @@ pub enum ServerOutput {
     Stranger(ConnId, Vec<u8>),
     /// A client opened a link.
     Opened(LinkId),
-    /// A link may have data to read, or room to write.
+    /// Data of a link may be waiting for [`Server::read`], or [`Server::write`] may accept bytes
+    /// again.
     Ready(LinkId),
     /// A link is over.
     Over(LinkId, Ending),
@@ -105,9 +107,9 @@ pub struct Server<R> {
     budget: Budget,
     /// Approximate bytes of memory that all links use together.
     memory: usize,
-    /// Links that had an event since they were last processed.
+    /// Links that had an event since [`Server::work`] last processed them.
     touched: BTreeSet<LinkId>,
-    /// Time at which each link has to be processed next, unless an event occurs before.
+    /// Time at which [`Server::work`] has to process each link, unless an event occurs before.
     timers: BTreeSet<(Time, LinkId)>,
 }
 
@@ -199,8 +201,8 @@ impl<R: CryptoRng> Server<R> {
     }
 
     /// Sets the wall-clock time at the start of the program to `wall`, in seconds since 1970. It
-    /// is called after the machine's clock was set. Existing connections keep their earlier value.
-    /// A difference of one second is ignored.
+    /// is called after the machine's clock was set. Existing connections keep the earlier time. A
+    /// difference of one second is ignored.
     pub fn set_wall(&mut self, wall: u64) {
         // A difference of one second may be due to rounding.
         if wall.abs_diff(self.config.wall) > 1 {
@@ -209,7 +211,7 @@ impl<R: CryptoRng> Server<R> {
         }
     }
 
-    /// Accepts bytes for a client. Returns how many were accepted.
+    /// Accepts bytes to send to the client of `link`. Returns how many were accepted.
     pub fn write(&mut self, link: LinkId, bytes: &[u8]) -> usize {
         let entry = self.links.get_mut(&link);
         let taken = entry.map_or(0, |entry| entry.link.write(bytes, &mut self.budget));
@@ -225,7 +227,7 @@ impl<R: CryptoRng> Server<R> {
         self.links.get(&link).map_or(0, |entry| entry.link.room(&self.budget))
     }
 
-    /// Returns the next bytes from a client; `None` if there are none.
+    /// Returns the next bytes of the stream from the client of `link`; `None` if there are none.
     pub fn read(&mut self, now: Time, link: LinkId) -> Option<Vec<u8>> {
         let entry = self.links.get_mut(&link)?;
         let bytes = entry.link.read(now, &mut self.budget);
@@ -335,7 +337,7 @@ impl<R: CryptoRng> Server<R> {
         self.end(id, entry, Ending::Crowded);
     }
 
-    /// Ends the link that has been finished for the longest time.
+    /// Removes the finished link that has been remembered for the longest time.
     fn forget_oldest(&mut self) {
         let Some(&(_, id)) = self.finished.first() else { return };
         let entry = self.links.remove(&id).expect("a finished link is still in the list of links");
@@ -374,7 +376,7 @@ impl<R: CryptoRng> Server<R> {
         }
     }
 
-    /// Seals data that waits for a client, and sends it.
+    /// Encrypts the data that waits for a client, and sends it.
     fn flush(&mut self, now: Time, entry: &mut LinkEntry) {
         let rooms = entry.paths.iter().enumerate().filter_map(|(path, conn)| {
             let connection = self.conns.get_mut(conn.as_ref()?)?;

@@ -15,12 +15,12 @@ use crate::secrets::Key;
 /// request. With 1,000 links, half a million of the 2^128 tokens are awaited. More bytes would
 /// only make requests longer.
 pub(crate) const TOKEN: usize = 16;
-/// Number of tokens that a server awaits after the received token with the greatest number. It is
-/// also the maximum number of earlier tokens that the server still awaits. After this many failed
+/// Number of tokens that a server accepts after the received token with the greatest index. It is
+/// also the maximum number of earlier tokens that the server still accepts. After this many failed
 /// connections in a row, a client sends its tokens again.
 const AHEAD: u32 = 256;
 
-/// A token on the wire.
+/// A token as sent on the wire: the single-use bytes with which a later connection joins a link.
 pub(crate) type Token = [u8; TOKEN];
 
 /// HMAC key from which the tokens of a link are derived.
@@ -32,18 +32,18 @@ impl TokenKey {
         TokenKey(hmac::Key::new(hmac::HMAC_SHA256, key))
     }
 
-    /// Derives token `number`.
+    /// Derives the token with the index `number`.
     pub(crate) fn token(&self, number: u32) -> Token {
         let tag = hmac::sign(&self.0, &number.to_be_bytes());
         std::array::from_fn(|place| tag.as_ref()[place])
     }
 }
 
-/// A client's token allocator. It issues each token once, unless 256 in a row fail.
+/// A client's token allocator. It issues each token once, unless 256 consecutive connections fail.
 pub(crate) struct TokenAllocator {
     token_key: TokenKey,
     next: u32,
-    /// One more than the number of the greatest token that the server has certainly accepted.
+    /// One more than the greatest index of the tokens that the server has certainly accepted.
     taken: u32,
 }
 
@@ -52,7 +52,7 @@ impl TokenAllocator {
         TokenAllocator { token_key: TokenKey::new(key), next: 0, taken: 0 }
     }
 
-    /// Issues the next token. Returns its number and the token.
+    /// Issues the next token. Returns the token's index and the token.
     ///
     /// After 256 tokens that were not accepted, issues the same tokens again. After 256 failures
     /// in a row, the server has received none of these tokens, and it awaits no others.
@@ -65,51 +65,51 @@ impl TokenAllocator {
         (number, self.token_key.token(number))
     }
 
-    /// Records that the server accepted token `number`.
+    /// Records that the server accepted the token with the index `number`.
     pub(crate) fn mark_accepted(&mut self, number: u32) {
         self.taken = self.taken.max(number.saturating_add(1));
         self.next = self.next.max(self.taken);
     }
 }
 
-/// A server's token table: the awaited tokens of all links.
+/// A server's token table: the tokens that the server accepts, for all links.
 #[derive(Default)]
 pub(crate) struct TokenTable {
     tokens: BTreeMap<Token, (u64, u32)>,
 }
 
-/// The range of the tokens that a server awaits for a link.
+/// The range of the tokens that a server accepts for a link.
 pub(crate) struct LinkTokens {
     token_key: TokenKey,
     link: u64,
-    /// Number below which no token is awaited.
+    /// Index below which no token of the link is accepted.
     begin: u32,
-    /// One more than the number of the greatest awaited token.
+    /// One more than the greatest index of the link's accepted tokens.
     end: u32,
 }
 
 impl TokenTable {
-    /// Removes an awaited token. Returns the link to which the token belongs, and the token's
-    /// number; `None` if the token is not awaited.
+    /// Removes a token. Returns the identifier of the token's link, and the token's index; `None`
+    /// if the table has no such token.
     pub(crate) fn take(&mut self, token: &Token) -> Option<(u64, u32)> {
         self.tokens.remove(token)
     }
 
-    /// Adds the tokens of a new link.
+    /// Adds the tokens that later connections of a new link may use.
     pub(crate) fn add(&mut self, link: u64, key: &Key) -> LinkTokens {
         let mut tokens = LinkTokens { token_key: TokenKey::new(key), link, begin: 0, end: 0 };
         tokens.extend(self, AHEAD);
         tokens
     }
 
-    /// Records that token `number` of a link was received. Adds the tokens up to 256 after it, and
-    /// removes those whose number is lower by 256 or more.
+    /// Records that the token of a link with the index `number` was received. Adds the tokens up
+    /// to 256 after it, and removes those whose index is lower by 256 or more.
     pub(crate) fn mark_received(&mut self, tokens: &mut LinkTokens, number: u32) {
         tokens.extend(self, number.saturating_add(1).saturating_add(AHEAD));
     }
 
-    /// Keeps only the tokens whose numbers differ by at most `kept` from the greatest received
-    /// number. Used for a finished link.
+    /// Keeps only the tokens whose indices differ by at most `kept` from the greatest received
+    /// index. Used for a finished link.
     pub(crate) fn trim(&mut self, tokens: &mut LinkTokens, kept: u32) {
         let greatest = tokens.end.saturating_sub(AHEAD);
         let kept = greatest.saturating_sub(kept)..greatest + kept;
@@ -125,7 +125,7 @@ impl TokenTable {
         self.tokens.len()
     }
 
-    /// Removes the tokens of a link.
+    /// Removes all tokens of a link.
     pub(crate) fn remove(&mut self, tokens: &LinkTokens) {
         for number in tokens.awaited() {
             self.tokens.remove(&tokens.token_key.token(number));
@@ -134,7 +134,7 @@ impl TokenTable {
 }
 
 impl LinkTokens {
-    /// Returns the numbers of the awaited tokens. The range also contains the numbers of tokens
+    /// Returns the indices of the accepted tokens. The range also contains the indices of tokens
     /// that have already arrived.
     fn awaited(&self) -> Range<u32> {
         self.begin.max(self.end.saturating_sub(2 * AHEAD))..self.end

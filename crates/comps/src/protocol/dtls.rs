@@ -1,4 +1,5 @@
-//! DTLS records (RFC 6347, section 4.1): a type, a version, a number and a length in clear.
+//! Recognition of DTLS by its records (RFC 6347, section 4.1), whose type, version, sequence
+//! number and length are not encrypted.
 //!
 //! A server distinguishes its clients by their addresses, unless the records carry connection IDs
 //! (RFC 9146 for 1.2, RFC 9147 section 9 for 1.3). VPNs and Voice over IP rarely use connection
@@ -38,7 +39,7 @@ const HEADER: usize = 1 + 2 + 2 + 6 + 2;
 /// Content types: change_cipher_spec, alert, handshake, application_data, heartbeat.
 const KINDS: std::ops::RangeInclusive<u8> = 20..=24;
 /// Versions in a record's header: DTLS 1.0, DTLS 1.2, and the pre-standard version of AnyConnect.
-/// DTLS 1.3 puts 1.2 into its plaintext records (RFC 9147, section 4).
+/// DTLS 1.3 writes version 1.2 into its plaintext records (RFC 9147, section 4).
 const VERSIONS: [[u8; 2]; 3] = [[0xfe, 0xff], [0xfe, 0xfd], [0x01, 0x00]];
 
 /// Returns whether `datagram` begins with a whole record.
@@ -57,8 +58,8 @@ const HANDSHAKE: u8 = 22;
 /// The type of a client's first handshake message.
 const CLIENT_HELLO: u8 = 1;
 
-/// Returns whether a client's record carries a connection ID. A server may accept such a record
-/// from any address.
+/// Returns whether a client's record carries a connection ID. If so, the server may accept it from
+/// any address, so the session can be split.
 ///
 /// In DTLS 1.3 the bit C of the unified header indicates a connection ID (RFC 9147, section 4).
 pub fn names_its_connection(datagram: &[u8]) -> bool {

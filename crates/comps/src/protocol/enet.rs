@@ -1,4 +1,5 @@
-//! ENet's connection request: a header that names no peer yet, and one command of 48 bytes.
+//! Recognition of ENet by its connection request: a header without a peer ID, and one command of
+//! 48 bytes.
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, be32};
 
@@ -15,7 +16,8 @@ pub const FAMILY: Family = Family {
     guide: "any-program",
 };
 
-/// First bytes of a header that names no peer and contains the time of sending.
+/// First bytes of the header of a connection request: no peer ID yet (0xfff), and the flag for a
+/// time of sending.
 const NOBODY: [u8; 2] = [0x8f, 0xff];
 /// Lengths of a header in bytes: with the time of sending, and with time and checksum.
 const HEADERS: [usize; 2] = [4, 8];

@@ -24,7 +24,7 @@ pub const FAMILY: Family = Family {
 const HEADER: usize = 24;
 /// Range of command numbers: push, acknowledgement, window request, window answer.
 const COMMANDS: std::ops::RangeInclusive<u8> = 81..=84;
-/// Length in bytes of kcp-go's header for error correction: number, kind, size.
+/// Length in bytes of kcp-go's header for error correction: sequence number, type, size.
 const CORRECTION: usize = 4 + 2 + 2;
 /// Type of a packet with data, in kcp-go's header for error correction.
 const CORRECTED: [u8; 2] = [0xf1, 0];

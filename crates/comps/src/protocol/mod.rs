@@ -64,7 +64,7 @@ pub enum Side {
     Server,
 }
 
-/// The weight of a single datagram of a client as evidence for a protocol.
+/// The strength of the evidence for a protocol that one datagram of a client gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// The datagram shows no feature of the protocol.
@@ -91,11 +91,12 @@ impl Mark {
 /// of the protocol that the earlier datagram suggests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The datagram belongs to the session of the client's earlier datagram.
+    /// The datagram confirms the protocol: it continues the session of the client's earlier
+    /// datagram.
     Agrees,
-    /// The datagram may belong to the session of the earlier datagram.
+    /// The datagram neither confirms nor refutes the protocol of the client's earlier datagram.
     Open,
-    /// The datagram does not belong to the session of the earlier datagram.
+    /// The datagram refutes the protocol: it cannot follow the client's earlier datagram.
     Contradicts,
 }
 
@@ -110,16 +111,16 @@ impl Verdict {
 /// all paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counter {
-    /// Every packet has such a number.
+    /// Every packet carries an unencrypted packet number.
     Always,
-    /// Packets have such a number only in some versions or settings of the protocol. [`Numbers`]
-    /// searches each session for it.
+    /// Packets carry an unencrypted packet number only in some versions or settings of the
+    /// protocol. [`Numbers`] searches each session for it.
     Looked,
-    /// No packet has such a number.
+    /// No packet carries an unencrypted packet number.
     Never,
 }
 
-/// The description of a protocol, as the splitter treats it.
+/// The description of a protocol: how it is recognised, and whether its sessions can be split.
 #[derive(Debug)]
 pub struct Family {
     /// The protocol.
@@ -144,8 +145,8 @@ pub struct Family {
     pub guide: &'static str,
 }
 
-/// Maximum number of bytes of the datagram with a protocol's mark that are passed to
-/// [`Family::follow`].
+/// Number of bytes that are stored of a datagram that suggests a protocol. [`Family::follow`]
+/// compares later datagrams with these bytes.
 pub const HEAD: usize = 64;
 
 /// All protocols, in the order in which a datagram is compared with them. The first protocol whose
@@ -201,8 +202,8 @@ impl Protocol {
         matches!(self, Protocol::WireGuard | Protocol::Mosh)
     }
 
-    /// Returns whether a session stays on one path because its server would not recognise the
-    /// client on another.
+    /// Returns whether sessions stay on one path, because servers would not recognise a client
+    /// that changes to another path.
     pub fn keeps_to_one_path(self) -> bool {
         self.family().one_path.is_some()
     }
@@ -240,13 +241,13 @@ fn be64(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().map(|word| u64::from_be_bytes(*word))
 }
 
-/// Returns whether a counter advanced from `before` to `now` by at most [`FEW`].
+/// Returns whether a packet counter has increased from `before` to `now`, and by at most [`FEW`].
 fn goes_on(before: u64, now: u64) -> bool {
     (1..=FEW).contains(&now.wrapping_sub(before))
 }
 
-/// Maximum step of a counter between two datagrams that we see. A client on this machine loses few
-/// datagrams.
+/// Maximum increase of a packet counter between two datagrams that count as consecutive. It is
+/// small because few datagrams are lost between a client on this machine and the splitter.
 const FEW: u64 = 16;
 
 #[cfg(test)]

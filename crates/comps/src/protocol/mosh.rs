@@ -2,8 +2,8 @@
 //! ciphertext.
 //!
 //! The nonce is a direction bit (0 from the client) and a 63-bit sequence number that starts at 0.
-//! The plaintext has at least two 16-bit timestamps, a fragment's 64-bit number and its 16-bit
-//! position. The tag has 16 bytes.
+//! The plaintext has at least two 16-bit timestamps, and a fragment's header (64-bit identifier
+//! and 16-bit index). The authentication tag has 16 bytes.
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, be64};
 

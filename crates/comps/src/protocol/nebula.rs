@@ -1,5 +1,5 @@
-//! Nebula's packets by their 16-byte header: version and type, subtype, two reserved bytes, the
-//! receiver's index, and a counter, all in clear.
+//! Recognition of Nebula by the 16-byte header of its packets: version and type, subtype, two
+//! reserved bytes, the receiver's index, and a packet counter. No field is encrypted.
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, be32, be64, goes_on};
 
@@ -22,7 +22,8 @@ const HEADER: usize = 16;
 const KINDS: std::ops::RangeInclusive<u8> = 0x10..=0x16;
 /// First byte of a handshake packet of version 1.
 const HANDSHAKE: u8 = 0x10;
-/// Value of the counter that no session reaches: 2^40 packets.
+/// Packet counter that no session reaches, 2^40. A datagram with a counter this high is not
+/// Nebula's.
 const OLD: u64 = 1 << 40;
 
 /// Returns whether `datagram` may be a Nebula packet: it has a known type, zero reserved bytes and
@@ -44,8 +45,8 @@ fn mark(datagram: &[u8]) -> Mark {
     }
 }
 
-/// Returns whether `next` belongs to the same Nebula tunnel as `first`. A datagram of one byte is
-/// a client's keep-alive for its NAT.
+/// Returns whether `next` belongs to the same Nebula tunnel as `first`. A client's datagram of one
+/// byte is no evidence, because it only keeps NAT mappings alive.
 fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
     let counts = index(first) == index(next) && goes_on(counter(first), counter(next));
     match side {

@@ -11,14 +11,14 @@ const LOOKED: usize = 64;
 /// Width of an inspected field, in bytes. The search finds a wider counter by its lower half, and
 /// a narrower one together with its neighbouring bytes.
 const WIDTH: usize = 4;
-/// Number of consecutive rises by one that prove a counter. Each of the 122 fields of a random
-/// datagram rises that often with a probability of 2^-224.
+/// Number of consecutive datagrams in which a field must rise by one to count as a packet number.
+/// Each of the 122 fields of a random datagram rises that often with a probability of 2^-224.
 const STEPS: u8 = 7;
 /// Maximum number of inspected datagrams per session. A few datagrams would not suffice, because a
 /// handshake precedes the data, and control packets without the field interrupt a sequence.
 const LOOKS: u16 = 512;
 
-/// The search for a counter in one session.
+/// The search for an unencrypted packet number in the datagrams of one session.
 #[derive(Debug)]
 pub struct Numbers {
     last: [u8; LOOKED],
@@ -38,8 +38,8 @@ impl Default for Numbers {
 }
 
 impl Numbers {
-    /// Inspects the client's next datagram. Returns true when a counter is found, once per
-    /// session.
+    /// Inspects the client's next datagram. Returns true when a field is found to be a packet
+    /// number, once per session.
     pub fn look(&mut self, datagram: &[u8]) -> bool {
         if self.left == 0 {
             return false;

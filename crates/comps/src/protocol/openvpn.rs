@@ -1,8 +1,8 @@
-//! OpenVPN's packets by opcode, session ID and packet ID, as versions 2.4 to 2.6 send them.
+//! Recognition of OpenVPN by the opcodes, session IDs and packet IDs of versions 2.4 to 2.6.
 //!
-//! Each packet begins with five bits of opcode and three bits of a key's number. Data packets with
-//! a peer ID (`P_DATA_V2`) carry a packet ID in clear if the cipher is an AEAD. Data packets
-//! without a peer ID belong to a server that identifies each client by its address.
+//! Each packet begins with a 5-bit opcode and a 3-bit key ID. Data packets with a peer ID
+//! (`P_DATA_V2`) carry a packet ID in clear if the cipher is an AEAD. Data packets without a peer
+//! ID belong to a server that identifies each client by its address.
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, be32, goes_on};
 
@@ -46,8 +46,8 @@ const SIGNED: [usize; 3] = [PLAIN + 20 + 8, PLAIN + 32 + 8, PLAIN + 64 + 8];
 /// Length in bytes of the shortest data packet: opcode, peer ID, packet ID, and the tag of an
 /// AEAD.
 const SHORTEST_DATA: usize = 1 + 3 + 4 + 16;
-/// Packet IDs that a client's first packet may have. In the second value, the upper byte requests
-/// a stateless answer.
+/// Packet IDs that a client's first packet may have. In the second value, the upper byte asks the
+/// server to answer without storing state.
 const FIRST: [u32; 2] = [0x0000_0001, 0x0f00_0001];
 
 fn mark(datagram: &[u8]) -> Mark {
@@ -61,8 +61,8 @@ fn mark(datagram: &[u8]) -> Mark {
     }
 }
 
-/// Returns whether `datagram` is a client's first packet of this length: plain, with
-/// `--tls-crypt`, or with `--tls-auth`.
+/// Returns whether `datagram`, of `length` bytes, is a client's first packet: a reset that is
+/// plain, or protected by `--tls-crypt` or `--tls-auth`.
 fn is_reset(datagram: &[u8], length: usize) -> bool {
     let ends_plain = || datagram.ends_with(&[0; 5]);
     let is_first = |at: usize| be32(datagram, at).is_some_and(|id| FIRST.contains(&id));

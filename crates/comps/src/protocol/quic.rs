@@ -1,4 +1,5 @@
-//! QUIC packets by their headers (RFC 8999, RFC 9000 section 17, RFC 9369 section 3.2).
+//! Parser of the unencrypted headers of QUIC packets (RFC 8999, RFC 9000 section 17, RFC 9369
+//! section 3.2).
 //!
 //! Nothing is decrypted. The splitter needs only the types and connection IDs of the packets with
 //! a long header in a datagram.
@@ -79,7 +80,7 @@ pub enum Kind {
     VersionNegotiation,
 }
 
-/// The head of a packet with a long header.
+/// The fields of a QUIC long header that the splitter uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Long {
     /// Type of the packet.

@@ -137,7 +137,8 @@ impl Recogniser {
         }
     }
 
-    /// Returns whether [`Recogniser::on_client`] still needs the client's datagrams.
+    /// Returns whether further datagrams of the client can still change the finding, so that they
+    /// have to be passed to [`Recogniser::on_client`].
     pub fn looks_at_clients(&self) -> bool {
         let settled = matches!(
             self.finding,
@@ -147,7 +148,8 @@ impl Recogniser {
         !settled
     }
 
-    /// Returns whether [`Recogniser::on_server`] still needs a datagram of the server.
+    /// Returns whether a datagram of the server can still change the finding, so that it has to be
+    /// passed to [`Recogniser::on_server`].
     pub fn looks_at_servers(&self) -> bool {
         self.candidate.is_some() || self.unanswered.is_some()
     }

@@ -1,5 +1,5 @@
-//! SRT's handshake (draft-sharabayko-srt-01, section 3.2.1): a control packet of 64 bytes that
-//! names no receiver yet.
+//! Recognition of SRT by a caller's first handshake packet (draft-sharabayko-srt-01, section
+//! 3.2.1): a control packet of 64 bytes whose destination socket ID is 0.
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, be32};
 

@@ -1,5 +1,5 @@
-//! STUN messages (RFC 8489, section 5), which begin calls (WebRTC) and TURN: a type, a length, and
-//! a fixed number.
+//! Recognition of STUN messages (RFC 8489, section 5) by type, length and magic cookie. Calls
+//! (WebRTC) and sessions with TURN servers begin with such messages.
 //!
 //! The ends of a call agree on pairs of addresses, and a TURN server identifies its client by its
 //! address.

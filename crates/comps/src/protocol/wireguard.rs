@@ -1,4 +1,5 @@
-//! WireGuard's messages by type and length (protocol description, section 5.4).
+//! Recognition of WireGuard by the types and lengths of its messages (protocol description,
+//! section 5.4).
 //!
 //! The three bytes after the type are reserved and zero, except where a service marks its clients
 //! with them (Cloudflare's WARP). Some implementations pad a payload to a multiple of 16 bytes
@@ -22,7 +23,8 @@ pub const FAMILY: Family = Family {
 
 /// Length in bytes of the shortest data message: header and tag.
 const SHORTEST_DATA: usize = 16 + 16;
-/// Value of the counter that no session reaches: 2^40 packets.
+/// Packet counter that no session reaches, 2^40. A datagram with a counter this high is not
+/// WireGuard's.
 const OLD: u64 = 1 << 40;
 
 /// A WireGuard message.
@@ -74,9 +76,10 @@ fn mark(datagram: &[u8]) -> Mark {
     }
 }
 
-/// Returns whether `next` belongs to the same tunnel as `first`. Data messages continue with the
-/// same receiver and the next counter, or with a new receiver and a first counter. A response or
-/// cookie reply contains the sender index of the message that it answers.
+/// Returns whether `next` belongs to the same tunnel as `first`. A client's data messages must
+/// continue with the same receiver index and the next counter, or begin with a new receiver index
+/// and a counter near 0. A response or cookie reply contains the sender index of the message that
+/// it answers.
 fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
     let Some(message) = Message::of(next) else { return Verdict::Contradicts };
     let begins = first[0] == 1;

@@ -1,7 +1,8 @@
 //! The longest recent time from a datagram of the client to the next datagram of the server.
 //!
-//! A slow server, machine or network increases this time. A visit (a stay of the uplink on a path)
-//! that is no longer than this time does not show whether the server follows its client.
+//! A slow server, machine or network increases this time. If the uplink stays on a path for no
+//! longer than this time, the stay does not show whether the server answers on the path that the
+//! uplink uses.
 
 use std::time::Duration;
 

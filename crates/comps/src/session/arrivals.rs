@@ -10,7 +10,8 @@ use crate::health::Activity;
 /// Time for which the server counts as active after one of its datagrams arrived.
 const ACTIVE: Duration = Duration::from_secs(1);
 
-/// The times at which datagrams of both ends arrived, and the client's wait for an answer.
+/// The times at which datagrams of the client and of the server arrived, and the client's wait for
+/// an answer.
 #[derive(Debug)]
 pub(super) struct Arrivals {
     client: Time,

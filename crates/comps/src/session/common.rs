@@ -18,7 +18,7 @@ pub(crate) struct Common {
     pub(crate) no_path: u64,
     pub(crate) hurried: u64,
     pub(crate) fingerprints: Fingerprints,
-    /// Protocols that were already reported because their packets are numbered in clear.
+    /// Protocols with unencrypted packet numbers that were already reported to the user.
     pub(crate) numbered: BTreeSet<Protocol>,
     /// The time before which no session reports that its server does not answer.
     pub(crate) next_unanswered: Time,
@@ -34,7 +34,7 @@ pub(crate) struct Common {
     /// bytes must then be copied into the outputs. `None` if the driver has just passed the
     /// datagrams.
     pub(crate) kept: Option<Time>,
-    /// Maximum numbers of bytes that the session being handled may queue.
+    /// Limits on the bytes that the session being handled may queue.
     pub(crate) room: Room,
 }
 
@@ -67,8 +67,8 @@ impl Common {
         }
     }
 
-    /// Adopts changed settings, and returns the former settings. The caller renumbers `broken` and
-    /// `counters`.
+    /// Adopts changed settings, and returns the former settings. The caller moves the entries of
+    /// `broken` and `counters` to the new indices of their paths.
     pub(crate) fn reconfigure(&mut self, config: Config) -> Config {
         self.windows = closed(&config);
         std::mem::replace(&mut self.config, config)
@@ -78,7 +78,7 @@ impl Common {
         self.outputs.push_back(Output::Event(event));
     }
 
-    /// Returns the path of handshakes; `None` if the user named no such path.
+    /// Returns the path that the user named for handshakes; `None` if the user named none.
     pub(super) fn handshake(&self) -> Option<PathId> {
         self.config.handshake.map(PathId::at)
     }

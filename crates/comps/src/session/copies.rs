@@ -58,7 +58,7 @@ impl HeldTraffic {
 }
 
 impl Session {
-    /// Sends a copy of a batch's first datagram on each path that is down and has an attempt due.
+    /// Sends a copy of a batch's first datagram on each path that is down and is due to be tested.
     ///
     /// A server follows its client to the source address of the newest packet, and drops replays.
     /// So it answers the copy only if the copy arrives before the original and all later
@@ -99,7 +99,7 @@ impl Session {
         true
     }
 
-    /// Sends the held datagrams if the time for which they are held has passed.
+    /// Sends the datagrams that were held for a copy, once they have been held long enough.
     pub(super) fn release_held(&mut self, now: Time, common: &mut Common) {
         let Some(held) = self.queues.held.take_if(|held| now >= held.due) else { return };
         let outer = common.kept.replace(now);

@@ -46,8 +46,8 @@ const LONGEST: Duration = Duration::from_secs(1);
 /// Maximum ratio of the downlink bytes on other paths to the downlink bytes on the visited path. A
 /// visit (a stay of the uplink on one path) that exceeds this ratio counts as unanswered.
 const PART: u64 = 10;
-/// Margin for jitter. After a change of path, answers to datagrams on the previous path may still
-/// arrive for one and a half round trips plus this time.
+/// Margin for the network's jitter. After the uplink changes its path, answers to datagrams on the
+/// previous path count as possible for one and a half round trips plus this time.
 const MARGIN: Duration = Duration::from_millis(10);
 /// Minimum pause between two reports that the server of a session stays on one path.
 const PAUSE: Duration = Duration::from_secs(600);
@@ -60,8 +60,8 @@ const RECENT: Duration = Duration::from_millis(500);
 /// Maximum total time of the unanswered visits (stays of the uplink) in an [`UnansweredTraffic`].
 /// Above this limit, the summed time and bytes are halved before a visit is added.
 const FORGOTTEN: Duration = Duration::from_secs(2);
-/// Longest silence of the client that still counts as a part of a visit (a stay of the uplink on
-/// one path), when rates are measured.
+/// Longest pause between the client's datagrams that counts into the duration of a visit (a stay
+/// of the uplink on one path), when the server's rate is measured.
 const REST: Duration = Duration::from_millis(300);
 /// Maximum number of completed visits (stays of the uplink on one path) whose answers are awaited.
 /// The rates of further visits are not measured.
@@ -135,7 +135,8 @@ impl Answers {
     }
 }
 
-/// The last completed visit (stay of the uplink) to one path.
+/// Measurements of the last completed visit to one path. A visit is a stay of the uplink on a
+/// path.
 #[derive(Clone, Copy, Debug, Default)]
 struct Last {
     /// Bytes that arrived on other paths during the visit (the stay of the uplink on one path).
@@ -163,9 +164,11 @@ struct Run {
     /// Total time that the `evident` visits lasted longer than the delay of the server's answers.
     /// A visit adds at most [`LONGEST`].
     away: Duration,
-    /// Bytes that arrived on the server's present path since these visits began.
+    /// Bytes that arrived on the server's present path since the first of the counted visits
+    /// (stays of the uplink on a path) began.
     own: u64,
-    /// Bytes that arrived on all paths since these visits began.
+    /// Bytes that arrived on all paths since the first of the counted visits (stays of the uplink
+    /// on a path) began.
     all: u64,
 }
 

@@ -49,7 +49,7 @@ impl Handshakes {
         self.pinned_to
     }
 
-    /// Returns whether a handshake under way uses `path`.
+    /// Returns whether the handshake of a QUIC connection is in progress on `path`.
     pub(super) fn uses(&self, path: PathId) -> bool {
         self.pins.any() && self.pinned_to.is_some_and(|(pin, _)| pin == path)
     }
@@ -91,8 +91,8 @@ impl Handshakes {
         usable.find(|index| has_arrival(*index)).or(next).map(PathId::at)
     }
 
-    /// Unpins the path of handshakes once no connection is pinned (bound to one path) any more.
-    /// Returns whether it did.
+    /// Forgets the path of handshakes once no QUIC connection is pinned (bound to one path) any
+    /// more. Returns true if this happened since the previous call.
     pub(super) fn release(&mut self) -> bool {
         let released = self.pins.take_release();
         if released {

@@ -5,7 +5,7 @@
 //!
 //! * `recognition` determines the protocol.
 //! * `handshakes` chooses the path of handshakes.
-//! * `paths` has the paths that are usable.
+//! * `paths` has the session's paths: their health, their source ports, and which are usable.
 //! * `queues` has the datagrams that wait.
 //! * `arrivals` records when datagrams of both ends arrived.
 //! * `usage` records the path of the latest datagrams.
@@ -54,7 +54,7 @@ use crate::{
     Batch, DownReason, Event, HeldDatagrams, Output, Protocol, Renumbering, SessionId, TupleId,
 };
 
-/// Facts about a session that are known when it is opened.
+/// The circumstances in which a session was opened; they never change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin {
     pub(crate) id: SessionId,
@@ -147,7 +147,7 @@ impl Session {
         self.paths.health[path].rtt()
     }
 
-    /// Returns whether the session has found that `path` is silent.
+    /// Returns whether the session does not use `path` because no answers arrived on it.
     pub(crate) fn finds_silent(&self, path: usize) -> bool {
         self.paths.health[path].reason().is_some_and(DownReason::needs_answer)
     }
@@ -164,8 +164,8 @@ impl Session {
         self.flush(now, common);
     }
 
-    /// Adopts changed settings. If the schedule is to be redrawn, `draw` is the number of this
-    /// change of the settings; otherwise it is `None`.
+    /// Adopts changed settings. If the schedule's random choices are to be drawn again, `draw` is
+    /// the count of changes of the settings so far; otherwise it is `None`.
     ///
     /// Sends nothing, because only a later event reports which of the new paths lead to the
     /// session's server.
@@ -338,8 +338,7 @@ impl Session {
         }
     }
 
-    /// Reports that the server does not answer, if such a report is due. The report blames no
-    /// path.
+    /// Reports that the server answers on no path, if such a report is due.
     fn report_unanswered(&mut self, now: Time, common: &mut Common) {
         if !self.usage.has_sent() {
             return;
@@ -408,9 +407,10 @@ impl Session {
 }
 
 /// Returns the [`Splitter`] that chooses the paths of one session, with the random parameters of
-/// the schedule drawn for this session. `change` is the number of the change of settings that
-/// caused this draw; `None` for the first draw. If `keeps` is true, the session stays on one path:
-/// the schedule never chooses a path again, and its random choices are never drawn again.
+/// the schedule drawn for this session. `change` is the count of changes of the settings so far,
+/// so that each draw differs; `None` for the first draw. If `keeps` is true, the session stays on
+/// one path: the schedule never chooses a path again, and its random choices are never drawn
+/// again.
 fn splitter(id: SessionId, config: &Config, keeps: bool, change: Option<u64>) -> Splitter {
     let suffix = change.map_or_else(String::new, |change| format!(" {change}"));
     let seed = config.seed;

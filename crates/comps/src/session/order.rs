@@ -49,8 +49,8 @@ const MOST: usize = 1 << 20;
 /// The held datagrams of one session, and the state that decides when they are released.
 #[derive(Debug)]
 pub(super) struct InOrder {
-    /// For each path: the time at which the uplink last moved to it, and whether the path was ever
-    /// in front.
+    /// For each path: the time at which the uplink last moved to it, and whether its datagrams
+    /// were ever delivered on arrival.
     visits: Box<[Visit]>,
     /// The path whose datagrams are delivered on arrival; `None` before the first datagram.
     front: Option<Front>,
@@ -89,7 +89,7 @@ struct Front {
     last_arrival: Time,
     /// Length of this path's silence. A pause of all paths adds at most [`PAUSE`] to it.
     silent: Duration,
-    /// Bytes that have arrived on this path since we began to hold datagrams of other paths.
+    /// Bytes that have arrived on this path since datagrams of other paths are held.
     brought: usize,
 }
 
@@ -122,7 +122,7 @@ impl InOrder {
         }
     }
 
-    /// Records that our uplink moves to `path`.
+    /// Records that the client's datagrams are sent on `path` from now on.
     pub(super) fn visit(&mut self, now: Time, path: PathId) {
         self.visits[path.index()].since = now;
     }

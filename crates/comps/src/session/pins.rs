@@ -30,9 +30,9 @@ use crate::protocol::quic::{self, Cid, Kind, Long};
 
 /// Idle time of a handshake after which the client counts as having abandoned it.
 const GIVEN_UP: Duration = Duration::from_secs(60);
-/// Maximum connections remembered in one session.
+/// Maximum number of QUIC connections remembered in one session.
 const CONNECTIONS: usize = 16;
-/// Maximum IDs remembered of each end of a connection: twice the usual
+/// Maximum number of connection IDs remembered for each end of a QUIC connection: twice the usual
 /// `active_connection_id_limit`.
 const IDS: usize = 8;
 /// Length in bytes of the shortest ID that a client invents for a server (RFC 9000, section 7.2).
@@ -68,8 +68,8 @@ impl Ids {
         self.0[0]
     }
 
-    /// Returns whether a packet with a short header carries one of these IDs. An empty ID cannot
-    /// be recognised.
+    /// Returns whether a packet with a short header carries one of these connection IDs. Returns
+    /// false if the IDs are empty, because every packet would match.
     fn mark(&self, short_packet: &[u8]) -> bool {
         !self.is_empty() && self.0.iter().any(|cid| cid.leads(short_packet))
     }
@@ -115,7 +115,8 @@ struct Connection {
     unanswered_since: Option<Time>,
     /// Whether the server has answered, so that the client may have the handshake's keys.
     answered: bool,
-    /// Whether the client sent early data, which may bring new IDs before the handshake ends.
+    /// Whether the client sent early data (0-RTT). The server may then use new connection IDs
+    /// before the handshake ends, so a new ID proves nothing.
     early: bool,
     /// Time of the client's first packet with a short header since the connection was last pinned
     /// (bound to one path); `None` if there was no such packet.
@@ -207,12 +208,14 @@ impl Pins {
     }
 
     /// Records that the datagram just passed to [`Pins::on_client`] was queued, not sent. The
-    /// server has not received its short header, so an answer does not confirm the connection.
+    /// server has not received that datagram's packet with a short header, so no answer can
+    /// confirm the handshake yet.
     pub(crate) fn has_not_left(&mut self) {
         self.pinned().for_each(|connection| connection.short_sent = None);
     }
 
-    /// Updates the connections from a server's datagram.
+    /// Updates the QUIC connections from a server's datagram, which may answer or confirm a
+    /// handshake.
     pub(crate) fn on_server(&mut self, now: Time, datagram: &[u8]) {
         if !self.any() {
             return;

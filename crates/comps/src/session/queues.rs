@@ -65,8 +65,9 @@ impl Queues {
         self.delay.as_mut()?.pop(now)
     }
 
-    /// Returns the number of datagrams that left the full delay queue early since the last call.
-    /// Also removes the delay queue if it is empty and the settings no longer demand a delay.
+    /// Returns the number of datagrams that left the delay queue early since the last call,
+    /// because the queue was full. Also removes the delay queue if it is empty and the settings no
+    /// longer demand a delay.
     pub(super) fn take_hurried(&mut self, config: &Config) -> u64 {
         let hurried = self.delay.as_mut().map_or(0, |delay| delay.take_hurried());
         self.delay.take_if(|delay| config.jitter.is_none() && delay.is_empty());

@@ -12,7 +12,7 @@ use crate::{Batch, Event, Output, Payload, Protocol, TupleId};
 /// again.
 const TURN: u64 = 16;
 
-/// Part of a batch: `count` consecutive datagrams, from datagram number `at` on.
+/// Part of a batch: `count` consecutive datagrams, from the datagram at index `at` on.
 #[derive(Clone, Copy)]
 pub(super) struct Run<'a> {
     pub(super) batch: &'a Batch<'a>,
@@ -75,7 +75,7 @@ impl Session {
         if is_pinned { PathRule::Pinned } else { PathRule::Free }
     }
 
-    /// Returns the number of consecutive datagrams, from number `at` on, whose path is chosen as
+    /// Returns the number of consecutive datagrams, from index `at` on, whose path is chosen as
     /// `rule` states.
     fn length_of_run(
         &mut self,

@@ -18,7 +18,8 @@ pub(super) struct Usage {
     pub(super) stay: PathStay,
 }
 
-/// The difference between the datagrams sent now and the datagrams sent before them.
+/// The datagrams being sent, compared with the datagrams sent before: a change of path, and the
+/// time between.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
     /// The path and the source port of the datagrams sent last; `None` if nothing was sent before.

@@ -15,12 +15,13 @@ const LONGEST: Duration = Duration::from_secs(640);
 /// Silence of a client after which it no longer waits for answers to older datagrams. NAT
 /// keep-alives, which get no answer, are further apart (RFC 3948, section 4: 20 s).
 const GAP: Duration = Duration::from_secs(10);
-/// Number of rounds of datagrams without an answer before a wait is reported. A program that ends
-/// sends at most two rounds: an acknowledgement of the last answer, and later the close of the
-/// connection (QUIC's CONNECTION_CLOSE). Servers answer neither.
+/// Minimum number of rounds of datagrams without an answer before a wait is reported. A round is
+/// the datagrams that a client sends within [`ROUND`]. A program that ends sends at most two
+/// rounds: an acknowledgement of the last answer, and later the close of the connection (QUIC's
+/// CONNECTION_CLOSE). Servers answer neither.
 const ROUNDS: u32 = 3;
-/// Minimum time from the start of one round of the client's datagrams to the start of the next
-/// round.
+/// Duration of a round. The datagrams that a client sends within this time count as one attempt to
+/// get an answer.
 const ROUND: Duration = Duration::from_secs(1);
 /// Minimum time from the start of a wait to the client's latest datagram. A shorter wait is not
 /// reported, because the client may have stopped waiting. A client that still waits after
@@ -79,15 +80,16 @@ impl Wait {
         began.map(|began| now.since(began))
     }
 
-    /// Returns when to call [`Wait::overdue`]; `None` if the client has sent too little to be
-    /// waiting.
+    /// Returns when to call [`Wait::overdue`]; `None` if the client has not sent enough to count
+    /// as waiting for an answer.
     pub(super) fn due(&self) -> Option<Time> {
         let waits = |began: &Time| self.reported || self.is_waiting(*began);
         self.began.filter(waits).map(|_| self.looked + self.pause)
     }
 
-    /// Returns the length of the wait. Returns `None` if no report is due, or if the client has
-    /// not sent again since the previous check.
+    /// Returns how long the client has waited, for a report that the server does not answer.
+    /// Returns `None` if no report is due, or if the client has not sent again since the previous
+    /// check.
     pub(super) fn overdue(&mut self, now: Time) -> Option<Duration> {
         if self.due().is_none_or(|due| now < due) {
             return None;

@@ -30,20 +30,22 @@ pub(super) struct Conn {
     pub(super) state: ConnState,
 }
 
-/// The state of a connection, except its cover (the traffic that hides the data).
+/// The state of a connection, without the state of its cover (the ordinary-looking traffic that
+/// hides the data).
 pub(super) struct ConnState {
-    /// Index of the connection's path. A link has a fixed number of paths, each for one connection
-    /// at a time.
+    /// Index of the place that the connection occupies. The link has a fixed number of places
+    /// (paths), each for one connection at a time.
     pub(super) path: usize,
     dialled: Time,
     pub(super) opened: bool,
     /// Whether anything from the server has arrived over the connection.
     pub(super) has_received: bool,
-    /// Number of the token (bytes that identify the link) in the current exchange (usually a
-    /// request and its answer). `None` between exchanges and during the handshake.
+    /// Index of the token (single-use bytes that identify the link) that began the current
+    /// exchange (usually a request and its answer). `None` between exchanges and during the
+    /// handshake.
     pub(super) token: Option<u32>,
     pub(super) exchange: bool,
-    /// Number of padding bytes that still have to be skipped.
+    /// Number of padding bytes of the handshake that are still to arrive and to be skipped.
     pub(super) skip: usize,
     /// Number of hidden bytes (bytes of the link, extracted from the cover) received in the
     /// current exchange (usually a request and its answer).
@@ -90,7 +92,7 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// Ends the pauses, because a connection works.
+    /// Resets the back-off: the next connection is opened without a pause.
     pub(super) fn reset(&mut self) {
         self.failures = 0;
     }
@@ -120,7 +122,8 @@ impl Backoff {
 }
 
 impl<R: CryptoRng> Client<R> {
-    /// Returns the number of connections that the link should have now.
+    /// Returns the number of connections to keep open now. It is larger while data are transferred
+    /// than while the link is idle.
     pub(super) fn wanted(&self, now: Time, link: &Link) -> usize {
         let family = self.config.profile.family();
         if link.is_active(now) { family.connections } else { family.idle_connections }
@@ -162,8 +165,8 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// Closes connections that fail to open, have been silent for too long, or can carry no
-    /// further data. Probes connections on which nothing was received for a while.
+    /// Closes connections that did not open in time, have been silent for too long, or can carry
+    /// no further data. Probes connections on which nothing was received for a while.
     pub(super) fn check_connections(&mut self, now: Time, link: &mut Link) {
         let mut closed = Vec::new();
         for (&id, conn) in &self.conns {
@@ -196,8 +199,8 @@ impl<R: CryptoRng> Client<R> {
         probes.then_some(recovery.last_received() + quiet)
     }
 
-    /// Returns the time at which an open link has to probe the connection, send over it or close
-    /// it; `None` if there is no such time.
+    /// Returns the next deadline of a connection after the handshake: to probe it, to send over it
+    /// or to close it. Returns `None` if there is none.
     pub(super) fn next_of_conn(&self, now: Time, link: &Link, conn: &Conn) -> Option<Time> {
         let Some(recovery) = link.recovery(conn.state.path) else { return conn.state.deadline() };
         let probe = self.probe_at(now, link, conn);

@@ -1,4 +1,5 @@
-//! The exchanges of a client's connections: when they begin, and the bytes that they carry.
+//! The exchanges (usually requests with their answers) of a client's connections: when they begin,
+//! and the hidden bytes that they carry.
 
 use anabranch_multipath::Time;
 use rand_core::CryptoRng;
@@ -10,11 +11,12 @@ use crate::link::{Demand, Link, LinkViolation, Opening};
 use crate::slot::{Hidden, LoadHint, Profile};
 use crate::token::{TOKEN, TokenAllocator};
 
-/// Minimum number of unacknowledged bytes at which mainly uploads are expected on new connections
+/// Number of unacknowledged bytes from which new connections are expected to carry mainly uploads
 /// ([`LoadHint::Up`]).
 const MUCH: u64 = 16 << 10;
 
-/// An estimate of the size of answers, from which the number of requests follows.
+/// An estimate of the number of bytes that one answer hides. From it follows how many requests are
+/// needed to fetch the server's data.
 pub(super) struct AnswerSizes {
     /// Moving average of the number of hidden bytes in an answer, counting only answers after
     /// which the server still had data. `None` for covers without such an estimate.
@@ -26,7 +28,8 @@ impl AnswerSizes {
         AnswerSizes { average: profile.family().answer }
     }
 
-    /// Records an answer of `bytes` bytes, while the server had `backlog` bytes to send.
+    /// Records an answer with `bytes` hidden bytes. Before the answer, the server had `backlog`
+    /// bytes to send.
     fn record(&mut self, bytes: usize, backlog: u64) {
         // An answer that emptied the backlog does not show how much an answer can hold.
         if backlog > bytes as u64
@@ -99,9 +102,9 @@ impl<R: CryptoRng> Client<R> {
         wanted.unwrap_or(usize::MAX).min(family.connections)
     }
 
-    /// Seals waiting data and sends it. Each connection's cover (the traffic that hides the data)
-    /// states how many bytes its next message can hide. The link seals blocks of these sizes, and
-    /// the covers send them.
+    /// Encrypts waiting data and sends it. Each connection's cover (the traffic that hides the
+    /// data) states how many bytes its next message can hide. The link encrypts blocks of these
+    /// sizes, and the covers send them.
     pub(super) fn flush(&mut self, now: Time, link: &mut Link) {
         let conns = self.conns.values_mut().filter(|conn| conn.state.exchange);
         link.deal(now, conns.map(|conn| (conn.state.path, conn.cover.room(now))));

@@ -82,8 +82,8 @@ impl<R: CryptoRng> Client<R> {
         u32::try_from(seconds / 60).unwrap_or(u32::MAX)
     }
 
-    /// Processes hidden bytes that arrive before the link is up. Once the answer to the handshake
-    /// is complete, opens the link.
+    /// Processes hidden bytes that arrive before the handshake is complete. Once the answer to the
+    /// handshake is complete, opens the link.
     pub(super) fn receive_answer(
         &mut self,
         now: Time,
@@ -115,7 +115,8 @@ impl<R: CryptoRng> Client<R> {
         received.map(drop)
     }
 
-    /// Records that the server has sent something valid over a connection.
+    /// Records that authentic bytes of the server arrived over a connection. Resets the pauses
+    /// between attempts to connect.
     pub(super) fn on_server_data(&mut self, now: Time, state: &mut ConnState) {
         (self.last_arrival, state.has_received) = (Some(now), true);
         self.backoff.reset();

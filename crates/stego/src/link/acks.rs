@@ -14,7 +14,8 @@ use crate::slot::Family;
 /// sent) again. The server does this only while the client knows of fewer than
 /// [`ADVERTISED_BELOW`] waiting bytes.
 const ADVERTISED_STEP: u64 = 16 << 10;
-/// Advertised backlog in bytes above which the server sends no updates.
+/// Advertised backlog (bytes that wait to be sent) from which on the server advertises no
+/// increase.
 const ADVERTISED_BELOW: u64 = 256 << 10;
 
 /// State of the acknowledgements that this end sends.
@@ -22,15 +23,16 @@ pub(super) struct Acks {
     /// Minimum number of bytes that a message must be able to hide if it is to carry an
     /// acknowledgement.
     pub(super) least_room: usize,
-    /// Whether an acknowledgement that is not due yet is sent if data are sent anyway.
+    /// Whether data that are sent anyway also carry an acknowledgement, before it is due.
     coalesces: bool,
-    /// Whether the other end has to know of waiting data before it can fetch them.
+    /// Whether the other end must request data, so that this end has to advertise how many bytes
+    /// wait.
     advertises: bool,
     /// Length of this end's stream, as it was last advertised to the other end.
     advertised: u64,
-    /// Path that last received a block that needs an acknowledgement.
+    /// Path (place of a connection) on which the last block that needs an acknowledgement arrived.
     latest_path: usize,
-    /// Number of the connection that carried the last acknowledgement.
+    /// Identifier of the connection that carried the last acknowledgement.
     sent_on: u64,
 }
 
@@ -85,7 +87,8 @@ impl Acks {
         all().find(|path| fits(path) && works(path)).or_else(|| all().find(fits))
     }
 
-    /// Builds an acknowledgement of at most `room` bytes, which connection `number` carries.
+    /// Builds an acknowledgement of at most `room` bytes, to be sent over the connection with the
+    /// identifier `number`.
     pub(super) fn build(
         &mut self,
         inbox: &mut Inbox,
@@ -98,8 +101,8 @@ impl Acks {
         inbox.ack(outbox.written(), room)
     }
 
-    /// Handles the loss or silence of connection `number`. If that connection carried the last
-    /// acknowledgement, makes another acknowledgement due.
+    /// Handles the loss or silence of the connection with the identifier `number`. If it carried
+    /// the last acknowledgement, makes another acknowledgement due.
     pub(super) fn connection_lost(&mut self, now: Time, number: u64, inbox: &mut Inbox) {
         if number == self.sent_on {
             inbox.repeat_ack(now);

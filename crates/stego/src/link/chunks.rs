@@ -1,5 +1,5 @@
-//! The schedule of chunks: which path carries the next chunk, and how long small amounts of data
-//! wait for more data.
+//! The schedule of chunks (parts of the stream): which connection carries the next chunk, and how
+//! long small amounts of data wait for more data.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -15,17 +15,21 @@ use crate::outbox::Outbox;
 use crate::recovery::DEFAULT_RTT;
 use crate::slot::Family;
 
-/// Minimum number of waiting bytes that are sent at once, without a coalescing delay.
+/// Number of waiting bytes from which data are sent at once. Fewer bytes wait for more data to
+/// share a message.
 const COALESCED_BELOW: usize = 16 << 10;
-/// Coalescing delay on a link whose other end has nothing to send.
+/// Time for which a few bytes wait for more data to share a message, if the other end has nothing
+/// to send.
 const DELAY: Duration = Duration::from_millis(5);
-/// Coalescing delay on a link whose other end sends, so that messages are frequent.
+/// Time for which a few bytes wait for more data to share a message, if the other end is sending.
+/// It is longer, because messages are then frequent anyway.
 const DELAY_BUSY: Duration = Duration::from_millis(20);
 
 /// The scheduler of a link's chunks (parts of its stream).
 pub(super) struct ChunkSchedule {
     splitter: Splitter,
-    /// Maximum bytes of a chunk (a part of the stream).
+    /// Maximum length in bytes of a chunk (a part of the stream), the unit of scheduling and
+    /// retransmission.
     chunk: usize,
     /// Whether messages are costly and should therefore be few. If so, waiting data go into as few
     /// messages as possible.
@@ -33,9 +37,11 @@ pub(super) struct ChunkSchedule {
     /// Time since which a small number of bytes has been waiting for more bytes to join the same
     /// message; `None` if no bytes wait.
     waiting_since: Option<Time>,
-    /// The state of each path for the scheduler (a reused buffer).
+    /// The state of each path (place of a connection), as the scheduler reads it. The buffer is
+    /// reused.
     views: Vec<PathView>,
-    /// Paths in the order in which they are filled (a reused buffer).
+    /// Paths (places of connections) in the order in which their next messages are filled. The
+    /// buffer is reused.
     order: Vec<usize>,
 }
 
@@ -85,9 +91,9 @@ impl ChunkSchedule {
         }
     }
 
-    /// Prepares the next messages for chunks: chunks may not use the room that is reserved for
-    /// control frames. If messages are costly, leaves room only in the messages that the waiting
-    /// data need.
+    /// Limits the bytes that chunks may use in each connection's next message: not the bytes that
+    /// are reserved for control frames. If messages are costly, chunks may only use as few
+    /// messages as the waiting data need.
     pub(super) fn begin(&mut self, connections: &mut Connections, outbox: &Outbox) {
         for connection in connections.iter_mut() {
             let room = &mut connection.room;
@@ -98,8 +104,9 @@ impl ChunkSchedule {
         }
     }
 
-    /// Sets the room to zero on every path that the waiting data do not need. Keeps first the
-    /// paths that have to send a message anyway, and then the paths with the most room.
+    /// Selects the connections whose messages carry the waiting data, and sets the room of all
+    /// others to zero. Connections that have to send a message anyway come first, then those with
+    /// the most room.
     fn use_few_messages(&mut self, connections: &mut Connections, outbox: &Outbox) {
         let bytes = outbox.sendable();
         let mut needed = bytes + (bytes / self.chunk + 1) * (block::OVERHEAD + DATA_OVERHEAD);

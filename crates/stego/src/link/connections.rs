@@ -1,5 +1,5 @@
-//! The connections of a link: at most one for each path, and closed connections with blocks in
-//! flight.
+//! The connections of a link: at most one for each path (place), and closed connections whose last
+//! blocks may still be acknowledged.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,18 +12,19 @@ use crate::recovery::Recovery;
 
 /// A connection of a link.
 pub(super) struct Connection {
-    /// Number of the connection in receipts (counts of received blocks). The connection of the
-    /// handshake has number 0. A later connection has the number of its token (the bytes with
-    /// which it joins the link) plus 1.
+    /// Identifier of the connection in receipts (counts of received blocks). The connection of the
+    /// handshake has the identifier 0. A later connection has the index of its token (the bytes
+    /// with which it joins the link) plus 1.
     pub(super) number: u64,
     /// Received bytes that are not a complete block yet.
     pub(super) partial: Vec<u8>,
-    /// Sealed bytes that wait for the next message.
+    /// Encrypted blocks that wait to be hidden in the connection's next message.
     pub(super) sealed: Vec<u8>,
-    /// How many more bytes the next message can hide, in addition to the sealed bytes.
+    /// How many more bytes the next message can hide, in addition to the encrypted bytes in
+    /// `sealed`.
     pub(super) room: Room,
-    /// The index that the client has given to the connection; `None` if it is not
-    /// known.
+    /// The index that the client has given to the connection; `None` before the client's SLOT
+    /// frame.
     slot: Option<u64>,
     /// A control frame that has to be sent over this connection; `None` if there is none.
     pub(super) control: Option<Frame<'static>>,
@@ -39,12 +40,12 @@ pub(super) struct Connections {
     closed: BTreeMap<u64, Recovery>,
     /// Round-trip time of the link, over any connection.
     rtt: SmoothedRtt,
-    /// Send time of the most recently sent block that has arrived over any connection.
+    /// Time at which the latest of the acknowledged blocks was sent, over any connection.
     latest_arrival: Time,
     /// Maximum time for which an end may be silent although its connection works.
     longest_pause: Duration,
-    /// Whether each answer of the other end continues until the end of the exchange (usually a
-    /// request and its answer). If so, more bytes must arrive once an answer has begun.
+    /// Whether an answer that has begun must go on until its exchange (usually a request and its
+    /// answer) ends. If so, a long pause within an answer makes the connection count as silent.
     awaits_end: bool,
     /// Paths whose connections were replaced since the last call of [`Connections::evicted`].
     evicted: Vec<usize>,
@@ -106,7 +107,7 @@ impl Connections {
         self.get(path).map_or(0, |connection| connection.room.bytes)
     }
 
-    /// Returns the number of sealed bytes that wait for the next message of `path`.
+    /// Returns the number of encrypted bytes that wait to be hidden in the next message of `path`.
     pub(super) fn sealed(&self, path: usize) -> usize {
         self.get(path).map_or(0, |connection| connection.sealed.len())
     }
@@ -123,8 +124,8 @@ impl Connections {
         }
     }
 
-    /// Adds connection `number` to `path`, which has no connection. `first` contains the bytes to
-    /// send before all blocks: a token or an ANSWER.
+    /// Adds a connection with the identifier `number` to `path`, which has no connection. `first`
+    /// contains the bytes to send before all blocks: a token, or the ANSWER of the handshake.
     pub(super) fn add(
         &mut self,
         now: Time,
@@ -155,8 +156,8 @@ impl Connections {
         }));
     }
 
-    /// Frees `path` after the end of its connection, whose blocks in flight may still have
-    /// arrived.
+    /// Removes the closed connection of `path`. Remembers its unacknowledged blocks, which may
+    /// still have arrived.
     pub(super) fn close(&mut self, path: usize) {
         let Some(mut connection) = self.remove(path) else { return };
         connection.recovery.close();
@@ -207,8 +208,8 @@ impl Connections {
         std::mem::take(&mut self.evicted)
     }
 
-    /// Processes a receipt: the other end has received the first `blocks` blocks of connection
-    /// `number`.
+    /// Processes a receipt: the other end has received the first `blocks` blocks of the connection
+    /// with the identifier `number`.
     pub(super) fn acknowledge(&mut self, now: Time, number: u64, blocks: u64) {
         let open = self.paths.iter_mut().flatten().find(|open| open.number == number);
         let recovery = match open {
@@ -221,7 +222,8 @@ impl Connections {
         }
     }
 
-    /// Removes blocks in flight whose chunks have arrived, over any connection.
+    /// Stops waiting for acknowledgements of blocks whose chunks (parts of the stream) have
+    /// arrived over another connection.
     pub(super) fn remove_arrived(&mut self, now: Time, has_arrived: impl Fn(u64) -> bool) {
         let open = self.paths.iter_mut().flatten().map(|open| &mut open.recovery);
         for recovery in open.chain(self.closed.values_mut()) {
@@ -230,8 +232,8 @@ impl Connections {
         }
     }
 
-    /// Calls `silent` with the number and the recovery state of each connection that has become
-    /// silent. Then forgets closed connections that are silent or have no blocks in flight.
+    /// Calls `silent` with the identifier and the recovery state of each connection that has
+    /// become silent. Then forgets closed connections that are silent or have no blocks in flight.
     pub(super) fn detect_silence(&mut self, now: Time, mut silent: impl FnMut(u64, &Recovery)) {
         let open = self.paths.iter_mut().flatten();
         let open = open.map(|open| (open.number, &mut open.recovery));
@@ -252,8 +254,8 @@ impl Connections {
         all.filter_map(|recovery| recovery.deadline(self.latest_arrival)).min()
     }
 
-    /// Returns two numbers of bytes: received bytes that are not a complete block yet, and sealed
-    /// bytes.
+    /// Returns how many bytes are buffered: received bytes of incomplete blocks, and encrypted
+    /// bytes that wait to be sent.
     pub(super) fn buffered(&self) -> (usize, usize) {
         let partial = self.iter().map(|connection| connection.partial.len()).sum();
         (partial, self.iter().map(|connection| connection.sealed.len()).sum())

@@ -1,9 +1,10 @@
-//! The chopper: a byte stream in each direction, cut into blocks that any connection may carry.
+//! The chopper (a term of the StegoTorus paper): a byte stream in each direction, cut into
+//! encrypted blocks that any connection may carry.
 //!
 //! A [`Link`] has a fixed number of paths, each for one connection at a time, and seals the bytes
-//! for each connection. A slot decides how these bytes look on the wire. `connections` has the
-//! state of the paths, `chunks` has the schedule of chunks, and `acks` has the schedule of
-//! acknowledgements. `send` seals blocks, and `receive` opens them.
+//! for each connection. A `Slot` (see `slot`) decides how these bytes look on the wire.
+//! `connections` has the state of the paths, `chunks` has the schedule of chunks, and `acks` has
+//! the schedule of acknowledgements. `send` seals blocks, and `receive` opens them.
 
 mod acks;
 mod chunks;
@@ -30,7 +31,8 @@ use acks::Acks;
 use chunks::ChunkSchedule;
 use connections::Connections;
 
-/// Time after the last transfer of data for which a link counts as active.
+/// Time for which a link counts as active after data were last transferred. An idle link has fewer
+/// connections.
 const ACTIVE: Duration = Duration::from_secs(5);
 
 /// Error: the other end violates the protocol, or a third party wrote the bytes.
@@ -39,25 +41,29 @@ const ACTIVE: Duration = Duration::from_secs(5);
 /// closes the connection, and a server treats the connection as a stranger's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkViolation {
-    /// A block cannot be opened.
+    /// A block (the unit of encryption) cannot be decrypted.
     Block(BadBlock),
     /// The frames of a block are malformed.
     Frame,
     /// Data exceed what this end has permitted.
     Overrun(Overrun),
-    /// The server sent a SLOT frame. Only a client numbers its connections.
+    /// The server sent a SLOT frame, which only a client may send, to give an index to a
+    /// connection.
     SlotFromServer,
-    /// The other end acknowledges chunks that this end has not sent.
+    /// The other end acknowledges chunks (parts of the stream) that this end has not sent.
     AckOfUnsent,
-    /// The client's part of an exchange ended before a token or a HELLO was complete.
+    /// The client's part of an exchange (usually a request and its answer) ended before a token or
+    /// a HELLO was complete. So its link is unknown.
     Unidentified,
     /// The server refuses the client's HELLO.
     Hello(HelloRefusal),
-    /// A HELLO arrived, and the server has its maximum number of links.
+    /// A client's HELLO arrived when the server had its maximum number of links (sessions of
+    /// clients).
     Full,
     /// The ANSWER to the client's HELLO is not from this server.
     Answer,
-    /// The connection's link has ended, or has no path for the connection.
+    /// The link (client's session) that the connection wants to join has ended, or has its maximum
+    /// number of connections.
     NoLink,
 }
 
@@ -100,7 +106,8 @@ pub(crate) enum Opening {
     Asks(Duration),
     /// A PONG frame, which is sent at once.
     Answers,
-    /// No control frame, because this end sends a first message anyway, such as the ANSWER.
+    /// No control frame, because this end sends a first message anyway, such as the handshake's
+    /// ANSWER.
     Waits,
 }
 
@@ -113,16 +120,17 @@ pub(crate) struct Room {
     pub(crate) reserved: usize,
 }
 
-/// Data and acknowledgements that need new messages.
+/// The amount of waiting data and acknowledgements for which new messages, usually requests, have
+/// to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Demand {
     /// Number of bytes to send; at least 1 if a message is needed.
     pub(crate) bytes: usize,
-    /// Number of hidden bytes for which each of the new messages must have room.
+    /// Minimum number of bytes that each of the new messages must be able to hide.
     pub(crate) least_room: usize,
 }
 
-/// One end of a link.
+/// One end of a link: an encrypted byte stream in each direction over several connections.
 pub(crate) struct Link {
     side: Side,
     sealer: Sealer,
@@ -147,8 +155,8 @@ enum Reset {
 }
 
 impl Link {
-    /// Creates a link with the keys in `secrets` and `paths` paths for connections. `schedule`
-    /// chooses the path of each chunk.
+    /// Creates a link with the keys in `secrets` for up to `paths` simultaneous connections.
+    /// `schedule` chooses the connection of each chunk.
     pub(crate) fn new(
         secrets: &LinkSecrets,
         side: Side,
@@ -207,7 +215,8 @@ impl Link {
         self.outbox.finish();
     }
 
-    /// Resets the link at once, and queues a RESET on every connection.
+    /// Resets the link at once, and queues a RESET frame on every connection, to inform the other
+    /// end.
     pub(crate) fn reset(&mut self) {
         if self.reset == Reset::Not {
             self.reset = Reset::Ours;
@@ -269,8 +278,7 @@ impl Link {
         Demand { bytes: usize::from(due), least_room }
     }
 
-    /// Returns two approximate numbers of bytes of memory: for received data, and for data to be
-    /// sent.
+    /// Returns the approximate memory in bytes used by received data, and by data to be sent.
     pub(crate) fn memory(&self) -> (usize, usize) {
         let (partial, sealed) = self.connections.buffered();
         (self.inbox.memory() + partial, self.outbox.memory() + sealed)
@@ -283,8 +291,8 @@ impl Link {
         received + unsent.saturating_sub(self.outbox.allowed(budget))
     }
 
-    /// Returns to the memory budget the bytes that were taken for data that have since arrived at
-    /// the other end.
+    /// Gives back to the memory budget the bytes that were reserved for data that have since
+    /// arrived at the other end.
     pub(crate) fn update_budget(&mut self, budget: &mut Budget) {
         self.outbox.update_budget(budget);
     }
@@ -297,14 +305,15 @@ impl Link {
         self.connections.shrink();
     }
 
-    /// Returns all memory of a finished link to the memory budget.
+    /// Gives back to the memory budget all bytes that a finished link has reserved.
     pub(crate) fn release(&mut self, budget: &mut Budget) {
         self.inbox.release(budget);
         self.outbox.release(budget);
     }
 
-    /// Adds connection `number` on `path`, where it replaces any earlier connection. `first`
-    /// contains the bytes to send before all blocks: a token or an ANSWER.
+    /// Adds a connection with the identifier `number` on `path`, where it replaces any earlier
+    /// connection. `first` contains the bytes to send before all blocks: a token, or the ANSWER of
+    /// the handshake.
     pub(crate) fn open(
         &mut self,
         now: Time,

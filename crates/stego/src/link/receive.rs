@@ -1,4 +1,5 @@
-//! Receiving: blocks are opened, and their frames are passed to the parts of the link.
+//! Receiving: blocks (units of encryption) are decrypted, and their frames are passed to the parts
+//! of the link.
 
 use anabranch_multipath::{PathId, Time};
 
@@ -6,7 +7,8 @@ use super::{Link, LinkViolation, Reset, Side};
 use crate::frame::{Ack, Frame};
 
 impl Link {
-    /// Processes bytes received on `path`. Returns the number of blocks that they complete.
+    /// Decrypts and processes the bytes received on `path`. Returns the number of blocks that
+    /// these bytes complete.
     ///
     /// # Errors
     /// The other end violates the protocol, or did not send the bytes. The connection is unusable.

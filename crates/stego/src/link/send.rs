@@ -1,4 +1,4 @@
-//! Sending: the link seals blocks that fit into the next messages of its connections.
+//! Sending: the link encrypts blocks that fit into the next messages of its connections.
 
 use anabranch_multipath::Time;
 
@@ -9,12 +9,13 @@ use crate::outbox::Outbox;
 
 /// Maximum length of a control frame, in bytes.
 const CONTROL_FRAME: usize = 9;
-/// Room for a block that contains only a control frame, in bytes.
+/// Length in bytes of an encrypted block that contains only a control frame.
 const CONTROL_ROOM: usize = block::OVERHEAD + CONTROL_FRAME;
 
 impl Link {
-    /// Seals the acknowledgements, control frames and chunks that have to be sent now. `rooms`
-    /// lists the paths, each with the number of bytes that its next message can hide.
+    /// Encrypts the acknowledgements, control frames and chunks of the stream that have to be sent
+    /// now. `rooms` lists the paths, each with the number of bytes that the path's next message
+    /// can hide.
     pub(crate) fn deal(&mut self, now: Time, rooms: impl Iterator<Item = (usize, Room)>) {
         self.connections.set_rooms(rooms);
         self.deal_ack(now);
@@ -58,8 +59,8 @@ impl Link {
         }
     }
 
-    /// Seals one chunk on a path that the scheduler chooses. Returns false if there is no chunk to
-    /// send, or no path for it.
+    /// Encrypts one chunk of the stream for a path that the scheduler chooses. Returns false if
+    /// there is no chunk to send, or no path for it.
     fn deal_chunk(&mut self, now: Time) -> bool {
         let path = self.chunks.next_path(now, &self.connections, &self.outbox);
         let Some(path) = path else { return false };
@@ -74,9 +75,9 @@ impl Link {
         dealt.is_some()
     }
 
-    /// Seals a block on `path`, with the frames that `write` appends. `write` returns the number
-    /// of the block's chunk; `None` if the block has none. `ack_eliciting` is whether the other
-    /// end must acknowledge the block.
+    /// Encrypts a block for `path`, with the frames that `write` appends. `write` returns the
+    /// sequence number of the chunk in the block; `None` if the block contains no chunk.
+    /// `ack_eliciting` is whether the other end must acknowledge the block.
     fn seal(
         &mut self,
         now: Time,
@@ -92,13 +93,14 @@ impl Link {
         connection.recovery.record_sent(now, chunk, ack_eliciting);
     }
 
-    /// Returns the number of sealed bytes that wait for the next message of `path`.
+    /// Returns the number of encrypted bytes that wait to be hidden in the next message of `path`.
     pub(crate) fn sealed(&self, path: usize) -> usize {
         self.connections.sealed(path)
     }
 
-    /// Removes and returns the sealed bytes of `path`, padded to `length`. The argument `length`
-    /// must either be at most [`Link::sealed`], or exceed it by at least [`block::OVERHEAD`].
+    /// Removes and returns the encrypted bytes that wait on `path`, padded to `length`. The
+    /// argument `length` must either be at most [`Link::sealed`], or exceed it by at least
+    /// [`block::OVERHEAD`].
     pub(crate) fn take(&mut self, now: Time, path: usize, length: usize) -> Vec<u8> {
         while let Some(connection) = self.connections.get_mut(path) {
             let missing = length.saturating_sub(connection.sealed.len());

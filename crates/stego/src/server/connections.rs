@@ -22,7 +22,8 @@ pub(super) struct Conn {
 
 /// The link that a connection belongs to.
 pub(super) enum ConnOwner {
-    /// The link is not known yet. The field has the hidden bytes received so far.
+    /// The link (client's session) is not known yet. The field has the hidden bytes received so
+    /// far.
     Unknown(Vec<u8>),
     Joined {
         link: LinkId,
@@ -119,7 +120,7 @@ impl<R: CryptoRng> Server<R> {
         }
     }
 
-    /// Passes bytes from a connection to the link that it belongs to.
+    /// Passes hidden bytes that arrived over a connection to the connection's link.
     fn receive_joined(
         &mut self,
         now: Time,
@@ -194,7 +195,7 @@ impl<R: CryptoRng> Server<R> {
         Ok(())
     }
 
-    /// Adds a connection to the link whose token it has sent.
+    /// Adds a connection to the link (client's session) whose token was received over it.
     fn join(
         &mut self,
         now: Time,
@@ -233,7 +234,8 @@ impl<R: CryptoRng> Server<R> {
         self.leave(now, &connection.owner);
     }
 
-    /// Removes a connection from its link.
+    /// Removes a connection from the link that it belongs to. The link sends the connection's
+    /// unacknowledged data again.
     fn leave(&mut self, now: Time, owner: &ConnOwner) {
         let ConnOwner::Joined { link, path, .. } = owner else { return };
         let Some(entry) = self.links.get_mut(link) else { return };

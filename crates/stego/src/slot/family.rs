@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{ClientEnd, Covers, LoadHint, ServerEnd, SharedContext};
 
-/// A kind of profile: its name, its text for users, and the properties of its connections.
+/// The description of a profile: its name, its text for users, and how its connections hide data.
 pub struct Family {
     /// The name in options and bridge lines.
     pub name: &'static str,
@@ -26,19 +26,21 @@ pub struct Family {
     /// Whether a server needs a web site in whose objects (files such as pictures and scripts) it
     /// hides bytes.
     pub wants_objects: bool,
-    /// Expected number of hidden bytes in an answer, before the first answer has arrived. `None`
-    /// if requests are sent without such an estimate.
+    /// Number of hidden bytes that a client expects in an answer, until answers have arrived.
+    /// `None` if the number of requests does not depend on such an estimate.
     pub(crate) answer: Option<usize>,
-    /// Whether messages are costly and should therefore be few.
+    /// Whether messages are costly, so that data wait a little to be sent in fewer messages.
     pub(crate) coalesces: bool,
-    /// Whether both ends of a connection may send at any time. If not, they send alternately.
+    /// Whether both ends of a connection may send at any time. If not, they alternate, as with
+    /// requests and answers.
     pub(crate) streams: bool,
-    /// Maximum bytes of a chunk, the unit of retransmission, which has to fit into a message.
+    /// Maximum bytes of a chunk (a part of the link's stream), the unit of retransmission. A chunk
+    /// has to fit into one message.
     pub(crate) chunk: usize,
     /// Exclusive upper bound of the number of padding bytes after a handshake message.
     pub(crate) padding: u16,
-    /// Minimum room for an acknowledgement in bytes. If the longest acknowledgement needs more,
-    /// acknowledgements have fewer entries.
+    /// Minimum number of bytes that a message must be able to hide to carry an acknowledgement.
+    /// Longer acknowledgements are shortened: they list fewer ranges and receipts.
     pub(crate) ack_room: usize,
     /// Function that returns the maximum time for which an end is silent although the connection
     /// works. It is zero for covers (ordinary-looking traffic) without pauses.
@@ -55,16 +57,17 @@ pub(super) const MANY: usize = 24;
 /// Maximum bytes that a short connection carries in each direction. Some networks freeze a
 /// connection after a larger volume.
 pub(super) const SHORT: Option<usize> = Some(12_000);
-/// Room that an acknowledgement needs, in bytes: more than the length of the longest one.
+/// Number of bytes for which a message must have room to carry any acknowledgement, even the
+/// longest.
 pub(super) const ACK_ROOM: usize = 1_100;
-/// Room for a short acknowledgement, in bytes, in covers (ordinary-looking traffic) that can hide
-/// only few bytes per message.
+/// Number of bytes for which a message must have room to carry a shortened acknowledgement. It
+/// applies to covers (ordinary-looking traffic) that hide only few bytes per message.
 pub(super) const LITTLE_ACK_ROOM: usize = 96;
 
 impl Family {
-    /// Returns the number of requests to keep outstanding in addition to requests that fetch the
-    /// data waiting at the server. The number is larger if connections are short, because each
-    /// connection then carries little.
+    /// Returns the number of requests to keep outstanding in advance, in addition to the requests
+    /// that fetch the data waiting at the server. It is larger if connections are short, because
+    /// each then carries little.
     pub(crate) fn ahead(&self) -> usize {
         if self.most.is_some() { 3 } else { 1 }
     }

@@ -1,13 +1,16 @@
-//! The covers of connections, with one module per file.
+//! The covers, kinds of ordinary-looking traffic that hide a connection's data. Each cover is a
+//! module in its own file.
 //!
 //! A `Slot` converts between the bytes of a connection and the bytes that a link hides in them. It
 //! returns how many hidden bytes its next message can carry, builds the message, and extracts the
-//! hidden bytes of received messages. It does not depend on blocks, links and keys.
+//! hidden bytes of received messages. It does not know the encryption, or the links whose bytes it
+//! hides.
 //!
 //! A connection carries one *exchange*, or several, one after the other. In each exchange, there
-//! is a stream of hidden bytes in each direction. The client's stream begins with a token. If a
-//! connection is one long exchange (`nosteg`), it has one token. If a proxy may forward each
-//! request separately (`http`), each request is an exchange.
+//! is a stream of hidden bytes in each direction. The client's stream begins with a token, from
+//! which the server recognises the client's link. If a connection is one long exchange (`nosteg`),
+//! it has one token. If a proxy may forward each request separately (`http`), each request is an
+//! exchange.
 
 mod embed;
 mod family;
@@ -40,9 +43,10 @@ pub(crate) struct SharedContext {
     pub(crate) wall: u64,
     /// Data from which the covers (ordinary-looking traffic that hides the data) are made.
     pub(crate) covers: Covers,
-    /// The mask of shape numbers, for `embed`.
+    /// The key that masks the indices of traffic patterns (shapes), for the cover `embed`.
     pub(crate) numbers: Numbers,
-    /// The mask that encrypts the URL paths of next requests in a site's answers, for `http-site`.
+    /// The key that masks, in a site's answers, the URL paths that clients should request next.
+    /// For the cover `http-site`.
     pub(crate) notes: Notes,
 }
 
@@ -54,7 +58,8 @@ pub struct Covers {
     pub pictures: Pictures,
     /// A web site. Answers of a server hide bytes in its objects (files).
     pub site: Site,
-    /// Shapes (recorded sizes and pauses) of connections. Both ends need the same shapes.
+    /// Traffic patterns (recorded sizes and pauses) that connections imitate. Both ends need the
+    /// same patterns.
     pub shapes: Shapes,
 }
 
@@ -65,7 +70,8 @@ impl SharedContext {
     }
 }
 
-/// Minimum number of padding bytes, if there is padding.
+/// Minimum number of padding bytes in a message, if there is any padding. Padding is a block of
+/// its own, which has a minimum length.
 pub(crate) const RESERVE: usize = 32;
 
 /// An output of [`Slot::receive`], which extracts hidden bytes.
@@ -81,7 +87,8 @@ pub(crate) enum Hidden<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NotCover;
 
-/// One end of a connection, which looks like a certain kind of traffic.
+/// One end of a connection: converts between hidden bytes and traffic that looks like a certain
+/// kind of traffic.
 pub(crate) trait Slot: Send {
     /// Processes received bytes of the connection, and passes the hidden ones to `each`.
     ///
@@ -99,15 +106,15 @@ pub(crate) trait Slot: Send {
     /// message.
     fn room(&self, socket: usize) -> usize;
 
-    /// Returns how many bytes of [`Slot::room`] are reserved for control frames and
-    /// acknowledgements.
+    /// Returns how many of the bytes that the next message can hide ([`Slot::room`]) are reserved
+    /// for control frames and acknowledgements.
     fn spare(&self) -> usize {
         0
     }
 
-    /// Returns the number of hidden bytes that the message for `hidden` bytes has to contain:
-    /// `hidden`, or a number that is at least [`RESERVE`] greater. The caller fills the difference
-    /// with padding.
+    /// Returns how many bytes the message that carries `hidden` bytes has to hide: `hidden`, or a
+    /// number that is greater by at least [`RESERVE`]. The caller fills the difference with
+    /// padding.
     fn fit(&mut self, hidden: usize) -> usize;
 
     /// Appends the message that contains the `hidden` bytes. Their number must equal the result of
@@ -143,9 +150,9 @@ pub(crate) trait ClientEnd: Slot {
         Duration::ZERO
     }
 
-    /// Shares the server's hint for the URL path of the next request among connections. Stores
-    /// this connection's hint in `next_path`. If the connection has no hint, it uses the one in
-    /// `next_path`.
+    /// Shares, among connections, the URL path that the server suggests for the next request. A
+    /// connection with such a path stores it in `next_path`; a connection without one takes it
+    /// from there.
     fn share_hint(&mut self, _next_path: &mut Option<String>) {}
 }
 
@@ -155,10 +162,10 @@ pub(crate) trait ServerEnd: Slot {
     /// request and its answer).
     fn has_answered(&self) -> bool;
 
-    /// Returns the time since which this end has been holding a request; `None` if it holds none.
-    /// A server that holds several requests for a link answers all but the oldest, even without
-    /// data. If requests must not be answered early in this kind of traffic, always returns
-    /// `None`.
+    /// Returns the time since which a request on this connection has been waiting for its answer;
+    /// `None` if none waits. A server with several waiting requests of a link answers all but the
+    /// oldest, even without data. Always returns `None` in kinds of traffic whose answers must not
+    /// come early.
     fn holds_since(&self) -> Option<Time> {
         None
     }

@@ -1,6 +1,7 @@
-//! `nosteg`: hidden bytes without a cover. All bytes look random, from the first byte on. Censors
-//! have blocked connections for that reason (Wu et al., USENIX Security 2023). This module is for
-//! comparison, and for use below other covers.
+//! The profiles `nosteg`: encrypted bytes are sent as they are, without a cover (ordinary-looking
+//! traffic). All bytes look random, from the first byte on. Censors have blocked connections for
+//! that reason (Wu et al., USENIX Security 2023). This module is for comparison, and for use
+//! inside another transport that hides the bytes.
 
 use std::time::Duration;
 
@@ -47,11 +48,11 @@ pub(super) struct NoSteg {
     left: Option<[usize; 2]>,
 }
 
-/// Minimum number of bytes that a connection may still carry in each direction. A connection with
-/// fewer left is not used any more.
+/// Minimum remaining volume of a connection in bytes, in each direction. A connection with less is
+/// not used any more.
 const LEAST: usize = 2_000;
-/// Number of bytes of a connection that are reserved for acknowledgements. Without this reserve,
-/// the last of several connections might have no room to acknowledge the received data.
+/// Part of a connection's volume in bytes that is reserved for acknowledgements. Without this
+/// reserve, the last of several connections might have no room to acknowledge the received data.
 const SPARE: usize = 1_700;
 
 impl NoSteg {

@@ -1,5 +1,5 @@
-//! Profiles, and the table of their names. A profile determines the kind of traffic and the number
-//! of connections.
+//! Profiles, and the table of their names. A profile determines the kind of traffic that hides the
+//! data, and the number of connections.
 //!
 //! To add a profile, write the file of its cover (the traffic that hides the data) with its
 //! [`Family`]. Then declare the file in `slot/mod.rs`, and add the family to [`FAMILIES`]. The

@@ -1,5 +1,6 @@
-//! `nosteg-rr`: one request and one answer per connection, with the answer 100 ms late, as in the
-//! original StegoTorus (its `nosteg_rr`). It is for comparison with the paper's measurements.
+//! The profile `nosteg-rr`: one request and one answer per connection. The server delays the
+//! answer by 100 ms, as in the original StegoTorus (its `nosteg_rr`). It is for comparison with
+//! the paper's measurements.
 
 use std::time::Duration;
 
@@ -34,9 +35,9 @@ pub(super) const FAMILY: Family = Family {
 const REQUEST: usize = 2_048;
 /// Maximum number of hidden bytes in an answer.
 const ANSWER: usize = 16_384;
-/// Delay of each answer of a server, as in the original StegoTorus.
+/// Minimum time from a complete request to its answer, as in the original StegoTorus.
 const WAIT: Duration = Duration::from_millis(100);
-/// Maximum time for which a server waits for data before it answers.
+/// Maximum time for which a server delays its answer to a request until it has data to send.
 const HOLD: Duration = Duration::from_secs(2);
 
 /// The client's end of a connection with one request and one answer.

@@ -1,9 +1,10 @@
-//! `embed`: recorded shapes of connections (StegoTorus, section 4.1). Each end sends as many bytes
-//! as in the recording, after the same pause. All bytes that an end sends are hidden bytes, so the
-//! wire shows no length in clear.
+//! The cover `embed`: each connection imitates a recorded traffic pattern, a "shape" (StegoTorus,
+//! section 4.1). Each end sends as many bytes as in the recording, after the same pause. All bytes
+//! on the wire are encrypted, so no length is visible in clear.
 //!
-//! The link's blocks form a stream that is independent of the steps of a shape: a block may begin
-//! in one step and end in the next. Padding fills the rest of a step.
+//! A step is a group of bytes that one end sends without a pause. Encrypted blocks do not
+//! correspond to steps: a block may begin in one step and end in the next. Padding fills the rest
+//! of a step.
 
 mod shape;
 
@@ -21,7 +22,7 @@ use crate::token::TOKEN;
 pub(crate) use shape::LoadHint;
 pub use shape::{RecordedPacket, Shape, ShapeFault, Shapes, Step};
 
-/// The profile `embed`.
+/// The profile `embed`, whose connections imitate recorded traffic patterns.
 pub(super) const FAMILY: Family = Family {
     name: "embed",
     about: "random bytes, with the sizes and pauses of recorded connections",
@@ -42,17 +43,19 @@ pub(super) const FAMILY: Family = Family {
     server: |_, context| Box::new(ServerSlot::new(Arc::clone(context))),
 };
 
-/// Length in bytes of a masked shape number: the number, followed by two zero bytes.
+/// Length in bytes of the masked index of a shape (recorded traffic pattern): the index, followed
+/// by two zero bytes.
 const NUMBER: usize = 4;
 
-/// The mask of shape numbers. A number is XORed with an HMAC of the connection's first hidden
-/// bytes, which are random and unique to the connection.
+/// The key that masks the index of a connection's shape (recorded traffic pattern). The index is
+/// XORed with an HMAC of the connection's first hidden bytes, which are random and unique to the
+/// connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Numbers(hmac::Key);
 
 impl Numbers {
-    /// Creates the mask of shape numbers for a bridge and a collection of shapes. An end with
-    /// other shapes cannot read the numbers.
+    /// Creates the key that masks shape indices, from the bridge's key and the collection of
+    /// shapes (recorded traffic patterns). An end with other shapes cannot read the indices.
     pub(crate) fn of(key: &BridgeKey, shapes: &Shapes) -> Numbers {
         let all = [b"anabranch stego shapes", &key.0[..], shapes.digest()].concat();
         Numbers(hmac::Key::new(hmac::HMAC_SHA256, &all))
@@ -76,24 +79,24 @@ impl Numbers {
     }
 }
 
-/// The position of a connection in its shape (the recorded sizes and pauses that it imitates).
+/// The progress of a connection through its shape, the recorded traffic pattern that it imitates.
 #[derive(Debug)]
 struct ShapePosition {
     steps: Arc<[Step]>,
     /// Whether this end is the client.
     up: bool,
-    /// Index of the current step of the shape (the recorded sizes and pauses that the connection
-    /// imitates).
+    /// Index of the current step of the traffic pattern. A step is a group of bytes that one end
+    /// sends without a pause.
     at: usize,
-    /// Number of bytes received so far in the current step (the bytes that one end sends in a
-    /// row).
+    /// Number of bytes received so far in the current step, which the other end sends.
     received: usize,
-    /// Time at which the previous step (bytes that one end sends in a row) ended; `None` before
-    /// the first step ends.
+    /// Time at which the previous step of the traffic pattern ended; `None` before the first step
+    /// ends.
     since: Option<Time>,
-    /// Whether the pause before the current step is over.
+    /// Whether the pause before the current step of the traffic pattern is over.
     ready: bool,
-    /// The rest of a block of hidden bytes, which did not fit into an earlier step.
+    /// Encrypted bytes that did not fit into an earlier step of the traffic pattern, and are sent
+    /// in the next one.
     queue: VecDeque<u8>,
 }
 
@@ -103,8 +106,8 @@ impl ShapePosition {
         ShapePosition { steps, up, at: 0, received: 0, since: None, ready: false, queue }
     }
 
-    /// Returns the current step (the bytes that one end sends in a row) if it is this end's turn
-    /// to send, else `None`.
+    /// Returns the current step of the traffic pattern if it is this end's turn to send, else
+    /// `None`.
     fn own(&self) -> Option<Step> {
         self.steps.get(self.at).copied().filter(|step| step.up == self.up)
     }
@@ -129,8 +132,8 @@ impl ShapePosition {
         self.since = Some(now);
     }
 
-    /// Returns how many hidden bytes the current step can still take, in addition to the queued
-    /// ones. `taken` bytes of the step are used for the shape's number.
+    /// Returns how many hidden bytes the current step can still carry, in addition to the queued
+    /// bytes. `taken` bytes of the step are used for the index of the shape (traffic pattern).
     fn wants(&self, taken: usize) -> usize {
         self.own().map_or(0, |step| step.bytes.saturating_sub(taken + self.queue.len()))
     }
@@ -158,7 +161,8 @@ impl ShapePosition {
         self.next(now);
     }
 
-    /// Processes bytes that belong to steps (bytes sent in a row) of the other end.
+    /// Processes received bytes: advances through the steps of the traffic pattern that the other
+    /// end sends.
     fn receive(&mut self, now: Time, mut bytes: usize) -> Result<(), NotCover> {
         while bytes > 0 {
             let step = self.steps.get(self.at).filter(|step| step.up != self.up);
@@ -173,7 +177,7 @@ impl ShapePosition {
     }
 }
 
-/// The client's end of a connection that imitates a recorded shape (sizes and pauses).
+/// The client's end of a connection that imitates a recorded traffic pattern (sizes and pauses).
 #[derive(Debug)]
 pub(super) struct ClientSlot {
     context: Arc<SharedContext>,
@@ -183,8 +187,8 @@ pub(super) struct ClientSlot {
 }
 
 impl ClientSlot {
-    /// Creates a connection with one of the shapes (recorded sizes and pauses of connections) in
-    /// `context`, chosen by `hint` and `draw`.
+    /// Creates the client's end of a connection. `hint` (expected load) and `draw` (a random
+    /// number) choose one of the shapes (recorded traffic patterns) in `context`.
     pub(super) fn new(context: Arc<SharedContext>, hint: LoadHint, draw: u16) -> ClientSlot {
         let number = context.covers.shapes.choose(hint, draw);
         let (position, hold) = (
@@ -194,7 +198,8 @@ impl ClientSlot {
         ClientSlot { context, number, position, hold }
     }
 
-    /// Returns how many bytes of the current step are used to send the masked number of the shape.
+    /// Returns how many bytes of the current step carry the masked index of the shape (recorded
+    /// traffic pattern). Only the first step carries it.
     fn taken(&self) -> usize {
         if self.begins() { NUMBER } else { 0 }
     }
@@ -258,26 +263,26 @@ impl ClientEnd for ClientSlot {
     }
 }
 
-/// The server's end of a connection that imitates a recorded shape (sizes and pauses).
+/// The server's end of a connection that imitates a recorded traffic pattern (sizes and pauses).
 #[derive(Debug)]
 pub(super) struct ServerSlot {
     context: Arc<SharedContext>,
-    /// Bytes that were received before the shape (the recorded sizes and pauses that the
-    /// connection imitates) is known.
+    /// Bytes received before it is known which shape (recorded traffic pattern) the client has
+    /// chosen.
     first: Vec<u8>,
     position: Option<ShapePosition>,
 }
 
 impl ServerSlot {
-    /// Creates the server's end of a connection. The shape (the recorded sizes and pauses that it
-    /// imitates) may be any shape in `context`.
+    /// Creates the server's end of a connection. The client will choose one of the shapes
+    /// (recorded traffic patterns) in `context`.
     pub(super) fn new(context: Arc<SharedContext>) -> ServerSlot {
         ServerSlot { context, first: Vec::new(), position: None }
     }
 
-    /// Reads the number of the connection's shape (the recorded sizes and pauses that it imitates)
-    /// once the number has arrived. Returns the hidden bytes that have arrived before and after
-    /// the number; `None` if the number has not arrived.
+    /// Reads the index of the connection's shape (recorded traffic pattern) once it has arrived.
+    /// Returns the hidden bytes that have arrived before and after the index; `None` if the index
+    /// has not arrived.
     fn begin(&mut self, now: Time) -> Result<Option<Vec<u8>>, NotCover> {
         let Some((number, rest)) = self.first[TOKEN.min(self.first.len())..].split_first_chunk()
         else {

@@ -1,4 +1,5 @@
-//! Recorded shapes of connections: direction, bytes and pause of each step.
+//! Shapes: recorded traffic patterns that connections imitate. A shape is a list of steps, each
+//! with direction, bytes and the pause before it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,61 +7,64 @@ use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
 
-/// Maximum bytes of a step (bytes that one end sends in a row), so that a socket accepts it at
+/// Maximum bytes of one step of a traffic pattern, so that a socket's send buffer accepts it at
 /// once.
 const STEP: usize = 16 << 10;
-/// Minimum bytes of the client's first step, which has to contain a handshake or a token and the
-/// shape's number. The server's answer to this step has the same minimum.
+/// Minimum bytes that the client sends first in a traffic pattern. They contain a handshake or a
+/// token, and the pattern's index. The server's answer has the same minimum.
 const FIRST: usize = 64;
-/// Maximum pause before a step (bytes that one end sends in a row).
+/// Maximum pause in a traffic pattern before an end sends.
 const PAUSE: Duration = Duration::from_secs(10);
-/// Maximum number of steps (amounts of bytes sent in a row) in a shape, the recorded sizes and
-/// pauses of a connection.
+/// Maximum number of steps in a shape (recorded traffic pattern). In each step one end sends.
 const STEPS: usize = 4_096;
-/// Maximum number of shapes in a collection.
+/// Maximum number of shapes (recorded traffic patterns) in a collection.
 const SHAPES: usize = 1_024;
 /// Maximum number of characters in a shape's name.
 const NAME: usize = 64;
-/// Minimum bytes that the largest step of a direction must have, so that a chunk of the stream
-/// fits.
+/// Minimum bytes of the largest step of each direction in a traffic pattern, so that a chunk of
+/// the link's stream fits.
 const PIECE: usize = 600;
-/// Maximum gap between packets of one direction that belong to the same step (bytes that one end
-/// sends in a row).
+/// Maximum gap between two packets of one direction that are recorded as one step of a traffic
+/// pattern.
 const TOGETHER: Duration = Duration::from_millis(1);
-/// The built-in shapes, recorded by `bench/shapes.py`.
+/// The built-in shapes (traffic patterns of real connections), recorded by `bench/shapes.py`.
 const RECORDED: &str = include_str!("recorded.txt");
 
-/// A step of a shape: bytes that one end sends in a row.
+/// One step of a traffic pattern: bytes that one end sends together, and the pause before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Whether the client sends the step.
+    /// Whether the client sends these bytes; otherwise the server does.
     pub up: bool,
     /// Number of bytes in the step: 1 to 16,384.
     pub bytes: usize,
-    /// Pause between the end of the previous step and this one: whole milliseconds, up to 10 s.
+    /// Pause from the end of the previous step to the beginning of this step: whole milliseconds,
+    /// up to 10 s.
     pub pause: Duration,
 }
 
-/// A shape: the steps of a connection from its first to its last byte.
+/// A shape: the traffic pattern of a whole connection, as a list of steps (direction, bytes,
+/// pause).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
     name: String,
     steps: Arc<[Step]>,
 }
 
-/// A collection of shapes. Both ends must have the same collection.
+/// A collection of shapes (recorded traffic patterns). Both ends must have the same collection,
+/// because the client sends only the index of a shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shapes {
     shapes: Arc<[Shape]>,
-    /// For each [`LoadHint`], the indices of the shapes that suit this load. The indices are
-    /// computed once, because computing them for each connection would be slow.
+    /// For each [`LoadHint`] (expected load), the indices of the shapes (traffic patterns) with
+    /// suitable rates. The indices are computed once, because computing them for each connection
+    /// would be slow.
     best: Arc<[Vec<usize>; 3]>,
     longest_pause: Duration,
     digest: [u8; 32],
 }
 
-/// Error: a text or a record is not a shape, or not a collection of shapes. It contains the reason
-/// in one line.
+/// Error: a text or a recording is not a valid shape (traffic pattern), or not a valid collection
+/// of shapes. It contains the reason in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShapeFault(String);
 
@@ -77,7 +81,7 @@ impl std::error::Error for ShapeFault {}
 pub type RecordedPacket = (bool, usize, Duration);
 
 impl Shape {
-    /// Creates a shape with these steps.
+    /// Creates a shape (traffic pattern) with these steps.
     ///
     /// # Errors
     /// The name is not 1 to 64 letters, digits, `-`, `_` and `.`, or a step is out of bounds. The
@@ -145,18 +149,20 @@ impl Shape {
         &self.name
     }
 
-    /// Returns the steps of the shape, in order.
+    /// Returns the steps of the shape (direction, bytes and pause), in order.
     #[must_use]
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
 
-    /// Returns the steps of the shape, in the form that a connection can share with it.
+    /// Returns the steps of the shape as a shared reference, so that a connection need not copy
+    /// them.
     pub(super) fn shared_steps(&self) -> Arc<[Step]> {
         Arc::clone(&self.steps)
     }
 
-    /// Returns the maximum time for which either end is silent.
+    /// Returns the maximum time for which either end sends nothing in this shape (traffic
+    /// pattern).
     fn longest_pause(&self) -> Duration {
         let longest = |up: bool| {
             let (mut most, mut since) = (Duration::ZERO, Duration::ZERO);
@@ -171,9 +177,9 @@ impl Shape {
         longest(true).max(longest(false))
     }
 
-    /// Returns the rate in bytes per second. `way` selects the client's bytes (`Some(true)`), the
-    /// server's (`Some(false)`) or both (`None`). The duration is the sum of the pauses plus 100
-    /// ms; network delay is not included.
+    /// Returns the shape's average rate in bytes per second. `way` selects the client's bytes
+    /// (`Some(true)`), the server's (`Some(false)`) or both (`None`). The duration is the sum of
+    /// the pauses plus 100 ms; network delay is not included.
     fn rate(&self, way: Option<bool>) -> u64 {
         let counts = |step: &&Step| way.is_none_or(|up| step.up == up);
         let bytes: usize = self.steps.iter().filter(counts).map(|step| step.bytes).sum();
@@ -182,7 +188,8 @@ impl Shape {
     }
 }
 
-/// The expected load of a new connection. The variants have the order of [`Shapes::best`].
+/// The expected load of a new connection, which determines its traffic pattern. The variants have
+/// the order of [`Shapes::best`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LoadHint {
     /// Little data is expected.
@@ -198,7 +205,8 @@ fn answer(steps: &[Step]) -> usize {
     steps.iter().take_while(|step| !step.up).map(|step| step.bytes).sum()
 }
 
-/// Groups packets into steps (bytes that one end sends in a row) of at most [`STEP`] bytes.
+/// Groups consecutive packets of one direction, within [`TOGETHER`], into steps of at most
+/// [`STEP`] bytes.
 fn together(packets: &[RecordedPacket]) -> Vec<Step> {
     let (mut steps, mut before): (Vec<Step>, Option<RecordedPacket>) = (Vec::new(), None);
     for &(up, bytes, at) in packets.iter().filter(|(_, bytes, _)| *bytes > 0) {
@@ -246,7 +254,7 @@ impl Default for Shapes {
 }
 
 impl Shapes {
-    /// Creates a collection of the given shapes.
+    /// Creates a collection of the given shapes (traffic patterns).
     ///
     /// # Errors
     /// There are no shapes or more than 1,024, two have the same name, or one direction has no
@@ -290,9 +298,9 @@ impl Shapes {
         })
     }
 
-    /// Parses a collection of shapes: lines `shape NAME`, each followed by its steps as `up BYTES
-    /// MILLISECONDS` or `down BYTES MILLISECONDS`. Empty lines and lines that begin with `#` are
-    /// ignored.
+    /// Parses a collection of shapes (traffic patterns): lines `shape NAME`, each followed by its
+    /// steps as `up BYTES MILLISECONDS` or `down BYTES MILLISECONDS`. Empty lines and lines that
+    /// begin with `#` are ignored.
     ///
     /// # Errors
     /// A line has another form (the error names the line), or the errors of [`Shape::new`] and
@@ -332,7 +340,7 @@ impl Shapes {
         Shapes::new(shapes)
     }
 
-    /// Returns the built-in shapes.
+    /// Returns the built-in shapes (traffic patterns of real connections).
     ///
     /// # Panics
     /// The built-in text of the shapes cannot be parsed. A test excludes this.
@@ -341,7 +349,8 @@ impl Shapes {
         Shapes::parse(RECORDED).expect("a test parses the built-in shapes")
     }
 
-    /// Returns the shapes, in the order of their numbers.
+    /// Returns all shapes (traffic patterns) of the collection. A shape's position is the index
+    /// that the client sends.
     #[must_use]
     pub fn all(&self) -> &[Shape] {
         &self.shapes
@@ -352,22 +361,22 @@ impl Shapes {
         &self.digest
     }
 
-    /// Returns the maximum time for which an end is silent in any of the shapes.
+    /// Returns the maximum time for which an end sends nothing in any of the shapes (traffic
+    /// patterns).
     pub(crate) fn longest_pause(&self) -> Duration {
         self.longest_pause
     }
 
-    /// Chooses a shape (recorded sizes and pauses of a connection) by the random number `draw`.
-    /// Only the best third of all shapes for the load `hint` is considered. Returns the shape's
-    /// index.
+    /// Chooses a shape (recorded traffic pattern) by the random number `draw`, among the third of
+    /// all shapes that suits the expected load `hint` best. Returns the shape's index.
     pub(crate) fn choose(&self, hint: LoadHint, draw: u16) -> usize {
         let best = &self.best[hint as usize];
         best[usize::from(draw) % best.len()]
     }
 }
 
-/// Returns the indices of the best third of all shapes (recorded sizes and pauses of connections)
-/// for the load `hint`, best first.
+/// Returns the indices of the third of all shapes (recorded traffic patterns) that suits the load
+/// `hint` best, best first.
 fn best(shapes: &[Shape], hint: LoadHint) -> Vec<usize> {
     let rate = |shape: &Shape| match hint {
         LoadHint::Quiet => shape.rate(None),

@@ -1,5 +1,6 @@
-//! The answers of a server, by tier (the kind of body in which bytes are hidden). Only this module
-//! contains the differences between generated bodies, pictures, and objects (files) of a web site.
+//! The answers of a server, by the kind of body that hides bytes: generated bodies, pictures, or
+//! objects (files) of a web site. All differences between these kinds of answers are in this
+//! module.
 
 use anabranch_multipath::Time;
 
@@ -24,7 +25,7 @@ pub(super) enum Answers {
 /// A client's position in a web site, whose objects (files) it requests one after the other.
 #[derive(Debug, Default)]
 pub(super) struct SitePosition {
-    /// Index of the requested object (file) in the site.
+    /// Index of the object (file of the site) that the client has requested.
     object: usize,
     /// Index of the object that the client is to request next.
     next: usize,
@@ -33,7 +34,7 @@ pub(super) struct SitePosition {
     turn: u64,
 }
 
-/// Facts that the head of an answer depends on.
+/// The values that determine the head (status line and headers) of an answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeadFacts {
     pub(super) now: Time,
@@ -85,8 +86,8 @@ impl Answers {
         }
     }
 
-    /// Returns the number of hidden bytes, including padding, of an answer for `hidden` bytes. If
-    /// bytes are hidden in pictures, chooses the picture of the answer.
+    /// Returns how many bytes the answer that carries `hidden` bytes has to hide, including
+    /// padding. If bytes are hidden in pictures, chooses the picture of the answer.
     pub(super) fn fit(&mut self, heads: &Heads, hidden: usize) -> usize {
         // An answer without data still contains a sealed block, so that the client recognises the
         // server.
@@ -134,10 +135,10 @@ impl Answers {
     }
 }
 
-/// Begins to read the body of an answer that has this head.
+/// Creates the parser of the body that follows this head of an answer.
 ///
 /// # Errors
-/// The tier (the kind of body in which bytes are hidden) has no such bodies.
+/// In this tier (kind of body that hides bytes), no body has the length that the head states.
 pub(super) fn body(tier: Tier, answer: &AnswerHead) -> Result<Body, NotCover> {
     match tier {
         Tier::Site => Body::of_site(&answer.kind, answer.length),

@@ -1,4 +1,4 @@
-//! Bodies of requests and answers, by tier (the way in which they hide bytes).
+//! Bodies of HTTP requests and answers, by tier (the way in which a body hides bytes).
 
 use base64ct::{Base64UrlUnpadded, Encoding};
 
@@ -11,7 +11,7 @@ const PIECE: usize = 768;
 /// Number of characters in one string of a JSON list. Base64url encodes 3 bytes as 4 characters.
 const CHARACTERS: usize = PIECE / 3 * 4;
 
-/// A kind of body, in which bytes are hidden.
+/// The way in which the bodies of HTTP messages hide bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
     /// The body consists of hidden bytes without encoding, as in encrypted video.
@@ -49,8 +49,8 @@ impl Tier {
         if matches!(self, Tier::Image | Tier::Site) { Tier::Opaque } else { self }
     }
 
-    /// Returns the number of hidden bytes that always fit into a body of `body` bytes. It is 0 for
-    /// pictures and objects, which have individual capacities.
+    /// Returns the number of bytes that any body of `body` bytes can hide. It is 0 for pictures
+    /// and objects of a site, whose capacities differ.
     pub(super) fn capacity(self, body: usize) -> usize {
         match self {
             Tier::Opaque => body,
@@ -100,8 +100,8 @@ enum Kind {
     Text(Text),
     /// A picture, which is read as a whole.
     Image(Vec<u8>),
-    /// An object (file) of a site, which is read as a whole. The first field is the part of it
-    /// that hides bytes.
+    /// An object (file) of a site, which is read as a whole. The first field states which part of
+    /// the object hides bytes.
     Site(Hiding, Vec<u8>),
 }
 
@@ -121,7 +121,7 @@ enum TextStage {
 }
 
 impl Body {
-    /// Begins to read a body of `length` bytes.
+    /// Creates the parser of a body of `length` bytes.
     ///
     /// # Errors
     /// No body of this kind has this length.
@@ -138,7 +138,8 @@ impl Body {
         Ok(Body { left: length, kind })
     }
 
-    /// Begins to read an object of a site, with the content type `kind` and `length` bytes.
+    /// Creates the parser of a body that is an object (file) of a site, with the content type
+    /// `kind` and `length` bytes.
     ///
     /// # Errors
     /// No object of a site has this length.
@@ -148,8 +149,8 @@ impl Body {
         Ok(body)
     }
 
-    /// Removes the part that belongs to the body from the front of `bytes`, and passes the hidden
-    /// bytes in it to `each`. Returns whether the body is complete.
+    /// Parses the part of `bytes` that belongs to the body, removes it from `bytes`, and passes
+    /// its hidden bytes to `each`. Returns whether the body is complete.
     ///
     /// # Errors
     /// The bytes are not a body of the expected kind.

@@ -1,6 +1,6 @@
-//! Heads (start line and headers) of requests and answers, in the form of a browser's and a web
-//! server's. The parser is strict about the start line, the query and the headers that determine
-//! the body: a different head comes from a stranger.
+//! Heads (start line and headers) of HTTP requests and answers, which look like those of a browser
+//! and a web server. The parser is strict about the start line, the query, and the headers that
+//! determine the body. Any other head is treated as a stranger's.
 
 use std::sync::Arc;
 
@@ -21,7 +21,8 @@ const AGENT: &str = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, 
 const REQUEST_MOST: usize = 520;
 /// Maximum bytes of an answer's head.
 pub(super) const ANSWER_MOST: usize = 256;
-/// Seconds after which the segment number of a live stream changes.
+/// Duration in seconds of a segment of the live stream that requests pretend to fetch. The segment
+/// number in URL paths changes after this time.
 const SEGMENT_SECONDS: u64 = 4;
 
 /// The head of a client's request.
@@ -42,18 +43,18 @@ pub(super) struct AnswerHead {
     pub(super) kind: String,
 }
 
-/// The writer and parser of a connection's heads.
+/// The writer and parser of the heads (start lines and headers) of a connection's messages.
 #[derive(Debug)]
 pub(super) struct Heads {
     context: Arc<SharedContext>,
     pub(super) tier: Tier,
 }
 
-/// Moves a complete head out of the received bytes; the other bytes stay in `bytes`. Returns
-/// `None` if the head is not complete yet.
+/// Collects a head (start line and headers) from received bytes in `inbox`, and removes its bytes
+/// from `bytes`. Returns `None` if the head is not complete yet.
 ///
 /// # Errors
-/// The head is longer than any valid head, or does not begin like a head.
+/// The head is longer than any valid head, or does not begin with an uppercase letter.
 pub(super) fn gather(inbox: &mut Vec<u8>, bytes: &mut &[u8]) -> Result<Option<Vec<u8>>, NotCover> {
     let (before, from) = (inbox.len(), inbox.len().saturating_sub(3));
     inbox.extend_from_slice(&bytes[..bytes.len().min((HEAD + 1).saturating_sub(before))]);
@@ -129,7 +130,7 @@ impl Heads {
     /// like nginx's answer with a file last modified at that time. Without it, the head looks like
     /// the answer of a web application.
     ///
-    /// A cache may store the file, but no client asks for it again, because each request has
+    /// If a cache stores the file, no client ever gets the stored copy, because each request has
     /// another query.
     pub(super) fn ok(
         &self,

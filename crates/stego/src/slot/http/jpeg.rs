@@ -1,10 +1,11 @@
 //! Baseline JPEG pictures (ITU-T T.81) that hide bytes in the bits after the Huffman codes of AC
 //! coefficients.
 //!
-//! These bits encode the sign and the value of a coefficient. The Huffman code before them
-//! contains their number (T.81, section F.1.2.2). Therefore every value of the bits makes a valid
-//! picture with the same tables and codes. The length of the file is also the same, except for
-//! stuffed bytes. The picture looks damaged. The receiver does not need the original picture.
+//! These bits encode the sign and the value of a coefficient. The Huffman code before them states
+//! how many bits follow (T.81, section F.1.2.2). Therefore a picture stays valid, with the same
+//! tables and codes, whatever the values of the bits are. The length of the file is also the same,
+//! except for stuffed bytes. The picture looks damaged. The receiver does not need the original
+//! picture.
 
 /// Maximum number of blocks in a picture: 16 megapixels of one component.
 const BLOCKS: usize = 1 << 18;
@@ -34,7 +35,8 @@ pub(crate) struct Picture {
     scan: Vec<u8>,
     /// Positions of restart markers in `scan`.
     restarts: Vec<usize>,
-    /// Position and length of each group of consecutive bits that may have any value.
+    /// Position and length, in bits of `scan`, of each group of consecutive bits that can hide
+    /// data: they may have any value.
     free: Vec<(u32, u8)>,
 }
 
@@ -125,8 +127,8 @@ fn unstuff(bytes: &[u8]) -> Result<(Vec<u8>, Vec<usize>, usize), NotPicture> {
 /// The Huffman codes of one table, by their length.
 #[derive(Clone, Debug)]
 struct Codes {
-    /// For each length of codes: the first code, the number of codes, and the index of the first
-    /// symbol.
+    /// For each code length from 1 to 16 bits: the first code, the number of codes, and the index
+    /// of the first code's symbol.
     lengths: [(u32, u32, usize); 16],
     symbols: Vec<u8>,
 }
@@ -208,8 +210,8 @@ struct Frame {
 }
 
 impl Frame {
-    /// Parses everything before the coded data. Returns the parameters, and the number of parsed
-    /// bytes.
+    /// Parses the part of a file before the coded data. Returns the picture's parameters, and the
+    /// number of parsed bytes.
     fn read(file: &[u8]) -> Result<(Frame, usize), NotPicture> {
         let mut rest = file.strip_prefix(&[0xff, SOI]).ok_or(NotPicture)?;
         let mut frame = Frame {
@@ -306,8 +308,8 @@ impl Frame {
         (units, self.components.iter().map(|one| (*one, one.across * one.down)).collect())
     }
 
-    /// Returns the bits of a scan that may have any value: position and length of each group of
-    /// consecutive bits.
+    /// Decodes a scan, and returns the bits that can hide data, because they may have any value:
+    /// position and length of each group of consecutive bits.
     fn walk(&self, scan: &[u8], restarts: &[usize]) -> Result<Vec<(u32, u8)>, NotPicture> {
         let (units, blocks) = self.units();
         let in_unit: usize = blocks.iter().map(|(_, count)| count).sum();

@@ -1,4 +1,5 @@
-//! `http-*`: requests and answers of HTTP/1.1 over persistent connections.
+//! The covers `http-*`: bytes are hidden in requests and answers of HTTP/1.1 over persistent
+//! connections.
 //!
 //! A request carries its hidden bytes in the query of a GET, or, if there are many, in the body of
 //! a POST. An answer carries them in its body. `body` has the tiers, which are kinds of bodies.
@@ -64,7 +65,7 @@ pub(super) const OPAQUE_SHORT: Family = Family {
     chunk: 2_600,
     ..OPAQUE
 };
-/// Bodies of JSON.
+/// Profile whose bodies are JSON.
 pub(super) const TEXT: Family = Family {
     name: "http-text",
     about: "HTTP; data hidden as text",
@@ -114,26 +115,26 @@ fn server(family: &Family, context: &Arc<SharedContext>, tier: Tier) -> Box<dyn 
     Box::new(ServerSlot::new(Arc::clone(context), tier, family.most))
 }
 
-/// Maximum number of hidden bytes in a GET without padding. Encoded, they have 150 characters, so
-/// that the GET is not longer than a browser's requests. Padding would make it longer.
+/// Maximum number of bytes that a GET hides without padding. Encoded, they are 150 characters, so
+/// the GET is no longer than a browser's requests.
 const SMALL: usize = 112;
-/// Possible numbers of hidden bytes in longer GETs; larger numbers use a POST. 704 bytes become
-/// 939 characters, and can contain a cell of Tor within TLS and an acknowledgement. On sites with
-/// cookies, a browser's requests have a similar length.
+/// Possible numbers of bytes that a longer GET hides, including padding. Larger messages use a
+/// POST. 704 bytes become 939 characters, and can contain a cell of Tor within TLS and an
+/// acknowledgement. On sites with cookies, a browser's requests have a similar length.
 const GETS: [usize; 4] = [192, 256, 448, 704];
-/// Maximum number of hidden bytes in a message.
+/// Maximum number of bytes that one HTTP request or answer hides.
 const MOST: usize = 64 << 10;
 /// Maximum bytes of a body.
 const LARGEST: usize = 128 << 10;
-/// Maximum time that a server holds a request while it has no data.
+/// Maximum time for which a server delays its answer to a request while it has no data to send.
 const HOLD: Duration = Duration::from_secs(4);
 /// Maximum number of requests per connection; servers have such limits, too (nginx: 1,000).
 const REQUESTS: u32 = 900;
-/// Minimum number of bytes that a connection may still carry in each direction. A connection with
-/// fewer bytes left begins no further exchange (usually a request and its answer).
+/// Minimum remaining volume of a connection in bytes, in each direction, for a further exchange
+/// (request and answer).
 const LEAST: usize = 3_000;
 
-/// The numbers of bytes and requests that a connection may still carry.
+/// The remaining volume of a connection: bytes in each direction, and requests.
 #[derive(Clone, Copy, Debug)]
 struct Left {
     bytes: Option<[usize; 2]>,
@@ -171,8 +172,8 @@ pub(super) struct ClientSlot {
     stage: ClientStage,
     /// Whether the server has announced that it closes the connection after its answer.
     closes: bool,
-    /// The URL path to request next, from the last answer that named one, on any connection of the
-    /// link; `None` if no answer named one.
+    /// The URL path to request next: the path in the last answer that contained such a path, on
+    /// any connection of the link. `None` if no answer contained one.
     next_path: Option<String>,
 }
 

@@ -1,5 +1,5 @@
-//! The words in requests. Each bridge derives its words from its key, so no word is common to all
-//! bridges.
+//! The words in URLs and JSON bodies. They are derived from each bridge's key, so that a censor
+//! finds no word that is common to all bridges.
 
 use aws_lc_rs::digest::{SHA256, digest};
 
@@ -24,7 +24,7 @@ const QUERIES: [&str; 8] = ["token", "t", "sig", "auth", "st", "key", "cursor", 
 const UPLOADS: [&str; 8] =
     ["upload", "sync", "collect", "submit", "report", "put", "backup", "save"];
 
-/// The words of one bridge.
+/// The words that the URLs and JSON bodies of one bridge contain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Names {
     folder: &'static str,

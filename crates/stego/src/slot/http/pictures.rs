@@ -1,4 +1,4 @@
-//! Pictures that a server's operator provides.
+//! Pictures, provided by a server's operator, in which answers hide bytes.
 
 use super::jpeg::{NotPicture, Picture};
 use crate::slot::RESERVE;
@@ -7,8 +7,8 @@ use crate::slot::RESERVE;
 const LONGEST: usize = 120_000;
 /// Minimum number of bytes that a picture has to hide: the length of the longest acknowledgement.
 const LEAST: usize = 1_536;
-/// Number of pictures from which one is chosen for an answer. With much data, they are the
-/// pictures with the lowest cost per hidden byte; otherwise, the shortest pictures that hide
+/// Number of candidates when a picture is chosen for an answer. With much data, the candidates are
+/// the pictures with the lowest cost per hidden byte; otherwise, the shortest pictures that hide
 /// enough.
 const CHOICE: usize = 4;
 /// Cost of an answer in bytes, in addition to its picture: heads, acknowledgements, and the time
@@ -41,8 +41,8 @@ impl Entry {
         ((self.length + EACH) << 14) / self.capacity
     }
 
-    /// Returns whether the picture can hide `hidden` bytes, either exactly or with room for
-    /// padding.
+    /// Returns whether the picture can hide `hidden` bytes. Its capacity must be equal, or leave
+    /// room for the shortest padding.
     fn fits(&self, hidden: usize) -> bool {
         self.capacity == hidden || self.capacity >= hidden + RESERVE
     }
@@ -83,13 +83,13 @@ impl Pictures {
         self.entries.is_empty()
     }
 
-    /// Returns the index of the picture for answer number `turn` when much data waits; `None`
-    /// without pictures.
+    /// Returns the index of the picture for an answer when much data waits; `None` without
+    /// pictures. `turn` is the count of earlier answers: the cheapest pictures take turns.
     fn usual(&self, turn: usize) -> Option<usize> {
         self.cheapest.get(turn % self.cheapest.len().max(1)).copied()
     }
 
-    /// Returns the maximum number of bytes that answer number `turn` hides.
+    /// Returns the maximum number of bytes that the answer with the index `turn` can hide.
     pub(super) fn room(&self, turn: usize) -> usize {
         self.usual(turn).map_or(0, |place| self.entries[place].capacity)
     }

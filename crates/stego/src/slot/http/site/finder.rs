@@ -12,13 +12,13 @@ const RUN: usize = 32;
 /// Threshold of the chi-square statistic with 255 degrees of freedom. For random bytes the
 /// statistic is 255 on average, and above 380 once in a million.
 const CHI_SQUARE: f64 = 380.0;
-/// Minimum number of bytes for which the chi-square test is meaningful.
+/// Minimum length in bytes of a body whose randomness the chi-square test can judge.
 const TELLING: usize = 1_024;
 
 /// The part of an answer's body that hides bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hiding {
-    /// The whole body hides bytes: encrypted media and archives.
+    /// The whole body is replaced by hidden bytes. This suits encrypted media and archives.
     Opaque,
     /// Quoted strings of 32 or more characters of base64url hide bytes, in JSON and JavaScript.
     Text,
@@ -27,8 +27,8 @@ pub enum Hiding {
 }
 
 impl Hiding {
-    /// Returns the part of a body with this content type that may hide bytes; `None` if none may.
-    /// In that case the receiver of a body assumes [`Hiding::Opaque`].
+    /// Returns which part of a body with this content type may hide bytes; `None` if no part may.
+    /// For such a type, the receiver of a body assumes [`Hiding::Opaque`].
     pub(in super::super) fn of(content_type: &str) -> Option<Hiding> {
         let kind = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         let texts = ["application/json", "text/json", "application/javascript", "text/javascript"];
@@ -65,7 +65,8 @@ impl Hiding {
     }
 }
 
-/// Returns whether `body` is as random as encrypted bytes.
+/// Returns whether the frequencies of byte values in `body` are those of encrypted bytes, by a
+/// chi-square test.
 pub(super) fn is_random(body: &[u8]) -> bool {
     let mut counts = [0_u32; 256];
     body.iter().for_each(|&byte| counts[usize::from(byte)] += 1);

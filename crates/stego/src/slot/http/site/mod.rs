@@ -10,15 +10,15 @@ use super::jpeg::Picture;
 pub use finder::Hiding;
 pub(crate) use notes::Notes;
 
-/// Maximum bytes of a body.
+/// Maximum bytes of an object of the site (a file, sent as the body of an answer).
 const LONGEST: usize = 120_000;
 /// Minimum number of bytes that an object (a file of the site) must be able to hide.
 const LEAST: usize = 512;
-/// Maximum bytes of a path.
+/// Maximum bytes of an object's URL path.
 const PATH: usize = 200;
-/// Maximum bytes of a head.
+/// Maximum bytes of the recorded headers of an object's answer.
 const HEAD: usize = 3_000;
-/// Maximum number of lines in a head.
+/// Maximum number of recorded headers of an object's answer.
 const LINES: usize = 40;
 
 /// The reason why an object (a file of a web site) cannot hide bytes.
@@ -39,7 +39,7 @@ pub enum Refusal {
     Picture,
     /// The object's content does not look random, so hidden bytes in it would be conspicuous.
     Random,
-    /// Hidden bytes cannot be read back from the object.
+    /// A test with the object failed: bytes hidden in it were not found again.
     Lost,
 }
 
@@ -145,7 +145,8 @@ impl Object {
         }
     }
 
-    /// Builds the object's body with the bytes `hidden` in it, exactly [`Object::hides`] of them.
+    /// Builds the object's body with the bytes `hidden` in it. Their count must be the result of
+    /// [`Object::hides`].
     #[must_use]
     pub fn changed(&self, hidden: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
@@ -272,8 +273,8 @@ impl Site {
         &self.objects
     }
 
-    /// Returns the index of the object with the URL path `path`. For an unknown path, returns one
-    /// of the pictures, chosen by `turn`, or, if there are none, the first object of a page.
+    /// Returns the index of the object with the URL path `path`. For an unknown path, returns a
+    /// picture or, if there are none, the first object of a page; `turn` chooses among several.
     pub(in crate::slot::http) fn at(&self, path: &str, turn: usize) -> usize {
         if let Some(place) = self.objects.iter().position(|object| object.path == path) {
             return place;
@@ -299,8 +300,8 @@ impl Site {
         all.get(of).copied().flatten().unwrap_or_else(page)
     }
 
-    /// Returns the number of hidden bytes for which an answer with `object` has room. Excludes the
-    /// bytes of the note, which contains the path of the object `next`.
+    /// Returns the number of bytes that an answer with `object` can hide, in addition to the URL
+    /// path of the object `next`, which the client is to request next.
     pub(in crate::slot::http) fn room(&self, object: usize, next: usize) -> usize {
         let path = self.objects.get(next).map_or(0, |next| next.path.len());
         let whole = self.objects.get(object).map_or(0, Object::hides);

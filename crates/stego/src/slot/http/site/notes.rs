@@ -1,5 +1,5 @@
-//! Notes. A note is the URL path that the client should request next. It is within the hidden
-//! bytes of an answer.
+//! Notes. A note is the URL path that the client should request next. The server sends it among
+//! the hidden bytes of an answer.
 
 use aws_lc_rs::hmac;
 
@@ -8,11 +8,11 @@ use super::path_is_plain;
 use crate::keys::BridgeKey;
 
 /// Number of hidden bytes before a note (the URL path of the next request). They are random and
-/// unique to the answer.
+/// unique to the answer, so the note's mask depends on them.
 const FIRST: usize = 16;
 
-/// The mask that encrypts notes (the URL paths of next requests). Any holder of the bridge line
-/// can decrypt them.
+/// The key that masks notes (the URL paths of next requests). Any holder of the bridge line can
+/// derive it.
 #[derive(Clone, Debug)]
 pub(crate) struct Notes(hmac::Key);
 
@@ -20,7 +20,8 @@ impl Notes {
     /// Number of bytes that a note has in addition to the URL path of the next request.
     pub(crate) const LENGTH: usize = 1;
 
-    /// Creates the mask for the bridge with this key.
+    /// Creates the key that masks notes (URL paths of next requests) for the bridge with this
+    /// public key.
     pub(crate) fn of(key: &BridgeKey) -> Notes {
         let all = [b"anabranch stego paths", &key.0[..]].concat();
         Notes(hmac::Key::new(hmac::HMAC_SHA256, &all))
