@@ -8,8 +8,8 @@ use tempfile::NamedTempFile;
 
 /// A file that is written under a temporary name in the directory of its target.
 ///
-/// The file is removed if this value is dropped without [`Draft::commit`]. Only its owner may read
-/// it (mode 0600), because a capture reveals who communicates with whom.
+/// The file is removed if this value is dropped without [`Draft::commit`]. The file has mode 0600
+/// (readable by its owner only), because a capture reveals who communicates with whom.
 #[derive(Debug)]
 pub struct Draft {
     file: BufWriter<NamedTempFile>,
@@ -26,7 +26,7 @@ impl Draft {
         Ok(Draft { file: BufWriter::with_capacity(1 << 16, file), target: target.to_owned() })
     }
 
-    /// Writes the content so far to the disk (fsync(2)).
+    /// Writes all content so far to the disk, and waits until it is stored (fsync(2)).
     pub(super) fn settle(&mut self) -> io::Result<()> {
         let written = self.file.flush().and_then(|()| self.file.get_ref().as_file().sync_all());
         written.map_err(|e| explain(e, format!("cannot write {}", self.target.display())))
@@ -74,8 +74,8 @@ pub(super) fn explain(error: io::Error, what: String) -> io::Error {
     io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
-/// Refuses a target that is not a file. Renaming a file to a directory's name would fail only at
-/// the end, and renaming it to a device's name would succeed.
+/// Returns an error if `target` exists and is not a regular file. Without this check, a directory
+/// as the target would fail only at the final renaming, and a device would be replaced.
 fn refuse_non_file(target: &Path) -> io::Result<()> {
     let refuse = |kind, what| {
         Err(io::Error::new(

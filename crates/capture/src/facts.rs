@@ -1,4 +1,5 @@
-//! The trace schema and the facts about a whole trace, as in `docs/formats.md`.
+//! The schema of trace files (`docs/formats.md`): the columns, and the metadata that concern a
+//! whole trace.
 
 use std::time::SystemTime;
 
@@ -35,10 +36,10 @@ pub(super) const COLUMNS: [(&str, Physical); 7] = [
 /// The unit of the `size` column.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SizeUnit {
-    /// Sizes are bytes of the IP packet, as an observer of the path sees it.
+    /// Sizes are in bytes of whole IP packets, as an observer of the path sees them.
     #[default]
     IpPacket,
-    /// Sizes are bytes of a Tor cell, as in data sets recorded inside a relay.
+    /// Sizes are in bytes of Tor cells, as in data sets recorded inside a relay.
     Cell,
     /// Each size is 1 or -1, as in data sets that record only directions.
     Direction,
@@ -57,10 +58,10 @@ impl SizeUnit {
     }
 }
 
-/// Facts about a whole trace, stored in the file's metadata.
+/// The metadata of a trace file, which concern the whole trace.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TraceFacts {
-    /// The name of each path. The index is the path's number in the `path` column.
+    /// The name of each path, by the path's index in the `path` column.
     pub paths: Vec<String>,
     /// The wall-clock time at which `time` is zero; `None` if it was not recorded.
     pub start: Option<SystemTime>,
@@ -72,13 +73,16 @@ pub struct TraceFacts {
     pub schedule: Option<String>,
     /// The unit of the `size` column.
     pub unit: SizeUnit,
-    /// Machine-readable names of the protocols whose packets carried an unencrypted packet number.
+    /// Machine-readable names of the protocols whose packets carried an unencrypted sequence
+    /// number. From such numbers, an observer learns how many packets other paths carried.
     pub numbers: Vec<String>,
-    /// Names of the paths that were TCP connections, whose rows are segments.
+    /// Names of the paths that were TCP connections. Each of their rows is a TCP segment, not a
+    /// datagram.
     pub streams: Vec<String>,
 }
 
-/// The facts that are known only at the end of the trace.
+/// The metadata of a trace that become known while it is recorded, so that they are written at its
+/// end.
 #[derive(Debug, Default)]
 pub(super) struct LateFacts {
     /// The same as [`TraceFacts::numbers`].
@@ -88,13 +92,13 @@ pub(super) struct LateFacts {
 }
 
 impl LateFacts {
-    /// Moves the facts of `later` to the end of these lists.
+    /// Appends the lists of `later` to these lists, and empties the lists of `later`.
     pub(super) fn append(&mut self, later: &mut LateFacts) {
         self.numbers.append(&mut later.numbers);
         self.streams.append(&mut later.streams);
     }
 
-    /// Returns the Parquet metadata entries of these facts, without facts whose list is empty.
+    /// Returns a Parquet metadata entry for each list that is not empty.
     pub(super) fn entries(&self) -> impl Iterator<Item = KeyValue> {
         let lists = [("numbers", &self.numbers), ("streams", &self.streams)];
         let lists = lists.into_iter().filter(|(_, list)| !list.is_empty());
@@ -106,8 +110,8 @@ impl LateFacts {
 }
 
 impl TraceFacts {
-    /// Returns the name of path `number`: `whole` for -1 (the unsplit traffic), and the number
-    /// itself if the file has no name for it.
+    /// Returns the name of the path with the index `number` in the file. Returns `whole` for -1
+    /// (the unsplit traffic), and the index as text if the path has no name.
     pub fn path_name(&self, number: i16) -> String {
         let Ok(index) = usize::try_from(number) else { return "whole".to_owned() };
         self.paths.get(index).cloned().unwrap_or_else(|| number.to_string())
@@ -120,7 +124,8 @@ impl TraceFacts {
         Some(start.format("%Y-%m-%d %H:%M:%S UTC").to_string())
     }
 
-    /// Converts the facts into Parquet metadata, without the facts in [`LateFacts`].
+    /// Converts the facts into Parquet metadata, except the facts in [`LateFacts`], which become
+    /// known while the trace is recorded.
     pub(super) fn metadata(&self) -> Vec<KeyValue> {
         let entry = |key: &str, value: String| KeyValue::new(format!("anabranch.{key}"), value);
         let mut entries = vec![

@@ -1,14 +1,15 @@
-//! Histograms of lengths of runs (in packets or milliseconds) by order of magnitude, for figures.
+//! Logarithmic histograms of the lengths of runs (consecutive packets on one path), in packets or
+//! milliseconds, for figures.
 
-/// Number of classes per power of ten.
+/// Number of classes (bins) of the histogram per power of ten.
 const CLASSES: usize = 4;
 
-/// Number of powers of ten, beginning with 0.01.
+/// Number of powers of ten that the histogram's classes (bins) cover, beginning with 0.01.
 const DECADES: usize = 9;
 
-/// Lower bound of each class except the first. Each class for lengths from 1 on contains at least
-/// one whole number. For example, the lengths from 1 to 9 have the classes 1, 2 to 3, 4 to 5, and
-/// 6 to 9.
+/// Lower bound of each class (bin) of a histogram except the first. Each class for lengths from 1
+/// on contains at least one whole number. For example, the lengths from 1 to 9 have the classes 1,
+/// 2 to 3, 4 to 5, and 6 to 9.
 const EDGES: [f64; CLASSES * DECADES] = edges();
 
 const fn edges() -> [f64; CLASSES * DECADES] {
@@ -24,7 +25,8 @@ const fn edges() -> [f64; CLASSES * DECADES] {
     edges
 }
 
-/// A histogram of lengths: the total weight in each class, with four classes per power of ten.
+/// A logarithmic histogram of lengths: the total weight in each class (bin), with four classes per
+/// power of ten.
 ///
 /// Class 0 contains all lengths below 0.01; the last class has no upper bound.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,7 +41,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// The number of classes.
+    /// The number of classes (bins) of a histogram.
     pub const LEN: usize = EDGES.len() + 1;
 
     /// Number of classes per power of ten. The lower bound of the first of these classes is the

@@ -1,14 +1,14 @@
 //! Distributions of any number of lengths of bursts (in packets or milliseconds) in bounded
 //! memory.
 
-/// Number of low bits of a double's 52-bit mantissa that a bucket's key omits. The key keeps 9
-/// bits, so a bucket is at most 0.2 % wide.
+/// Number of low bits of a double's 52-bit mantissa in which the lengths of one bucket may differ.
+/// The upper 9 bits are equal, so a bucket is at most 0.2 % wide.
 const DROPPED: u32 = 52 - 9;
 
 /// A distribution of lengths, which are non-negative numbers.
 ///
 /// Lengths that agree in their first ten binary digits share a bucket. The bucket records their
-/// number and sum. There are at most 512 buckets per doubling, and each whole number up to 1,023
+/// count and sum. There are at most 512 buckets per doubling, and each whole number up to 1,023
 /// has its own bucket.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lengths {
@@ -21,8 +21,8 @@ pub(super) struct Lengths {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
-    /// The leading bits of the lengths. For non-negative doubles, these bits have the order of the
-    /// numbers.
+    /// The leading bits that all lengths in the bucket share, as doubles. For non-negative
+    /// doubles, the order of these bits is the order of the lengths.
     key: u32,
     count: u64,
     sum: f64,

@@ -1,4 +1,4 @@
-//! Captures of the traffic that an observer of each path would see, written to files.
+//! Writes captures: files with the traffic that an observer of each path would see.
 //!
 //! The writers are *taps* ([`Tap`]). A driver (the loop that moves datagrams between sockets)
 //! passes every batch of datagrams that it forwards to each tap.
@@ -12,8 +12,8 @@
 //!
 //! Taps never delay a driver by more than [`PATIENCE`], because encoding and writing happen on a
 //! separate thread. A tap that fails reports this once; the driver then drops the tap and
-//! continues forwarding. A file receives its name when [`Tap::flush`] first writes content. If a
-//! tap fails or the program is killed, the tap's files remain and are readable up to the last
+//! continues forwarding. A file has a temporary name until [`Tap::flush`] first writes content. If
+//! a tap fails or the program is killed, the tap's files remain and are readable up to the last
 //! flush. Without traffic, [`Tap::finish`] leaves files without rows or packets. A tap without
 //! traffic that is dropped without a call of [`Tap::finish`] leaves no file.
 
@@ -67,7 +67,7 @@ pub enum Transport {
 pub struct ObservedBatch<'a> {
     /// Time at which the batch was received from the path's socket, or sent to that socket.
     pub time: Time,
-    /// Number of the session that the batch belongs to.
+    /// Identifier of the session (traffic of one client) that the batch belongs to.
     pub session: u64,
     /// The path, as an index into the names with which the writer (tap) was created.
     pub path: u16,
@@ -75,7 +75,8 @@ pub struct ObservedBatch<'a> {
     pub transport: Transport,
     /// Whether the batch goes from the client to the server.
     pub outward: bool,
-    /// The client's address on this path, which is the local address of the path's socket.
+    /// Local address of the path's socket, which an observer of the path sees as the client's
+    /// address.
     pub client_end: SocketAddr,
     /// The server's address.
     pub server: SocketAddr,
@@ -120,8 +121,8 @@ pub trait Tap: Send {
     /// then unusable. The caller has to drop it, which keeps the data written so far.
     fn seen(&mut self, seen: &ObservedBatch<'_>) -> io::Result<()>;
 
-    /// Records that packets of `protocol` (a machine-readable name) carry a packet number in
-    /// clear.
+    /// Records, for the file's metadata, that packets of `protocol` (a machine-readable name)
+    /// carry an unencrypted sequence number.
     fn numbered(&mut self, protocol: &str) {
         let _ = protocol;
     }
@@ -141,7 +142,7 @@ pub trait Tap: Send {
     fn finish(self: Box<Self>) -> io::Result<()>;
 }
 
-/// Minimum time from one flush to the next.
+/// Minimum time from one write of a capture's records to the next, unless buffers are full.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Splits `bytes` into datagrams of `stride` bytes, for [`ObservedBatch::datagrams`].
@@ -151,7 +152,7 @@ fn cut(bytes: &[u8], stride: usize) -> impl Iterator<Item = &[u8]> {
     empty.into_iter().chain(bytes.chunks(stride))
 }
 
-/// Compares two labels. Most labels are empty.
+/// Returns whether two labels of rows are equal. Most labels are empty.
 ///
 /// Does not compare the bytes of empty labels. An empty string may point to unmapped memory, where
 /// a vectorised `memcmp` of length 0 costs hundreds of nanoseconds, many times the cost of the
@@ -160,7 +161,7 @@ fn same_label(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && (one.is_empty() || one == other)
 }
 
-/// Creates an error that reports a fault of the caller.
+/// Creates an error of the kind `InvalidInput`, for arguments that the caller must not pass.
 fn invalid(why: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why.into())
 }

@@ -1,5 +1,5 @@
-//! Files that receive their final name with their first content. They remain readable however the
-//! program ends.
+//! Files that are readable while they are written, and also if the program is killed. They have a
+//! temporary name until the first content is written.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -26,10 +26,10 @@ pub(super) struct LiveFile {
     /// The temporary name; `None` once the file has its final name.
     hidden: Option<TempPath>,
     target: PathBuf,
-    /// Number of bytes written, including those in the buffer.
+    /// Length of the file's data in bytes, including the buffered data.
     length: u64,
-    /// Whether further writes are ignored. They are ignored once a write has failed and the file
-    /// was restored.
+    /// Whether further writes are ignored, because a write has failed and the file was truncated
+    /// to its valid part.
     is_over: bool,
 }
 
@@ -44,8 +44,8 @@ impl LiveFile {
         Ok(LiveFile { file, buffer: Vec::new(), hidden, target, length: 0, is_over: false })
     }
 
-    /// Passes all data to the kernel, and renames the file to its target. Replaces an older file
-    /// of that name.
+    /// Writes all buffered data, without waiting for the disk, and gives the file its final name.
+    /// Replaces an older file of that name.
     pub(super) fn show(&mut self) -> io::Result<()> {
         self.flush().map_err(|error| self.failed(error))?;
         self.name()
@@ -65,8 +65,8 @@ impl LiveFile {
         synced.map_err(|error| self.failed(error))
     }
 
-    /// Writes `tail` (such as a file's footer) after the data, and gives the file its final name.
-    /// The next write of data replaces the tail.
+    /// Writes `tail` (such as a footer) after the data, so that the file is complete, and gives
+    /// the file its final name. The next write of data overwrites the tail.
     pub(super) fn put_tail(&mut self, tail: &[u8]) -> io::Result<()> {
         self.flush()?;
         self.file.write_all_at(tail, self.length)?;
@@ -88,7 +88,7 @@ impl LiveFile {
         explain(error, format!("cannot write {}", self.target.display()))
     }
 
-    /// Returns the number of bytes written.
+    /// Returns the length of the file's data in bytes, without a tail.
     pub(super) fn length(&self) -> u64 {
         self.length
     }

@@ -24,11 +24,12 @@ use super::live::LiveFile;
 use super::worker::{Sink, Worker};
 use super::{FLUSH_INTERVAL, ObservedBatch, Tap, Transport, cut, invalid};
 
-/// Limits of the buffer before it is passed to the writing thread: the number of payload bytes,
-/// and the number of batches.
+/// Size of the buffer at which it is passed to the writing thread: payload bytes, and batches of
+/// datagrams. One of the two suffices.
 const FULL: (usize, usize) = (1 << 20, 1 << 13);
 
-/// Maximum packet length that a file announces, larger than any IP packet without jumbo payload.
+/// Maximum packet length in bytes that the pcapng file declares (`snaplen`). It is larger than any
+/// IP packet without jumbo payload, so packets are never cut.
 const SNAPLEN: u32 = 1 << 18;
 
 /// Value of the pcapng option `if_tsresol` for timestamps in nanoseconds: the unit is 10 to the
@@ -40,7 +41,7 @@ const INBOUND: u32 = 1;
 /// Value of the direction bits in `epb_flags` for a sent packet.
 const OUTBOUND: u32 = 2;
 
-/// Limits of the captures of one path.
+/// Limits of the size and number of the capture files of one path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PcapLimits {
     /// Size in bytes after which the next file begins: `NAME_00002.pcapng` follows
@@ -51,7 +52,8 @@ pub struct PcapLimits {
 }
 
 impl PcapLimits {
-    /// Returns the name of file `number` (counted from 1) of the path `name`.
+    /// Returns the file name of the capture with the sequence number `number` (from 1) of the path
+    /// `name`.
     pub fn file_name(&self, name: &str, number: u32) -> String {
         match self.size {
             Some(_) => format!("{name}_{number:05}.pcapng"),
@@ -59,7 +61,7 @@ impl PcapLimits {
         }
     }
 
-    /// Returns whether a capture of the path `name` may create a file called `file_name`.
+    /// Returns whether `file_name` is a possible name of a capture file of the path `name`.
     pub fn may_name(&self, name: &str, file_name: &str) -> bool {
         let Some(_) = self.size else { return file_name == self.file_name(name, 1) };
         let number = file_name.strip_prefix(name).and_then(|rest| rest.strip_prefix('_'));
@@ -154,8 +156,8 @@ impl Tap for PcapTap {
     }
 }
 
-/// The header data of an [`ObservedBatch`]. The batch's bytes are in [`Batch::bytes`], in the same
-/// order.
+/// An [`ObservedBatch`] without its payload. The payloads of all records are in [`Batch::bytes`],
+/// in the same order.
 struct Record {
     at: Duration,
     path: u16,
@@ -174,8 +176,8 @@ struct Batch {
     bytes: Vec<u8>,
 }
 
-/// The consumer of a capture's batches. It rebuilds the packets on the worker's thread, because
-/// rebuilding costs more than copying the payload.
+/// The part of a capture that runs on the writing thread. It builds IP packets from payloads,
+/// because building them costs the forwarding thread more than copying the payload.
 struct PcapSink {
     files: Vec<PathFiles>,
     packet: Vec<u8>,
@@ -187,11 +189,12 @@ struct PathFiles {
     name: String,
     limits: PcapLimits,
     file: PcapNgWriter<LiveFile>,
-    /// Number of the current file, from 1.
+    /// Sequence number of the current file, from 1.
     number: u32,
     /// Whether the current file has a packet.
     has_packets: bool,
-    /// Whether a file of this execution of the program has received its name.
+    /// Whether a file of this run of the program has its final name. Before that, the files of an
+    /// earlier run are kept.
     has_begun: bool,
     /// Earlier files that still exist, oldest first.
     before: VecDeque<PathBuf>,
@@ -203,7 +206,7 @@ struct PathFiles {
 struct Connection {
     client: SocketAddr,
     server: SocketAddr,
-    /// Next sequence numbers: first the client's, then the server's.
+    /// Next TCP sequence numbers of the simulated segments: first the client's, then the server's.
     next: [u32; 2],
 }
 
@@ -249,7 +252,8 @@ impl PathFiles {
         })
     }
 
-    /// Returns the sequence and acknowledgement number of the next segment of `record`.
+    /// Returns the TCP sequence and acknowledgement number of the next segment of `record`. A new
+    /// pair of addresses begins a new connection.
     fn advance(&mut self, record: &Record, length: usize) -> SegmentNumbers {
         let (client, server) = match record.outward {
             true => (record.from, record.to),
@@ -285,7 +289,7 @@ impl PathFiles {
         Ok(())
     }
 
-    /// Passes the data to the kernel, and gives the file its name if it has a packet. The first
+    /// Writes the buffered data, and gives the file its final name if it has a packet. The first
     /// file gets its name even without a packet, because a file with a temporary name would remain
     /// if the program was killed.
     fn show(&mut self) -> io::Result<()> {
@@ -353,7 +357,7 @@ impl Sink for PcapSink {
         ended.into_iter().collect()
     }
 
-    /// Makes each file with a packet readable: passes its data to the kernel, and gives it its
+    /// Makes each file with a packet readable: writes its buffered data, and gives it its final
     /// name. An error in one file does not affect the others.
     fn keep(&mut self) {
         for files in self.files.iter_mut().filter(|files| files.has_packets) {

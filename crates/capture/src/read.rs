@@ -1,4 +1,4 @@
-//! The reader of traces, which rejects other files with a precise reason.
+//! The reader of trace files. It rejects any other file, with a precise reason.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -28,7 +28,7 @@ use super::{Row, TraceFacts, same_label};
 /// First and last four bytes of a Parquet file.
 const MAGIC: [u8; 4] = *b"PAR1";
 
-/// Metadata key by which the results of an experiment are recognised.
+/// Metadata key that marks a file with the results of an experiment, which is no trace.
 const EXPERIMENT: &str = "anabranch.experiment";
 
 /// Number of rows that are decoded at a time.
@@ -41,15 +41,15 @@ pub enum TraceError {
     Io(io::Error),
     /// The file is not a Parquet file, is damaged, or is compressed by a method other than zstd.
     Parquet(String),
-    /// The file does not begin like a Parquet file.
+    /// The file is not a Parquet file: its first bytes are wrong.
     Foreign,
-    /// The file begins like a Parquet file, but does not end like one.
+    /// The file is an incomplete Parquet file: its first bytes are right, but its end is missing.
     BrokenOff,
     /// The path is a directory.
     Directory,
     /// The file has the results of `anabranch experiment`.
     Experiment,
-    /// The file's metadata are not the metadata of a trace, for the contained reason.
+    /// The file's metadata are not those of a trace. The field is the reason.
     Facts(String),
     /// A column is missing or has the wrong type.
     Column {
@@ -60,7 +60,7 @@ pub enum TraceError {
     },
     /// A row breaks a rule of the schema.
     Row {
-        /// Number of the row, from 0.
+        /// Index of the row in the file, from 0.
         row: u64,
         /// Description of the rule that the row breaks.
         problem: String,
@@ -151,8 +151,8 @@ impl Trace {
     /// Memory is bounded by the number of page loads, not by the number of rows.
     ///
     /// # Errors
-    /// The file cannot be decoded, or a row breaks a rule of the schema. Earlier rows were passed
-    /// to `visit` before.
+    /// The file cannot be decoded, or a row breaks a rule of the schema. The rows before it have
+    /// then been passed to `visit` already.
     pub fn for_each(&self, mut visit: impl FnMut(&Row<'_>)) -> Result<(), TraceError> {
         let mut check = Check::default();
         for index in 0..self.file.num_row_groups() {
@@ -255,9 +255,9 @@ fn locate(schema: &SchemaDescriptor, name: &str, wanted: Physical) -> Result<usi
     Ok(at)
 }
 
-/// Checks the footer's values for each column chunk before the decoder uses them. The decoder
-/// would panic on a negative offset. It would report an unsupported compression as a missing build
-/// option.
+/// Checks the position and compression of each column chunk, as the footer states them, before the
+/// decoder uses them. The decoder would panic on a negative offset, and report an unsupported
+/// compression misleadingly.
 fn vet_chunks(meta: &ParquetMetaData, places: &[usize; 7], length: u64) -> Result<(), TraceError> {
     for group in meta.row_groups() {
         for (&place, (name, _)) in places.iter().zip(COLUMNS) {
@@ -286,9 +286,9 @@ fn lies_within(chunk: &ColumnChunkMetaData, length: u64) -> bool {
     end.is_some_and(|end| end <= length)
 }
 
-/// Rejects text pages whose header claims more lengths than the page has values. The decoder would
-/// allocate memory for all of the claimed lengths, and a failed allocation aborts the program
-/// instead of returning an error.
+/// Rejects pages of text columns whose header claims more string lengths than the page has values.
+/// The decoder would allocate memory for all claimed lengths, and a failed allocation would abort
+/// the program.
 fn vet_pages(group: &dyn RowGroupReader, place: usize) -> Result<(), TraceError> {
     let optional = group.metadata().column(place).column_descr().max_def_level() > 0;
     let mut pages = group.get_column_page_reader(place)?;
@@ -308,8 +308,8 @@ fn vet_pages(group: &dyn RowGroupReader, place: usize) -> Result<(), TraceError>
     Ok(())
 }
 
-/// Returns the values in a page: the bytes after its definition levels. Returns `None` if the page
-/// is too short.
+/// Returns the encoded values of a Parquet page, without the definition levels (the marks of null
+/// values) before them. Returns `None` if the page is too short.
 fn levels_skipped(page: &Page, optional: bool) -> Option<&[u8]> {
     match page {
         Page::DataPage { buf, .. } if optional => {
@@ -323,8 +323,8 @@ fn levels_skipped(page: &Page, optional: bool) -> Option<&[u8]> {
     }
 }
 
-/// Returns the third number of a DELTA_BINARY_PACKED header (Parquet format, "Delta Encoding"),
-/// which is the number of values.
+/// Returns the count of values that a DELTA_BINARY_PACKED header claims: the header's third
+/// integer (Parquet format, "Delta Encoding").
 fn lengths_claimed(values: &[u8]) -> Option<u64> {
     let mut bytes = values.iter();
     let mut number = || {
@@ -343,8 +343,8 @@ fn lengths_claimed(values: &[u8]) -> Option<u64> {
     number()
 }
 
-/// Returns whether a column has the expected storage type, but another meaning: unsigned numbers,
-/// dates or decimals.
+/// Returns whether a column's logical type makes its values unusable, although the storage type is
+/// right: unsigned integers, dates or decimals.
 fn is_foreign(column: &ColumnDescriptor) -> bool {
     use ConvertedType as C;
     match column.logical_type_ref() {
@@ -381,8 +381,8 @@ impl<T: DataType> Column<T> {
         Ok(Column { name, reader, values: Vec::new(), levels: Vec::new() })
     }
 
-    /// Decodes the next chunk, whose first row is row `first` of the file. Returns the number of
-    /// rows in the chunk.
+    /// Decodes the next chunk of rows. The chunk's first row has the index `first` in the file.
+    /// Returns the number of rows in the chunk.
     fn next(&mut self, first: u64) -> Result<usize, TraceError> {
         self.values.clear();
         self.levels.clear();
@@ -443,7 +443,8 @@ impl Columns {
         self.load.values.len()
     }
 
-    /// Returns the row with the index `at` in the present chunk. `row` is its number in the file.
+    /// Returns the row with the index `at` in the present chunk. `row` is the row's index in the
+    /// file, for errors.
     fn row(&self, at: usize, row: u64) -> Result<Row<'_>, TraceError> {
         let broken = |problem: String| TraceError::Row { row, problem };
         let path = self.path.values[at];
@@ -465,10 +466,11 @@ fn text(bytes: &ByteArray) -> Option<&str> {
     std::str::from_utf8(bytes.data()).ok()
 }
 
-/// State for checking rules that concern several rows.
+/// State for checking the rules of the schema that concern several rows, such as the order of
+/// times.
 #[derive(Default)]
 struct Check {
-    /// Number of the next row in the file.
+    /// Index of the next row in the file.
     row: u64,
     loads: HashMap<(i64, i32), Load>,
 }

@@ -16,8 +16,8 @@ pub struct Summary {
     pub datagrams: u64,
     /// Time of the last row, in seconds since the trace began.
     pub seconds: f64,
-    /// Statistics of each path over all sessions. The distributions of bursts cover all sessions.
-    /// The longest gap is between two datagrams of the same session.
+    /// Statistics of each path over all sessions. Bursts of all sessions are counted together. The
+    /// longest gap is between two datagrams of the same session.
     pub paths: Vec<PathSummary>,
     /// Statistics of all paths together over all sessions. Bursts and gaps are combined as in
     /// [`Summary::paths`].
@@ -26,14 +26,14 @@ pub struct Summary {
     pub sessions: Vec<Session>,
 }
 
-/// Statistics of one session: the rows that share `load` and `run`.
+/// Statistics of one session: the rows with the same values of `load` and `run`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Session {
-    /// Number of the page load or session, unique within `run`.
+    /// Identifier of the page load or session, unique within `run`.
     pub load: i64,
-    /// Number of the repetition of the experiment; 0 if there is only one.
+    /// Index of the repetition of the experiment, from 0.
     pub run: i32,
-    /// The label of the load; empty if unknown.
+    /// The label of the session: the page or site that was loaded. Empty if unknown.
     pub label: String,
     /// Time of the session's first row, in seconds since the trace began.
     pub begins: f64,
@@ -41,8 +41,8 @@ pub struct Session {
     pub ends: f64,
     /// Whether the trace has rows of path -1 (the whole, unsplit traffic) for the session.
     pub unsplit: bool,
-    /// Statistics of each path with traffic, in ascending order of path numbers, without path -1
-    /// (the unsplit traffic).
+    /// Statistics of each path with traffic, in ascending order of the paths' indices, without
+    /// path -1 (the unsplit traffic).
     pub paths: Vec<PathSummary>,
     /// All traffic of the session: the rows of path -1 if the trace has them, otherwise the rows
     /// of all paths together.
@@ -53,7 +53,7 @@ pub struct Session {
 /// may answer on another path.
 #[derive(Clone, Debug, Serialize)]
 pub struct PathSummary {
-    /// Number of the path; -1 stands for the whole traffic.
+    /// Index of the path; -1 stands for the whole traffic.
     pub path: i16,
     /// Traffic from client to server.
     pub up: Flow,
@@ -73,7 +73,8 @@ pub struct Flow {
     pub bytes: u64,
     /// Share of the session's packets in this direction that the path carried, from 0 to 1.
     pub share: f64,
-    /// Number of bursts, which is the number of times that the session switched to this path.
+    /// Number of bursts (sequences of consecutive datagrams on this path), which is how often the
+    /// session switched to this path.
     pub bursts: u64,
     /// Distribution of the number of datagrams in a burst.
     pub burst_packets: Spread,
@@ -95,7 +96,7 @@ pub struct Spread {
 }
 
 impl Summary {
-    /// Computes the summary of `rows`, which must be in the order that the schema requires.
+    /// Computes the summary of `rows`. Within a session, the rows must be in the order of time.
     pub fn of<'a>(rows: impl IntoIterator<Item = Row<'a>>) -> Summary {
         let mut builder = SummaryBuilder::default();
         rows.into_iter().for_each(|row| builder.push(&row));
@@ -167,7 +168,7 @@ impl SummaryBuilder {
     }
 }
 
-/// A pair of values, one for each direction.
+/// A pair of values, one for each direction of traffic (up and down).
 #[derive(Clone, Default)]
 struct Both<T> {
     up: T,
@@ -180,8 +181,8 @@ impl<T> Both<T> {
     }
 }
 
-/// Values for each path, by the number of the path. They are boxed, because each node of the tree
-/// has room for eleven values, and most sessions have only two or three paths.
+/// Statistics in both directions for each path, by the path's index. They are boxed, because a
+/// tree node has room for eleven values, and most sessions have only two or three paths.
 type Paths = BTreeMap<i16, Box<Both<Tally>>>;
 
 /// The statistics of a session so far.
@@ -229,7 +230,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// Counts the bursts that were in progress when the trace ended.
+    /// Adds the bursts that were still in progress at the end of the trace to the statistics.
     fn settle(&mut self) {
         for both in self.paths.values_mut().map(Box::as_mut).chain([&mut self.whole]) {
             both.up.settle();
@@ -266,12 +267,12 @@ impl Both<Tally> {
     }
 }
 
-/// The statistics of a flow so far.
+/// The statistics so far of one path in one direction.
 #[derive(Clone, Default)]
 struct Tally {
     packets: u64,
     bytes: u64,
-    /// The burst in progress.
+    /// The burst (sequence of consecutive datagrams on one path) in progress.
     burst: Option<Burst>,
     burst_packets: Lengths,
     burst_ms: Lengths,
@@ -287,7 +288,7 @@ struct Burst {
 }
 
 impl Tally {
-    /// Adds a row. `switched` is whether the session switched to this path with this row. If so, a
+    /// Adds a row. `switched` is true if the session's previous row was on another path. If so, a
     /// new burst begins.
     fn add(&mut self, row: &Row<'_>, switched: bool) {
         self.packets += 1;
@@ -303,7 +304,8 @@ impl Tally {
         burst.last = row.time;
     }
 
-    /// Counts the burst that is in progress.
+    /// Ends the burst (sequence of consecutive datagrams on one path) in progress, and adds it to
+    /// the statistics.
     fn settle(&mut self) {
         if let Some(Burst { packets, first, last }) = self.burst.take() {
             self.burst_packets.add(packets as f64);

@@ -16,7 +16,7 @@ pub const STEPS: usize = 600;
 /// runs, when packets of the old and of the new path arrive interleaved.
 pub const RUNS: usize = 400;
 
-/// A pair of values, one for each direction.
+/// A pair of values, one for each direction of traffic.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PerDirection<T> {
     /// Value for the direction from client to server.
@@ -34,7 +34,8 @@ impl<T> PerDirection<T> {
 /// Traffic over time, of one session or of all sessions.
 #[derive(Clone, Debug)]
 pub struct TimeSeries {
-    /// Time of the first step, in seconds since the trace began; 0 if [`TimeSeries::aligned`].
+    /// Beginning of the first time step, in seconds since the trace began; 0 if
+    /// [`TimeSeries::aligned`].
     pub begins: f64,
     /// Whether times count from the first row of each session instead of from the start of the
     /// trace.
@@ -43,7 +44,7 @@ pub struct TimeSeries {
     pub lasts: f64,
     /// Length of a time step in seconds. The last step may be shorter.
     pub step: f64,
-    /// The traffic of each path, in ascending order of the paths' numbers.
+    /// The traffic of each path, in ascending order of the paths' indices.
     pub paths: Vec<PathSeries>,
     /// Sum of the sizes in each step over all paths, in the trace's unit. If the trace has rows of
     /// path -1 (the unsplit traffic), this is the sum of only those rows.
@@ -56,7 +57,7 @@ pub struct TimeSeries {
 /// The traffic of one path in a [`TimeSeries`].
 #[derive(Clone, Debug)]
 pub struct PathSeries {
-    /// Number of the path.
+    /// Index of the path in the trace.
     pub path: i16,
     /// Traffic of the path in each direction.
     pub directions: PerDirection<DirectionTraffic>,
@@ -99,9 +100,9 @@ pub struct TraceTimeSeries {
 }
 
 impl TraceTimeSeries {
-    /// Reads `trace` a second time, and returns its traffic over time. `chosen` are the indices of
-    /// the selected sessions in `summary.sessions`. A time series has separate traffic for at most
-    /// `most` paths: the paths with the most bytes.
+    /// Reads `trace`, whose `summary` was computed before, and returns its traffic over time.
+    /// `chosen` are the indices of the selected sessions in `summary.sessions`. Only the `most`
+    /// paths with the most bytes are recorded separately.
     ///
     /// The page loads of a data set have no common clock ([`Summary::is_data_set`]). In the
     /// [`TimeSeries`] of all sessions together, each load therefore begins at time 0.
@@ -126,10 +127,10 @@ struct TimeSeriesBuilder {
     sessions: BTreeMap<(i64, i32), OpenSession>,
 }
 
-/// A session whose rows are being read.
+/// The state of a session while its rows are read.
 struct OpenSession {
     unsplit: bool,
-    /// Index of the session in `chosen`; `None` if it is not selected.
+    /// Index of the session in the list of selected sessions; `None` if it is not selected.
     place: Option<usize>,
     /// Time, in seconds since the trace began, that counts as 0 for this session in the
     /// [`TimeSeries`] of all sessions together.
@@ -274,14 +275,14 @@ impl TimeSeries {
     }
 }
 
-/// Adds `size` to step `at`. If a rounding error leads to a step beyond the last one, adds it to
-/// the last.
+/// Adds `size` to the time step with the index `at`. An index beyond the last step, due to a
+/// rounding error, counts as the last step.
 fn add(sizes: &mut [u64], at: usize, size: u64) {
     let last = sizes.len() - 1;
     sizes[at.min(last)] += size;
 }
 
-/// Returns the numbers of the `most` paths with the most bytes, sorted by number.
+/// Returns the indices of the `most` paths with the most bytes, in ascending order.
 fn busiest(paths: &[PathSummary], most: usize) -> Vec<i16> {
     let mut ranked: Vec<&PathSummary> = paths.iter().collect();
     ranked.sort_by_key(|path| std::cmp::Reverse(path.up.bytes + path.down.bytes));

@@ -24,22 +24,24 @@ use super::{FLUSH_INTERVAL, ObservedBatch, Tap, TraceFacts, Transport, invalid, 
 /// Number of rows in a row group, which needs 4 MB of memory.
 const GROUP: usize = 1 << 17;
 
-/// Maximum number of equal labels that are passed to the Parquet encoder at once.
+/// Maximum number of copies of a label that are passed to the Parquet encoder at once, which
+/// bounds memory.
 const LABELS: usize = 1 << 10;
 
 /// A row of a trace: one datagram or, with some values of [`SizeUnit`](super::SizeUnit), one Tor
 /// cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row<'a> {
-    /// Number of the page load or session, unique within `run`.
+    /// Identifier of the page load or session, unique within `run`.
     pub load: i64,
-    /// The label of the load; empty if unknown.
+    /// The label of the page load: the page or site that was loaded. Empty if unknown.
     pub label: &'a str,
-    /// Whether the label is one of the labels that an attacker tries to recognise.
+    /// Whether an attacker tries to recognise loads of this label (in the open-world setting of
+    /// website fingerprinting).
     pub monitored: bool,
-    /// Number of the repetition of the experiment; 0 if there is only one.
+    /// Index of the repetition of the experiment, from 0.
     pub run: i32,
-    /// Number of the path; -1 is the whole, unsplit traffic.
+    /// Index of the path; -1 is the whole, unsplit traffic.
     pub path: i16,
     /// Time in seconds since the trace began.
     pub time: f64,
@@ -69,8 +71,8 @@ impl TraceWriter {
         TraceWriter::begin(target, facts, false)
     }
 
-    /// Creates a trace whose file receives its name with the first flush. The file is then
-    /// readable up to the last flush, however the program ends.
+    /// Creates a trace whose file has a temporary name until the first flush. After that, the file
+    /// is readable up to the last flush, even if the program is killed.
     ///
     /// # Errors
     /// The errors of [`TraceWriter::create`].
@@ -136,15 +138,15 @@ impl TraceWriter {
     }
 }
 
-/// Values of columns that a splitter cannot determine, but that the user who starts the splitter
-/// may know.
+/// Values of the columns that describe an experiment. The splitter cannot determine them, so its
+/// user may specify them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RowLabels {
     /// The page or site that was loaded: the column `label`.
     pub label: String,
     /// True if an attacker wants to recognise this page (open world): the column `monitored`.
     pub monitored: bool,
-    /// Number of the experiment's repetition, from 0: the column `run`.
+    /// Index of the experiment's repetition, from 0: the column `run`.
     pub run: i32,
 }
 
@@ -153,7 +155,7 @@ pub struct TraceTap {
     writer: TraceWriter,
     labels: RowLabels,
     paths: Vec<String>,
-    /// Paths that have been TCP connections so far.
+    /// Indices of the paths that have been TCP connections so far.
     streams: Vec<u16>,
     latest: f64,
 }
@@ -194,7 +196,8 @@ impl TraceTap {
         Ok(Row { load, label: "", monitored, run, path, time, size: 0 })
     }
 
-    /// Records that a path is a TCP connection.
+    /// Records, for the file's metadata, that a path is a TCP connection. Does nothing if this was
+    /// recorded before.
     fn note_stream(&mut self, path: u16) {
         if !self.streams.contains(&path) {
             self.streams.push(path);
@@ -240,15 +243,15 @@ fn signed_size(bytes: usize, outward: bool) -> io::Result<i32> {
 #[derive(Default)]
 struct Rows {
     load: Vec<i64>,
-    /// Labels, each with the number of consecutive rows that have it, because labels rarely
-    /// change.
+    /// Run-length encoded labels: each label with the number of consecutive rows that have it,
+    /// because labels rarely change.
     label: Vec<(ByteArray, usize)>,
     monitored: Vec<bool>,
     run: Vec<i32>,
     path: Vec<i32>,
     time: Vec<f64>,
     size: Vec<i32>,
-    /// Facts about the trace that were found since the last row group was written.
+    /// Metadata of the trace that have become known since the last row group was written.
     late: LateFacts,
 }
 
@@ -280,7 +283,7 @@ impl Rows {
 struct TraceSink {
     file: SerializedFileWriter<LiveFile>,
     facts: TraceFacts,
-    /// Facts about the trace that were found so far.
+    /// Metadata of the trace that have become known so far, for the next footer.
     late: LateFacts,
     /// Whether the file has to be readable after each batch.
     survives: bool,
@@ -299,7 +302,8 @@ impl TraceSink {
         Ok(TraceSink { file: file.map_err(to_io)?, facts, late, survives, good: None })
     }
 
-    /// Writes a footer after the row groups. The next row group replaces it.
+    /// Writes a Parquet footer after the row groups so far, so that the file is readable. The next
+    /// row group overwrites the footer.
     fn put_footer(&mut self) -> io::Result<()> {
         let footer = self.footer().map_err(to_io)?;
         self.file.flush()?;
@@ -362,7 +366,8 @@ impl Sink for TraceSink {
         self.file.inner_mut().commit()
     }
 
-    /// Restores the file to its last footer. A file without a footer is removed.
+    /// Truncates the file to its state at the last footer, so that it is readable. A file without
+    /// a footer is removed.
     fn keep(&mut self) {
         if let Some((length, footer)) = self.good.take() {
             let _ = self.file.inner_mut().restore(length, &footer);

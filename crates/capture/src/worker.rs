@@ -1,18 +1,20 @@
-//! A worker thread that writes batches, so that forwarding never waits for a disk.
+//! A thread that writes the batches of a capture, so that the thread that forwards datagrams does
+//! not wait for the disk.
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Maximum time for which a slow disk may delay a driver (the loop that forwards datagrams). After
-/// this time, the capture fails.
+/// Maximum time for which a driver (the loop that forwards datagrams) waits for a slow disk. After
+/// this time, the capture ends with an error.
 pub const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Number of batches in circulation: one being filled, one being written, and one in between.
 const POOL: usize = 3;
 
-/// A consumer of batches, which encodes and writes them.
+/// A consumer of batches on the writing thread, which encodes the batches and writes them to
+/// files.
 pub(super) trait Sink: Send + 'static {
     /// A batch of data. Its default is empty, and its buffers are reused.
     type Batch: Default + Send + 'static;
@@ -39,10 +41,12 @@ pub(super) struct Worker<S: Sink> {
     /// Maximum time to wait until the thread returns an empty batch. It is [`PATIENCE`], except in
     /// tests that must not fail on a slow disk.
     pub(super) patience: Duration,
-    /// Channel to the thread; `None` once the thread has been asked to end.
+    /// Channel of commands to the thread; `None` once the thread has to end. Closing the channel
+    /// ends the thread.
     orders: Option<Sender<SinkCommand<S::Batch>>>,
     spare: Receiver<S::Batch>,
-    /// The thread; `None` once its result was taken, or if it hangs and must not be joined.
+    /// Handle of the thread; `None` once its result was taken, or if it hangs and must not be
+    /// joined.
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
@@ -89,7 +93,7 @@ impl<S: Sink> Worker<S> {
         if sent { Ok(()) } else { Err(self.cause()) }
     }
 
-    /// Returns the error that ended the thread early.
+    /// Returns the error that has ended the writing thread early. Waits for the end of the thread.
     fn cause(&mut self) -> io::Error {
         self.orders = None;
         self.result()
@@ -102,8 +106,8 @@ impl<S: Sink> Worker<S> {
         thread.join().unwrap_or_else(|_| Err(io::Error::other("the capture's thread panicked")))
     }
 
-    /// Abandons a thread that hangs, because joining it would make the driver hang, too. Returns
-    /// the error that the disk is too slow.
+    /// Abandons a thread that hangs in a write, because joining the thread would make the driver
+    /// hang, too. Returns the error to report: the disk is too slow.
     fn give_up(&mut self) -> io::Error {
         self.orders = None;
         self.thread = None;
@@ -117,7 +121,7 @@ impl<S: Sink> Worker<S> {
 }
 
 impl<S: Sink> Drop for Worker<S> {
-    /// Waits until the unfinished files are removed or are readable.
+    /// Ends the thread, and waits until it has removed its unfinished files or made them readable.
     fn drop(&mut self) {
         self.orders = None;
         // There is no caller to report an error to.

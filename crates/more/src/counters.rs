@@ -3,7 +3,7 @@
 /// The reason why a node has dropped a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DropReason {
-    /// The datagram's source is not in the network.
+    /// The source address of the datagram is not the address of a node in the network's list.
     UnknownSource,
     /// The datagram or its content is malformed.
     Malformed,
@@ -12,21 +12,22 @@ pub enum DropReason {
     Forged,
     /// A packet with the same tag (identifying hash) was accepted before.
     Replayed,
-    /// The packet has expired, or it expires later than a packet that is made now would.
+    /// The packet has expired, or its expiry is too far in the future to be valid.
     Expired,
-    /// There is no room to store the packet's tag.
+    /// The replay cache has no room for the packet's tag (identifying hash).
     Full,
     /// The next hop is this node, or the node from which the packet arrived.
     Looped,
-    /// The next hop is not in the network.
+    /// The packet's next hop is not in the network's list of nodes.
     NoRoute,
-    /// The payload was changed on its way.
+    /// The integrity check of the decrypted payload failed, so a relay or the network has changed
+    /// the payload.
     Garbled,
     /// The packet's reply block was not issued by this node, or was already used.
     UnknownReply,
-    /// The packet belongs to no stream and begins none.
+    /// The packet's content belongs to no open stream, and does not open a stream.
     UnknownStream,
-    /// Too many packets wait to be sent.
+    /// The queue of packets to send is full.
     Queue,
 }
 
@@ -76,11 +77,11 @@ pub struct NodeCounters {
     pub received: u64,
     /// Packets passed on to the next hop.
     pub relayed: u64,
-    /// Packets whose content was accepted at this node, their last hop.
+    /// Packets whose last hop is this node, and whose content was accepted.
     pub delivered: u64,
-    /// Packets of this node's own streams that were sent.
+    /// Packets sent for streams that end at this node, as client or exit.
     pub sent: u64,
-    /// Reply blocks made.
+    /// Reply blocks (prepared headers with which exits reply) that this node has made as a client.
     pub reply_blocks: u64,
     dropped: [u64; DropReason::ALL.len()],
 }

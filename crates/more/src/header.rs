@@ -1,10 +1,11 @@
-//! Headers of packets, in the format of `SphinxHeader` of the crate `sphinx-packet`.
+//! Building of Sphinx packet headers, in the format of `SphinxHeader` of the crate
+//! `sphinx-packet`, but faster.
 //!
 //! For each hop, that crate multiplies the hop's public key by the sender's secret and by the
 //! blinding factors of all earlier hops. It does so one factor at a time: six multiplications for
 //! three hops. This module first multiplies the factors with each other, modulo the order of the
 //! group. Each hop then needs only one multiplication of its key. A precomputed table of the key's
-//! multiples makes it fast.
+//! multiples makes this multiplication fast.
 //!
 //! The product of the factors is reduced modulo the order of the group. The keys must therefore be
 //! X25519 keys, which are in the group of the base point.
@@ -26,10 +27,11 @@ use crate::config::MAX_HOPS;
 use crate::network::{KEY, Peer};
 use crate::secrets::{IDENTIFIER, KEY_STREAM, MAC, ROUTING, Secrets};
 
-/// Maximum number of tables in [`KeyTables`]. A table has 30 KiB.
+/// Maximum number of public keys for which [`KeyTables`] stores a table of multiples. A table has
+/// 30 KiB.
 const MAX_TABLES: usize = 256;
-/// Length in bytes of the data of one hop in a header. The key stream is longer than the routing
-/// information by this length.
+/// Length in bytes of one hop's part of the routing information in a header. The key stream is
+/// longer than the routing information by this length.
 const STEP: usize = KEY_STREAM - ROUTING;
 
 /// Tables of multiples of public keys, by key. They accelerate the multiplication by scalars.
@@ -37,8 +39,8 @@ const STEP: usize = KEY_STREAM - ROUTING;
 pub(crate) struct KeyTables(BTreeMap<[u8; KEY], Box<EdwardsBasepointTable>>);
 
 impl KeyTables {
-    /// Returns the product of the public `key` and `scalar`. Makes a table for a new key if there
-    /// is room. Returns `None` if `key` is not a point of the curve.
+    /// Returns the product of the public `key` and `scalar`. Adds a table of multiples for a new
+    /// key, up to [`MAX_TABLES`]. Returns `None` if `key` is not a point of the curve.
     fn multiply(&mut self, key: &[u8; KEY], scalar: &Scalar) -> Option<[u8; KEY]> {
         let point = MontgomeryPoint(*key);
         if !self.0.contains_key(key) && self.0.len() < MAX_TABLES {
@@ -53,14 +55,15 @@ impl KeyTables {
     }
 }
 
-/// Routing information for a packet's last hop.
+/// Routing information in the header that only a packet's last hop can read.
 #[derive(Clone, Copy)]
 pub(crate) struct Last {
     pub(crate) destination: [u8; DESTINATION_ADDRESS_LENGTH],
     pub(crate) identifier: [u8; IDENTIFIER],
 }
 
-/// A header, and the seeds of the hops' payload keys, in the order of the hops.
+/// A complete packet header, and the seeds of the keys with which the sender encrypts the payload
+/// for each hop.
 pub(crate) struct Header {
     pub(crate) bytes: [u8; HEADER_SIZE],
     pub(crate) seeds: Vec<PayloadKeySeed>,
@@ -117,9 +120,9 @@ fn last_routing(rng: &mut dyn Rng, last: &Last, secrets: &[Secrets]) -> Option<[
     Some(routing)
 }
 
-/// Returns the bytes at the end of the last hop's routing information. On the way, each relay
-/// appends zeros and then encrypts. These bytes are the result after all relays, whose keys are
-/// derived from `secrets`. Returns `None` if the crate `aws-lc-rs` fails.
+/// Returns the bytes with which the last hop's routing information must end (Sphinx's filler).
+/// Each relay appends zeros and then encrypts; these bytes are the result of all relays, whose
+/// keys are in `secrets`. Returns `None` if the crate `aws-lc-rs` fails.
 fn filler(secrets: &[Secrets]) -> Option<Vec<u8>> {
     let mut filler = Vec::new();
     for keys in secrets {

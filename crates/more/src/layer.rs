@@ -1,6 +1,6 @@
-//! Removal of one hop's layer from the header of a packet. The result is the same as from
-//! `SphinxHeader::process` of the crate `sphinx-packet`. `aws-lc-rs` does the multiplications on
-//! the curve, because a relay spends most of its time on them.
+//! Removal of one hop's encryption layer from the header of a Sphinx packet. The result is the
+//! same as from `SphinxHeader::process` of the crate `sphinx-packet`. `aws-lc-rs` does the
+//! multiplications on the curve, because a relay spends most of its time on them.
 //!
 //! A header consists of a point of the curve (32 bytes), a MAC (16) and encrypted routing
 //! information (300).
@@ -49,11 +49,11 @@ pub(crate) enum RoutingCommand {
         /// The MAC and the routing information of the next header.
         rest: Box<[u8; MAC + ROUTING]>,
     },
-    /// This hop is the packet's last.
+    /// This node is the packet's last hop.
     Deliver { destination: [u8; DESTINATION_ADDRESS_LENGTH], identifier: [u8; IDENTIFIER] },
 }
 
-/// The keys of a hop for one packet, and the point in the packet's header.
+/// The keys that a hop derives for one packet, and the curve point from the packet's header.
 pub(crate) struct HopKeys {
     point: [u8; POINT],
     secrets: Secrets,
@@ -71,7 +71,7 @@ impl HopKeys {
         verify_slices_are_equal(&wanted, mac).ok().map(|()| keys)
     }
 
-    /// Returns the first 8 bytes of the packet's tag.
+    /// Returns the first 8 bytes of the packet's tag, a hash that reveals replays.
     pub(crate) fn tag(&self) -> u64 {
         self.secrets.tag()
     }
@@ -103,8 +103,9 @@ impl HopKeys {
         }
     }
 
-    /// Returns the header for the next hop. `rest` contains the MAC and the routing information of
-    /// that header. Returns `None` if the point in the next header cannot be computed.
+    /// Returns the header for the next hop, with a newly blinded curve point. `rest` contains the
+    /// MAC and the routing information of that header. Returns `None` if the new point cannot be
+    /// computed.
     pub(crate) fn blind(&self, rest: &[u8; MAC + ROUTING]) -> Option<[u8; HEADER_SIZE]> {
         let mut header = [0; HEADER_SIZE];
         let (point, tail) = header.split_at_mut(POINT);
@@ -117,7 +118,8 @@ impl HopKeys {
         Some(header)
     }
 
-    /// Removes this hop's layer from the payload. Returns `None` if the payload is too short.
+    /// Removes this hop's encryption layer from the payload of the packet. Returns `None` if the
+    /// payload is too short.
     pub(crate) fn unwrap_payload(&self, payload: &[u8]) -> Option<Payload> {
         let key = derive_payload_key(&self.secrets.payload_seed());
         Payload::from_bytes(payload).and_then(|payload| payload.unwrap(key)).ok()
@@ -128,8 +130,8 @@ fn private_key(bytes: &[u8; KEY]) -> Option<PrivateKey> {
     PrivateKey::from_private_key(&X25519, bytes).ok()
 }
 
-/// Returns the result of `use_product` for the product of `key` and `point`. Returns `None` if the
-/// product is the neutral element.
+/// Multiplies `point` by `key` (X25519), and passes the product to `use_product`. Returns that
+/// function's result; `None` if the product is the neutral element.
 fn multiplied<R>(
     key: &PrivateKey,
     point: &[u8; POINT],

@@ -8,7 +8,8 @@ use rand_core::Rng;
 
 /// Length of a node's key in bytes.
 pub const KEY: usize = 32;
-/// Length in bytes of the part of a key that reply blocks contain.
+/// Length in bytes of the beginning of a node's key, with which reply blocks identify their first
+/// hop.
 pub const PREFIX: usize = 8;
 
 /// A node, as the list of the network's nodes describes it. Packets identify a node by its key.
@@ -25,8 +26,8 @@ pub struct Peer {
     pub is_exit: bool,
 }
 
-/// The reason why a list of nodes is not a valid network. The numbers are positions in the list,
-/// from 0.
+/// The reason why a list of nodes is not a valid network. The fields are the indices of the two
+/// nodes in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NetworkError {
@@ -78,7 +79,7 @@ impl Network {
         Ok(Network { peers, by_prefix, by_address })
     }
 
-    /// Returns the nodes.
+    /// Returns all nodes, in the order of the list.
     #[must_use]
     pub fn peers(&self) -> &[Peer] {
         &self.peers
@@ -108,13 +109,14 @@ impl Network {
         self.peers.iter().filter(|peer| peer.weight > 0).count()
     }
 
-    /// Draws an exit other than `me` by weight. Returns `None` if there is none.
+    /// Draws a random exit other than the node `me`, with a probability proportional to the exit's
+    /// weight. Returns its index; `None` if there is no such exit.
     pub(crate) fn draw_exit(&self, rng: &mut dyn Rng, me: usize) -> Option<usize> {
         self.draw(rng, |at, peer| peer.is_exit && at != me)
     }
 
-    /// Draws `length` different relays by weight, without the nodes in `excluded`. Returns `None`
-    /// if there are too few.
+    /// Draws `length` different relays, with probabilities proportional to their weights, except
+    /// the nodes in `excluded`. Returns their indices; `None` if there are too few.
     pub(crate) fn draw_path(
         &self,
         rng: &mut dyn Rng,
@@ -146,7 +148,7 @@ impl Network {
     }
 }
 
-/// Returns the part of `key` that reply blocks contain.
+/// Returns the beginning of a node's `key`, with which reply blocks identify the node.
 pub(crate) fn prefix(key: &[u8; KEY]) -> [u8; PREFIX] {
     let mut prefix = [0; PREFIX];
     prefix.copy_from_slice(&key[..PREFIX]);

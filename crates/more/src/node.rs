@@ -1,4 +1,4 @@
-//! A node: relay, client and exit in one.
+//! A node of a MORE network: relay, client and exit in one.
 
 mod packets;
 mod streams;
@@ -30,8 +30,8 @@ const MAX_QUEUE: usize = 4_096;
 pub enum NodeError {
     /// The network does not list the node's key.
     NotListed,
-    /// A path needs more relays than the network has besides this node and the exit. The field is
-    /// the number needed.
+    /// A path needs more relays than the network has in addition to this node and the exit. The
+    /// field is the number of relays that a path needs.
     TooFewRelays(usize),
     /// The number of hops of a path ([`Config::hops`]) is not in `2..=5`.
     Hops,
@@ -109,37 +109,42 @@ enum Handled {
     Delivered,
 }
 
-/// A reply block that was sent to an exit.
+/// The client's record of a reply block that was sent to an exit, and whose reply has not arrived.
 struct Outstanding {
     keys: ReplyKeys,
     stream: StreamId,
     expiry: u64,
 }
 
-/// A node of the network.
+/// A node of a MORE network, without I/O: it relays packets, and is a client and an exit of
+/// streams.
 pub struct MoreNode {
     config: Config,
     network: Arc<Network>,
     key: SecretKey,
-    /// Position of this node in the network.
+    /// Index of this node in the network's list of nodes.
     me: usize,
     rng: Box<dyn CryptoRng + Send>,
     tags: Tags,
     /// Tables of multiples of the hops' public keys, which accelerate the making of headers.
     tables: KeyTables,
-    /// This node's unused reply blocks, by identifier.
+    /// Reply blocks that this node has sent to exits, and whose replies have not arrived, by
+    /// identifier.
     outstanding: BTreeMap<[u8; IDENTIFIER], Outstanding>,
     /// Identifiers of the reply blocks in `outstanding`, oldest first. Identifiers of blocks that
     /// were used may still be present.
     order: VecDeque<[u8; IDENTIFIER]>,
     streams: BTreeMap<StreamId, Stream>,
     next_stream: u64,
-    /// The streams for which this node is the exit.
+    /// The streams for which this node is the exit, by flow (the random name in the client's
+    /// packets).
     flows: BTreeMap<Flow, StreamId>,
-    /// Flows (names of streams) that ended recently at this exit, once as a set and once from old
-    /// to new. A late SYN of such a flow must not contact the destination again.
+    /// Flows (random names of streams) that ended recently at this exit, as a set and as a queue,
+    /// oldest first. A late SYN of such a flow must not open a connection to the destination
+    /// again.
     recent: (BTreeSet<Flow>, VecDeque<Flow>),
-    /// Streams that may have something to send, in the order of their turns.
+    /// Queue of the streams that may have something to send. They take turns, with one packet
+    /// each.
     due: VecDeque<StreamId>,
     timers: BTreeSet<(Time, StreamId)>,
     packets: VecDeque<Output>,
@@ -148,8 +153,9 @@ pub struct MoreNode {
 }
 
 impl MoreNode {
-    /// Creates the node of `network` that has the private key `key`. All times passed to the node
-    /// must count from the start of the network, so that nodes agree on ticks (periods of 30 s).
+    /// Creates the node of `network` that has the private key `key`. The times passed to all nodes
+    /// must count from the same moment, so that nodes agree on the current tick (a period of 30 s)
+    /// and on expiry.
     ///
     /// # Errors
     /// [`NodeError`] if a setting is invalid, or if the network does not list `key` or has too few
@@ -205,7 +211,8 @@ impl MoreNode {
         self.streams.len()
     }
 
-    /// Returns the number of stored tags, and the number of stored unused reply blocks.
+    /// Returns the number of stored tags (hashes against replay), and the number of reply blocks
+    /// whose replies have not arrived.
     #[must_use]
     pub fn stored(&self) -> [usize; 2] {
         [self.tags.len(), self.outstanding.len()]

@@ -27,7 +27,7 @@ pub(crate) const MAC: usize = HEADER_INTEGRITY_MAC_SIZE;
 /// information of one more hop.
 pub(crate) const KEY_STREAM: usize = STREAM_CIPHER_OUTPUT_LENGTH;
 
-/// A hop's keys for one packet.
+/// All keys of one hop for one packet, as the output bytes of a key derivation function.
 pub(crate) struct Secrets([u8; EXPANDED_SHARED_SECRET_LENGTH]);
 
 /// Position in [`Secrets`] of the key of the header's cipher.
@@ -73,7 +73,7 @@ impl Secrets {
         array::from_fn(|at| mac.as_ref()[at])
     }
 
-    /// Returns the seed of the payload's key.
+    /// Returns the seed from which the hop's payload key is derived.
     pub(crate) fn payload_seed(&self) -> PayloadKeySeed {
         self.part::<PAYLOAD_KEY_SEED_SIZE>(PAYLOAD_KEY)
     }
@@ -89,7 +89,7 @@ impl Secrets {
     }
 }
 
-/// Length of the output of HKDF, in bytes.
+/// Requested output length of HKDF in bytes, in the form that `aws-lc-rs` expects.
 struct Length(usize);
 
 impl KeyType for Length {

@@ -22,19 +22,20 @@ use crate::layer::{Hop, HopKeys, RoutingCommand};
 use crate::network::{KEY, PREFIX, Peer, prefix};
 use crate::secrets::IDENTIFIER;
 
-/// Length of a packet without its content, in bytes.
+/// Overhead of a packet in bytes: its length without the content.
 pub const OVERHEAD: usize = HEADER_SIZE + PAYLOAD_OVERHEAD_SIZE;
-/// Length in bytes of a reply block in a forward packet: header, first hop, key.
+/// Length in bytes of a reply block within a forward packet: header, beginning of the first hop's
+/// key, and the seed of the payload key.
 pub const SURB_LENGTH: usize = HEADER_SIZE + PREFIX + PAYLOAD_KEY_SEED_SIZE;
 /// Identifier in the headers of forward packets: zeros, because only replies need an identifier.
 const FORWARD: [u8; IDENTIFIER] = [0; IDENTIFIER];
 
-/// A node's private key.
+/// A node's private X25519 key.
 #[derive(Clone)]
 pub struct SecretKey(Arc<Hop>);
 
 impl SecretKey {
-    /// Returns the key with these bytes, which must be random.
+    /// Creates a private key from these bytes, which must be random.
     #[must_use]
     pub fn from_bytes(bytes: [u8; KEY]) -> SecretKey {
         SecretKey(Arc::new(Hop::new(bytes)))
@@ -81,12 +82,13 @@ pub(crate) enum Data {
     /// The packet must be sent to this next hop. Contains the next hop's key, and the packet's
     /// bytes.
     Onward([u8; KEY], Vec<u8>),
-    /// This node is the last hop.
+    /// This node is the packet's last hop. Contains the packet's content.
     Here(Content),
 }
 
-/// Removes the layer of the hop with `key` from a packet. `is_known` returns true for the tag of a
-/// packet that was accepted before. The payload of a packet with a known tag is not decrypted.
+/// Removes the encryption layer of the hop with `key` from a packet. `is_known` returns true for
+/// the tag of a packet that was accepted before. The payload of a packet with a known tag is not
+/// decrypted.
 ///
 /// # Errors
 /// The reason to drop the packet.
@@ -134,7 +136,8 @@ pub(crate) struct Route<'p> {
 }
 
 impl Route<'_> {
-    /// Returns a header for this route. Returns `None` if the route has no hop or more than 5.
+    /// Builds the header of a packet for this route. Returns `None` if the route has no hop or
+    /// more than 5.
     fn header(
         &self,
         tables: &mut KeyTables,
@@ -146,8 +149,8 @@ impl Route<'_> {
         Header::build(tables, rng, (&self.hops, self.expiry), &Last { destination, identifier })
     }
 
-    /// Returns a forward packet with `content`. The payload has room for `size` bytes. Returns
-    /// `None` if the content is longer, or if the route has no hop or more than 5.
+    /// Builds a forward packet (from client to exit) with `content`, padded to `size` bytes.
+    /// Returns `None` if the content is longer, or if the route has no hop or more than 5.
     pub(crate) fn build(
         &self,
         tables: &mut KeyTables,
@@ -179,8 +182,8 @@ impl Route<'_> {
     }
 }
 
-/// A single-use reply block in the form that forward packets carry, with a shortened key of the
-/// first hop.
+/// A single-use reply block: a prepared header with which an exit can send one reply to a client
+/// that it does not know. The first hop's key is shortened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplyBlock(pub(crate) Box<[u8]>);
 
@@ -192,8 +195,8 @@ impl ReplyBlock {
         prefix
     }
 
-    /// Returns a reply with `content`. The payload has room for `size` bytes. Returns `None` if
-    /// the content is longer.
+    /// Builds the reply packet that uses this reply block, with `content` padded to `size` bytes.
+    /// Returns `None` if the content is longer.
     pub(crate) fn seal(&self, content: &[u8], size: usize) -> Option<Vec<u8>> {
         let (header, seed) = self.0.split_first_chunk::<HEADER_SIZE>()?;
         let seed: &PayloadKeySeed = seed.last_chunk()?;

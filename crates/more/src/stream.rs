@@ -1,4 +1,5 @@
-//! One end of a stream: a TCP connection, the first message of each direction, and reply blocks.
+//! One end of a stream, a TCP connection whose segments travel in Sphinx packets: connection
+//! state, the first message of each direction, and reply blocks.
 //!
 //! The client's first bytes are the stream's destination. The exit's first byte reports that the
 //! destination is connected, or the reason why it is not.
@@ -13,7 +14,7 @@ use crate::config::Config;
 use crate::supply::{Stock, Supply};
 use crate::wire::{Flow, PORT, TARGET, mss, put_target, read_target};
 
-/// Number of a stream at one node.
+/// Identifier of a stream, valid at one node only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StreamId(pub u64);
 
@@ -24,7 +25,7 @@ pub enum Refusal {
     NotAllowed,
     /// The destination refused the connection.
     ConnectionRefused,
-    /// The destination cannot be reached, or the exit has no room.
+    /// The destination cannot be reached, or the exit cannot open further connections.
     Unreachable,
 }
 
@@ -51,9 +52,9 @@ const CONNECTED: u8 = 0;
 pub enum Ending {
     /// The other end has closed the stream, and all of its bytes were read.
     Closed,
-    /// The exit has not connected the stream to its destination.
+    /// The exit did not open a connection to the destination, for this reason.
     Refused(Refusal),
-    /// The other end has aborted the stream, or does not know it.
+    /// The other end has aborted the stream, or does not know the stream.
     Reset,
     /// The other end has not answered in time.
     TimedOut,
@@ -68,7 +69,7 @@ pub enum Event {
     Begun(StreamId, SocketAddr),
     /// At a client: the stream's destination is connected.
     Connected(StreamId),
-    /// The stream has bytes to read, after it had none.
+    /// The stream has bytes to read again, after all earlier bytes had been read.
     Readable(StreamId),
     /// The stream has room to write, after [`MoreNode::write`](crate::MoreNode::write) accepted
     /// too few bytes.
@@ -93,16 +94,18 @@ pub(crate) struct Stream {
     pub(crate) flow: Flow,
     pub(crate) role: Role,
     pub(crate) tcp: Connection,
-    /// True once the caller has closed the stream, or was notified of its end.
+    /// True once the caller no longer uses the stream: it has closed the stream, or was notified
+    /// of the end.
     pub(crate) left: bool,
-    /// True once the first message of the other end has arrived.
+    /// True once the first message of the other end has arrived: the destination at an exit, the
+    /// result of the connection at a client.
     has_head: bool,
     /// True if the destination is connected, so that bytes may flow.
     is_open: bool,
     /// True if [`Stream::write`] has filled the send buffer. The caller must be notified once
     /// there is room again.
     starved: bool,
-    /// True if the stream waits for its turn to send.
+    /// True while the stream is in the node's queue of streams that may send.
     pub(crate) is_due: bool,
     /// Time of the stream's entry in the node's table of timers; `None` if it has no entry.
     pub(crate) timer: Option<Time>,
@@ -201,9 +204,9 @@ impl Stream {
         [first, wakes.then_some(Event::Readable(id))]
     }
 
-    /// Parses and removes the first message from the other end, and returns the event that it
-    /// causes. Returns `None` if the message is incomplete. If the message is invalid, aborts the
-    /// stream and returns `None`.
+    /// Parses and removes the first message from the other end (a destination, or the result of
+    /// connecting). Returns the event to report. Returns `None` if the message is incomplete. If
+    /// the message is invalid, aborts the stream and returns `None`.
     fn take_head(&mut self, id: StreamId) -> Option<Event> {
         let (front, back) = self.tcp.peek();
         let bytes: Vec<u8> = front.iter().chain(back).take(TARGET).copied().collect();
@@ -237,8 +240,8 @@ impl Stream {
         self.has_head = true;
     }
 
-    /// Returns two events, each `None` if it does not apply: new room in the send buffer, and the
-    /// end of the stream. If the caller has closed the stream, drops the bytes that arrived.
+    /// Returns up to two events to report: room in the send buffer after it was full, and the end
+    /// of the stream. If the caller has closed the stream, drops the bytes that arrived.
     pub(crate) fn settle(&mut self, id: StreamId) -> [Option<Event>; 2] {
         if self.left {
             self.tcp.consume(usize::MAX);
@@ -255,8 +258,9 @@ impl Stream {
         [has_room.then_some(Event::Writable(id)), ended]
     }
 
-    /// Returns true if the caller knows the stream. This is always so at a client. At an exit,
-    /// this is so once the client's first message, which names the destination, has arrived.
+    /// Returns true if events of the stream may be reported, because the caller knows the stream.
+    /// This is always so at a client. At an exit, this is so once the client's first message,
+    /// which names the destination, has arrived.
     pub(crate) fn is_known(&self) -> bool {
         self.has_head || matches!(self.role, Role::Client(..))
     }
@@ -266,7 +270,8 @@ fn iss(rng: &mut dyn Rng) -> Seq {
     Seq(rng.next_u32())
 }
 
-/// Returns the settings of a new connection.
+/// Returns the settings of a stream's TCP connection. The segment size follows from the packets'
+/// content.
 fn tcp_config(config: &Config, rng: &mut dyn Rng) -> TcpConfig {
     TcpConfig {
         mss: mss(config.payload),

@@ -1,8 +1,9 @@
-//! The reply blocks of a stream: how a client replenishes them, and an exit's stock.
+//! The reply blocks of a stream, with which an exit replies to its client: how the client sends
+//! new blocks, and the exit's stock.
 //!
-//! Each reply reports the number of blocks that the exit lacks, and the highest number of a
-//! forward packet that has arrived. The client assumes that blocks in packets with higher numbers
-//! are still in flight.
+//! Each reply reports how many blocks the exit lacks, and the highest sequence number of the
+//! forward packets that have arrived. The client assumes that blocks in later packets are still in
+//! flight.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use crate::wire::ReplyContent;
 /// Number of reply blocks that an exit keeps in reserve when it has no data to send, for TCP's
 /// initial window (RFC 6928) and two acknowledgements.
 const RESERVE: i64 = 12;
-/// Maximum number of reply blocks of a stream at the exit.
+/// Maximum number of reply blocks that an exit stores for a stream.
 const MAX_STOCK: usize = 256;
 /// Maximum number of reply blocks that a client makes for each reply that has arrived. More than
 /// one is necessary because packets get lost, and an exit without blocks cannot request more. Four
@@ -24,7 +25,8 @@ const MAX_STOCK: usize = 256;
 const PER_REPLY: u64 = 4;
 /// Number of reply blocks that a client makes before the first reply, in addition to the reserve.
 const FIRST: u64 = 36;
-/// Maximum number of packets in flight whose reply blocks a client counts.
+/// Maximum number of packets in flight for which a client remembers how many reply blocks they
+/// contain.
 const MAX_IN_FLIGHT: usize = 256;
 /// Time without a reply after which a client sends unrequested reply blocks. The time doubles
 /// after each packet with such blocks.
@@ -37,12 +39,12 @@ const PROBE_BLOCKS: i64 = 2;
 /// A client's account of the reply blocks that the exit of a stream has.
 #[derive(Debug)]
 pub(crate) struct Supply {
-    /// Number of the next forward packet (a packet from client to exit).
+    /// Sequence number of the next forward packet (a packet from client to exit).
     number: u32,
     /// Number of reply blocks that the exit lacks, according to its last report.
     lacking: i64,
-    /// Packets that the exit's last report does not cover: for each, its number and its number of
-    /// reply blocks.
+    /// Packets that the exit had not received at its last report. Each entry is a packet's
+    /// sequence number, and the count of reply blocks in the packet.
     in_flight: VecDeque<(u32, usize)>,
     serial: Option<u32>,
     /// Number of reply blocks that the client may still make; see [`PER_REPLY`].
@@ -52,7 +54,7 @@ pub(crate) struct Supply {
 }
 
 impl Supply {
-    /// Returns the account of a new stream, whose exit has no reply blocks.
+    /// Creates the account for a new stream, whose exit has no reply blocks yet.
     pub(crate) fn new(now: Time) -> Supply {
         Supply {
             number: 0,
@@ -74,7 +76,7 @@ impl Supply {
         lacking.saturating_sub(on_their_way as u64).min(self.allowance) as usize
     }
 
-    /// Records a forward packet with `blocks` reply blocks. Returns its number.
+    /// Records a forward packet with `blocks` reply blocks. Returns the packet's sequence number.
     pub(crate) fn sent(&mut self, blocks: usize) -> u32 {
         let number = self.number;
         self.number = number.wrapping_add(1);
@@ -102,9 +104,9 @@ impl Supply {
         self.in_flight.retain(|(number, _)| number.wrapping_sub(reply.seen) as i32 > 0);
     }
 
-    /// Returns true if no reply has arrived for the probe interval, and then starts the next
-    /// interval. The blocks in flight then count as lost, because the exit may have no blocks
-    /// left.
+    /// Returns true if it is time to send unrequested reply blocks, because no reply has arrived
+    /// for the probe interval. The blocks in flight then count as lost, and the next interval
+    /// begins.
     pub(crate) fn probe(&mut self, now: Time) -> bool {
         if now < self.probe_at {
             return false;
@@ -134,8 +136,8 @@ pub(crate) struct Stock {
 }
 
 impl Stock {
-    /// Adds the reply blocks of the forward packet `number`, which arrived at the tick `now`. If
-    /// there are too many, the oldest blocks are dropped.
+    /// Adds the reply blocks of the forward packet with the sequence number `number`, which
+    /// arrived in the tick `now`. Beyond [`MAX_STOCK`] blocks, drops the oldest.
     pub(crate) fn add(&mut self, now: u64, number: u32, blocks: Vec<ReplyBlock>) {
         let is_higher = |seen: u32| number.wrapping_sub(seen) as i32 > 0;
         if self.seen.is_none_or(is_higher) {

@@ -1,8 +1,8 @@
 //! Replay protection with bounded memory.
 //!
-//! Each packet contains, for each hop, the last tick in which it is valid. A relay stores the tag
-//! of each accepted packet until the end of this tick. Ticks are long, so that a relay cannot
-//! distinguish packets of the same tick by their expiry.
+//! Each packet contains, for each hop, the last tick (period of 30 s) in which the packet is
+//! valid. A relay stores the tag (hash) of each accepted packet until the end of this tick. Ticks
+//! are long, so that the expiry hardly reveals when a packet was made.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,12 +11,13 @@ use anabranch_multipath::Time;
 
 /// Length of a tick, the time unit of packets' expiry.
 pub const TICK: Duration = Duration::from_secs(30);
-/// Number of ticks for which a packet, or a reply block, is valid after the tick of its creation.
+/// Number of ticks (30 s each) for which a packet, or a reply block, is valid after the tick of
+/// its creation.
 pub const LIFETIME: u64 = 4;
-/// Maximum difference of two nodes' clocks, in ticks.
+/// Tolerated difference of two nodes' clocks, in ticks of 30 s.
 pub const SKEW: u64 = 1;
 
-/// Returns the number of the tick that contains `now`.
+/// Returns the index of the tick (period of 30 s) that contains `now`.
 #[must_use]
 pub fn tick(now: Time) -> u64 {
     now.nanos() / TICK.as_nanos() as u64

@@ -1,4 +1,4 @@
-//! The content of packets (`docs/spec/more.md#content`). Numbers are big-endian.
+//! Encoding of the content of packets (`docs/spec/more.md#content`). Integers are big-endian.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -6,23 +6,24 @@ use anabranch_tcp::Segment;
 
 use crate::sphinx::{ReplyBlock, SURB_LENGTH};
 
-/// Number of bytes before the reply blocks of a forward packet: number of blocks, flow, packet
-/// number.
+/// Number of bytes before the reply blocks of a forward packet: the count of blocks, the flow
+/// (name of the stream), and the sequence number of the packet.
 pub const FORWARD_HEAD: usize = 1 + FLOW + 4;
-/// Number of bytes before the segment of a reply: its serial number, the highest forward packet
-/// number that has arrived, and the number of wanted blocks.
+/// Number of bytes before the segment of a reply: the reply's sequence number, the highest
+/// sequence number of received forward packets, and the count of wanted reply blocks.
 pub const REPLY_HEAD: usize = 4 + 4 + 2;
 /// Number of bytes of a TCP header without options (RFC 9293, section 3.1).
 const TCP_HEADER: usize = 20;
 /// Length in bytes of a stream's random name ([`Flow`]).
 const FLOW: usize = 8;
-/// TCP port of both ends in segments. Connections are distinguished by their flow instead.
+/// TCP port of both ends in segments. It is constant, because connections are distinguished by
+/// their flow (random name).
 pub(crate) const PORT: u16 = 1;
 /// IP address of both ends for TCP's checksum, because segments carry no addresses.
 const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// The random name of a stream in its forward packets. Only the stream's two ends learn it. It is
-/// an authorization: every node that knows this name can send packets of the stream.
+/// The random name of a stream in its forward packets. It must remain secret between the stream's
+/// two ends, because any node that knows it can send packets of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Flow(pub [u8; FLOW]);
 
@@ -31,9 +32,9 @@ pub struct Flow(pub [u8; FLOW]);
 pub struct ForwardContent {
     /// The name of the stream.
     pub flow: Flow,
-    /// Number of the packet within its stream, from 0.
+    /// Sequence number of the packet within its stream, from 0.
     pub number: u32,
-    /// Reply blocks for the exit.
+    /// Reply blocks, with which the exit can send replies.
     pub blocks: Vec<ReplyBlock>,
     /// A segment of the stream's TCP connection; `None` if the packet contains only reply blocks.
     pub segment: Option<Segment>,
@@ -77,9 +78,9 @@ impl ForwardContent {
 /// The content of a packet from exit to client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplyContent {
-    /// Number of the reply within its stream, from 0.
+    /// Sequence number of the reply within its stream, from 0.
     pub serial: u32,
-    /// Highest number of a forward packet that has arrived.
+    /// Highest sequence number of the stream's forward packets that have arrived.
     pub seen: u32,
     /// Number of reply blocks that the exit lacks; negative if it has more than it needs.
     pub wanted: i16,
@@ -130,10 +131,11 @@ fn parse_segment(bytes: &[u8]) -> Option<Option<Segment>> {
     (segment.source == PORT && segment.destination == PORT).then_some(Some(segment))
 }
 
-/// Maximum length in bytes of a client's first message ([`put_target`]).
+/// Maximum length in bytes of the destination that a client sends first on a stream
+/// ([`put_target`]).
 pub const TARGET: usize = 1 + 16 + 2;
 
-/// Returns a client's first message: the destination of its stream.
+/// Encodes the destination that a client sends first on a stream.
 #[must_use]
 pub fn put_target(target: SocketAddr) -> Vec<u8> {
     let mut out = match target.ip() {
@@ -144,12 +146,12 @@ pub fn put_target(target: SocketAddr) -> Vec<u8> {
     out
 }
 
-/// Error for a client's first message that names no valid destination.
+/// Error: the first bytes of a client's stream are not a valid destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoTarget;
 
-/// Parses a client's first message. Returns the destination and the message's length. Returns
-/// `None` if the message is incomplete.
+/// Parses the destination at the beginning of a client's stream. Returns the destination and its
+/// encoded length; `None` if more bytes are needed.
 ///
 /// # Errors
 /// [`NoTarget`]: the type of the address is unknown, or the port is 0.

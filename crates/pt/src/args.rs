@@ -1,4 +1,5 @@
-//! Arguments that a pluggable transport needs for a bridge, as pairs of key and value.
+//! Arguments that a pluggable transport needs for a bridge, as pairs of key and value, and their
+//! encodings.
 
 use std::fmt;
 
@@ -14,9 +15,9 @@ pub struct Args(pub Vec<(String, String)>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ArgsError {
-    /// This part of the text has no `=`, or nothing before the `=`.
+    /// This part of the text has no key: it has no `=`, or nothing before the `=`.
     NoKey(String),
-    /// The text ends in a backslash, which has to precede another character.
+    /// The text ends in a backslash, which must be followed by the character that it escapes.
     Unended,
     /// The text is not valid UTF-8.
     NoText,
@@ -92,7 +93,7 @@ impl Args {
     /// Decodes the pairs from a SOCKS5 user name and password.
     ///
     /// # Errors
-    /// User name and password are not a list of pairs.
+    /// User name and password, joined, are not a list of `KEY=VALUE` pairs.
     pub fn from_socks(user: &[u8], password: &[u8]) -> Result<Args, ArgsError> {
         // A single NUL stands for an empty field, as RFC 1929 requires at least one byte.
         let password = if password == [0] { &[][..] } else { password };

@@ -17,7 +17,7 @@ pub struct BridgeLine {
     /// The transport through which clients reach the bridge; `None` if they connect to it without
     /// a transport.
     pub transport: Option<String>,
-    /// The bridge's address, which some transports ignore.
+    /// The bridge's address. Some transports ignore it, and find the bridge by the arguments.
     pub address: SocketAddr,
     /// The bridge's RSA identity. If it is `None`, a client accepts any identity at the address.
     pub fingerprint: Option<[u8; 20]>,
@@ -32,9 +32,9 @@ pub struct BridgeLine {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BridgeError {
-    /// The line has no words.
+    /// The line is empty, or contains only spaces.
     Empty,
-    /// The line has this word instead of an address with a port.
+    /// This word stands where the address and port of the bridge should be.
     Address(String),
     /// The line ends after this word, without an address with a port.
     NoAddress(String),
@@ -43,7 +43,8 @@ pub enum BridgeError {
     Fingerprint(String),
     /// The text after `ed25519:` is not a key.
     Ed25519(String),
-    /// This word is a second identity of the same kind.
+    /// This word is a second RSA or a second ed25519 identity, and a line may have only one of
+    /// each.
     Twice(String),
     /// The line has arguments, but no transport that could take them.
     NoTransport,
@@ -133,8 +134,8 @@ impl BridgeLine {
     }
 }
 
-/// Returns whether a word after the address is an identity rather than an argument. An ed25519 key
-/// may also contain `=`.
+/// Returns whether a word after the address is the bridge's identity (fingerprint or ed25519 key)
+/// rather than an argument. An ed25519 key may also contain `=`.
 fn is_identity(word: &str) -> bool {
     word.starts_with(ED25519) || !word.contains('=')
 }

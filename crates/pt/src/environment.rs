@@ -21,8 +21,7 @@ pub struct Environment {
     pub side: Side,
 }
 
-/// Source addresses for a transport's own connections. The kernel chooses an address that is not
-/// given.
+/// Source addresses for a transport's own connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outbound {
     /// Source address of connections over IPv4; `None` lets the kernel choose.
@@ -44,7 +43,7 @@ impl Outbound {
     }
 }
 
-/// The side on which a transport runs.
+/// The role of a transport (at a client or at a bridge), with its settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The transport runs at a client.
@@ -68,7 +67,8 @@ pub struct Client {
 pub struct Server {
     /// The requested transports.
     pub methods: Vec<ServerMethod>,
-    /// Address of the relay's ORPort; `None` if the manager gives none.
+    /// Address of the relay's ORPort, where the transport sends its clients' data; `None` if the
+    /// environment contains none.
     pub relay: Option<SocketAddr>,
     /// Address of the relay's Extended ORPort, and the path of its cookie file; `None` if the
     /// relay has no such port.
@@ -82,12 +82,12 @@ pub struct ServerMethod {
     pub name: String,
     /// Listening address of the transport. If it is `None`, the transport chooses one.
     pub address: Option<SocketAddr>,
-    /// Options that the operator set.
+    /// The bridge operator's options for this transport.
     pub options: Args,
 }
 
-/// Error: the environment is invalid. Contains the output line that reports this error to the
-/// transport's manager.
+/// Error: the environment variables are invalid. Contains the line that the transport prints to
+/// report this error to its manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnvironmentError(pub Line);
 

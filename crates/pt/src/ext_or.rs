@@ -11,15 +11,16 @@ pub const COOKIE_FILE: &[u8; 32] = b"! Extended ORPort Auth Cookie !\n";
 
 /// Authentication type `SAFE_COOKIE` (ext-orport-spec).
 const SAFE_COOKIE: u8 = 1;
-/// Authentication types that the relay offers, and the end of the list.
+/// List of authentication types that the relay offers: `SAFE_COOKIE`, then 0 as the end of the
+/// list.
 const TYPES: [u8; 2] = [SAFE_COOKIE, 0];
-/// First part of the text from which the relay computes its hash (ext-orport-spec).
+/// Prefix of the message whose HMAC proves that the relay knows the cookie (ext-orport-spec).
 const BY_SERVER: &[u8] = b"ExtORPort authentication server-to-client hash";
-/// First part of the text from which the transport computes its hash (ext-orport-spec).
+/// Prefix of the message whose HMAC proves that the transport knows the cookie (ext-orport-spec).
 const BY_CLIENT: &[u8] = b"ExtORPort authentication client-to-server hash";
-/// Length of a hash in bytes (HMAC-SHA-256).
+/// Length in bytes of the HMAC-SHA-256 with which each side proves that it knows the cookie.
 const HASH: usize = 32;
-/// Length of a nonce in bytes (ext-orport-spec).
+/// Length in bytes of the random nonce that each side sends (ext-orport-spec).
 const NONCE: usize = 32;
 /// Status of a successful authentication (ext-orport-spec).
 const ACCEPTED: u8 = 1;
@@ -45,13 +46,13 @@ const BODY: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExtOrError {
-    /// The other side offers no authentication type that we support.
+    /// The two sides have no authentication type in common; only `SAFE_COOKIE` is supported.
     NoCommonProof,
     /// The other side's proof is wrong, so the two sides have different cookies.
     Proof,
     /// The relay refused the connection.
     Denied,
-    /// The other side violates the protocol.
+    /// The other side's bytes violate the Extended ORPort protocol.
     Nonsense,
 }
 

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use crate::args::Args;
 
-/// Maximum bytes of a line.
+/// Maximum length in bytes of a line that a transport prints.
 pub(crate) const LONGEST: usize = 8 << 10;
 
 /// The protocol that programs use to connect to a transport at a client.

@@ -1,4 +1,5 @@
-//! The manager of a pluggable transport that runs as a separate program.
+//! The managing side of a pluggable transport that runs as a separate program: interprets the
+//! transport's output.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -23,11 +24,12 @@ pub struct Method {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The transport supports none of the protocol versions that we offer.
+    /// The transport supports none of the versions of the managed-transport protocol that the
+    /// manager offered.
     Version(String),
     /// The transport reports that its settings are invalid.
     Environment(String),
-    /// The transport does not use the proxy from its settings.
+    /// The transport cannot or will not use the proxy that the manager has set.
     Proxy(String),
     /// The transport violates the protocol with this line.
     Line(String),
@@ -66,7 +68,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// The state of a transport, derived from its output.
+/// The state of a transport's program, derived from its standard output.
 ///
 /// [`Manager::take`] processes the transport's standard output. Once [`Manager::is_ready`], the
 /// list of methods is complete. Later output contains log messages, which [`Manager::messages`]
@@ -83,8 +85,8 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Creates the manager of a transport. `wants_proxy` is true if the transport has to use a
-    /// proxy.
+    /// Creates the manager of a transport's program that was just started. `wants_proxy` is true
+    /// if the program has to use a proxy for its connections.
     #[must_use]
     pub fn new(wants_proxy: bool) -> Manager {
         Manager { wants_proxy, ..Manager::default() }

@@ -15,22 +15,22 @@ pub struct OfferLine {
     pub transport: String,
     /// Listening address of the transport.
     pub listen: SocketAddr,
-    /// Options for the transport.
+    /// Options for the transport, as pairs of key and value.
     pub options: Args,
     /// The program that implements the transport, with its arguments; `None` if the line names
     /// none.
     pub program: Option<Vec<String>>,
 }
 
-/// Error: a line is not an offer of a transport.
+/// Error: a line is not a valid [`OfferLine`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OfferError {
-    /// The line has no words.
+    /// The line is empty, or contains only spaces.
     Empty,
     /// The line's first word is not a transport's name.
     Name(String),
-    /// The line has this word instead of an address with a port.
+    /// This word stands where the transport's listening address should be.
     Address(String),
     /// A word after the address is not an option.
     Options(ArgsError),

@@ -15,7 +15,7 @@ pub struct PluginLine {
     pub place: PluginPlace,
 }
 
-/// A program that provides transports.
+/// The program that provides transports: to be started, or already running.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PluginPlace {
     /// A program that has to be started: its path and arguments.
@@ -24,19 +24,19 @@ pub enum PluginPlace {
     Proxy(Protocol, SocketAddr),
 }
 
-/// Error: a line does not name a program.
+/// Error: a line is not a valid [`PluginLine`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PluginError {
-    /// The line has no words.
+    /// The line is empty, or contains only spaces.
     Empty,
     /// This word is not a transport's name.
     Name(String),
-    /// The line has this word instead of `exec` or `socks5`.
+    /// This word stands where `exec` or `socks5` should be.
     Kind(String),
     /// No program follows `exec`.
     NoProgram,
-    /// The line has this word instead of an address with a port.
+    /// This word stands where the program's address with a port should be.
     Address(String),
     /// This word follows the address, where the line should end.
     Rest(String),

@@ -8,9 +8,9 @@ use crate::args::{Args, ArgsError};
 
 /// Version of SOCKS (RFC 1928, section 3).
 const VERSION: u8 = 5;
-/// Method: no authentication required (RFC 1928, section 3).
+/// Authentication method of SOCKS5: none required (RFC 1928, section 3).
 const NO_LOGIN: u8 = 0;
-/// Method: user name and password (RFC 1928, section 3).
+/// Authentication method of SOCKS5: user name and password (RFC 1928, section 3).
 const LOGIN: u8 = 2;
 /// Version of the user name and password negotiation (RFC 1929, section 2).
 const LOGIN_VERSION: u8 = 1;
@@ -22,14 +22,15 @@ const IPV4: u8 = 1;
 const NAME: u8 = 3;
 /// Address type: IPv6 (RFC 1928, section 4).
 const IPV6: u8 = 4;
-/// Number of bytes in a SOCKS5 reply before its address.
+/// Number of bytes in a SOCKS5 reply before the address that it contains.
 const HEAD: usize = 4;
 
-/// Error: a transport has not connected to a bridge.
+/// Error: a transport refused, or failed, to connect to a bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SocksRefusal {
-    /// The transport speaks another protocol, or requires another login.
+    /// The transport's bytes are not SOCKS5, or it demands an authentication method that we do not
+    /// offer.
     Nonsense,
     /// The transport refused the arguments.
     Arguments,
@@ -56,7 +57,8 @@ impl std::error::Error for SocksRefusal {}
 /// A SOCKS5 dialogue with a transport, which requests one connection to a bridge.
 #[derive(Clone, Debug)]
 pub struct SocksClient {
-    /// User name and password with their lengths; `None` if there are no arguments.
+    /// The encoded SOCKS5 user name and password, which contain the bridge's arguments; `None` if
+    /// there are no arguments.
     login: Option<Vec<u8>>,
     request: Vec<u8>,
     inbox: Vec<u8>,
@@ -72,7 +74,7 @@ enum SocksStage {
 }
 
 impl SocksClient {
-    /// Begins a dialogue about a connection to the bridge at `to`. `args` are the bridge's
+    /// Begins the request for a connection to the bridge at `to`. `args` are the bridge's
     /// arguments. Appends the first message to `out`.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Building and reading of the packets of a node's own streams.
+//! Building of the packets of the streams that end at a node, as client or exit.
 
 use anabranch_multipath::{Core as _, Time};
 use anabranch_tcp::Segment;
@@ -9,8 +9,8 @@ use crate::stream::{Role, StreamId};
 use crate::tags::{LIFETIME, tick};
 use crate::wire::{FORWARD_HEAD, Flow, ForwardContent, ReplyContent};
 
-/// Maximum number of unused reply blocks that a node remembers, over all streams. Above it, the
-/// oldest is forgotten, because it was probably lost.
+/// Maximum number of reply blocks that a node remembers until their replies arrive, over all
+/// streams. Beyond it, the oldest block is forgotten, because it was probably lost.
 const MAX_OUTSTANDING: usize = 1 << 15;
 
 impl MoreNode {
@@ -75,8 +75,8 @@ impl MoreNode {
         Some(block)
     }
 
-    /// Removes reply blocks that have expired or were used, and the oldest ones above
-    /// [`MAX_OUTSTANDING`].
+    /// Forgets reply blocks that have expired or were used. If more than [`MAX_OUTSTANDING`]
+    /// remain, also forgets the oldest.
     fn forget_old(&mut self, now: u64) {
         while let Some(first) = self.order.front() {
             let sent = self.outstanding.get(first);
@@ -102,8 +102,8 @@ impl MoreNode {
         self.seal(&block, &ReplyContent { segment: Some(segment), ..head })
     }
 
-    /// Returns the packet that sends `reply` with `block`; `None` if the network does not list the
-    /// block's first hop, or if the reply is too long.
+    /// Encrypts `reply` with the reply block `block`. Returns the packet for the block's first
+    /// hop; `None` if the network does not list that hop, or if the reply is too long.
     fn seal(&self, block: &ReplyBlock, reply: &ReplyContent) -> Option<Output> {
         let first = self.network.find_prefix(&block.first_hop())?;
         let peer = &self.network.peers()[first];
@@ -129,7 +129,8 @@ impl MoreNode {
     }
 }
 
-/// Returns the route over `path` (positions in `network`) of a packet that is made at `now`.
+/// Returns the route over the nodes with the indices `path`, for a packet that is made at `now`.
+/// The time determines the packet's expiry.
 fn route<'n>(network: &'n crate::Network, path: &[usize], now: Time) -> Route<'n> {
     let hops = path.iter().map(|&at| &network.peers()[at]).collect();
     Route { hops, expiry: tick(now) + LIFETIME }

@@ -13,16 +13,17 @@ use crate::supply::Stock;
 use crate::tags::tick;
 use crate::wire::{Flow, ForwardContent, ReplyContent};
 
-/// Number of recently ended flows (names of streams) that an exit remembers. It does not accept
-/// these flows again.
+/// Number of recently ended flows (random names of streams) that an exit remembers, to refuse late
+/// packets that would open them again.
 const RECENT: usize = 4_096;
 /// Time without a packet from the client after which an exit ends a stream. A client sends reply
 /// blocks at least every 16 s.
 const IDLE: Duration = Duration::from_secs(120);
 
 impl MoreNode {
-    /// Opens a stream to `target` over an exit that is drawn by weight. Bytes that are written
-    /// before the next poll are sent in the stream's first packet if they fit.
+    /// Opens a stream to the destination `target`. Draws an exit, with a probability proportional
+    /// to its weight. Bytes that are written before the next poll are sent in the stream's first
+    /// packet if they fit.
     ///
     /// # Errors
     /// [`OpenError`] if no exit is available, or if too many streams are open.
@@ -44,12 +45,14 @@ impl MoreNode {
         id
     }
 
-    /// Notes that the destination of the exit's stream `id` is connected, so that bytes may flow.
+    /// Records, at an exit, that the connection to the destination of the stream `id` is open. The
+    /// client is informed, and bytes may flow.
     pub fn connected(&mut self, id: StreamId) {
         self.answer(id, None);
     }
 
-    /// Notes that the destination of the exit's stream `id` was not connected. Closes the stream.
+    /// Records, at an exit, that no connection to the destination of the stream `id` was opened.
+    /// Closes the stream with this reason.
     pub fn refuse(&mut self, id: StreamId, refusal: Refusal) {
         self.answer(id, Some(refusal));
     }
@@ -128,7 +131,7 @@ impl MoreNode {
         self.begin(now, forward)
     }
 
-    /// Begins, at the exit, the stream that a client's first packet requests.
+    /// Opens, at the exit, the stream that a client's first packet requests.
     fn begin(&mut self, now: Time, forward: ForwardContent) -> Result<(), DropReason> {
         let may_begin = self.network.peers()[self.me].is_exit
             && self.streams.len() < self.config.streams
@@ -175,8 +178,8 @@ impl MoreNode {
         Ok(())
     }
 
-    /// Queues two events of the stream `id`, if they are due: new room in the send buffer, and the
-    /// end of the stream.
+    /// Reports, if this has happened, that the send buffer of the stream `id` has room again, or
+    /// that the stream has ended.
     fn settle(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let events = stream.settle(id);
@@ -233,7 +236,8 @@ impl MoreNode {
         }
     }
 
-    /// Remembers an ended flow, so that a late SYN does not begin the flow again.
+    /// Remembers the random name of an ended stream, so that a late SYN does not open the stream
+    /// again.
     fn retire(&mut self, flow: Flow) {
         let (known, order) = &mut self.recent;
         known.insert(flow);
