@@ -1,4 +1,4 @@
-//! Files that receive their final name when they are complete.
+//! Files that have a temporary name until they are complete.
 
 use std::fs;
 use std::io::{self, BufWriter, Write};

@@ -33,7 +33,7 @@ pub(super) const COLUMNS: [(&str, Physical); 7] = [
     ("size", Physical::INT32),
 ];
 
-/// The unit of the `size` column.
+/// The unit of the values in a trace's `size` column.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SizeUnit {
     /// Sizes are in bytes of whole IP packets, as an observer of the path sees them.
@@ -63,7 +63,7 @@ impl SizeUnit {
 pub struct TraceFacts {
     /// The name of each path, by the path's index in the `path` column.
     pub paths: Vec<String>,
-    /// The wall-clock time at which `time` is zero; `None` if it was not recorded.
+    /// The wall-clock time at which the column `time` is zero; `None` if it was not recorded.
     pub start: Option<SystemTime>,
     /// The seed of the random choices of the program that recorded the trace; `None` if the seed
     /// was not recorded.
@@ -71,7 +71,7 @@ pub struct TraceFacts {
     /// The splitter's schedule (its rule for choosing paths), as on the command line: `weighted
     /// --every 100ms`. `None` if the schedule was not recorded.
     pub schedule: Option<String>,
-    /// The unit of the `size` column.
+    /// The unit of the values in a trace's `size` column.
     pub unit: SizeUnit,
     /// Machine-readable names of the protocols whose packets carried an unencrypted sequence
     /// number. From such numbers, an observer learns how many packets other paths carried.
@@ -85,9 +85,10 @@ pub struct TraceFacts {
 /// end.
 #[derive(Debug, Default)]
 pub(super) struct LateFacts {
-    /// The same as [`TraceFacts::numbers`].
+    /// The protocols whose packets carried an unencrypted sequence number
+    /// ([`TraceFacts::numbers`]).
     pub(super) numbers: Vec<String>,
-    /// The same as [`TraceFacts::streams`].
+    /// Names of the paths that were TCP connections ([`TraceFacts::streams`]).
     pub(super) streams: Vec<String>,
 }
 

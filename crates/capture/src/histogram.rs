@@ -44,8 +44,8 @@ impl Histogram {
     /// The number of classes (bins) of a histogram.
     pub const LEN: usize = EDGES.len() + 1;
 
-    /// Number of classes per power of ten. The lower bound of the first of these classes is the
-    /// power of ten itself.
+    /// Number of classes (bins) per power of ten. The first of these classes begins at the power
+    /// of ten itself.
     pub const PER_DECADE: usize = CLASSES;
 
     /// Adds `weight` to the class that contains `length`.

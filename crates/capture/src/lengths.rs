@@ -54,7 +54,7 @@ impl Lengths {
         }
     }
 
-    /// Returns the number of lengths.
+    /// Returns how many lengths were added.
     pub(super) fn count(&self) -> u64 {
         self.count
     }

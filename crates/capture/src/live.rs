@@ -10,7 +10,7 @@ use tempfile::TempPath;
 
 use super::draft::{explain, hidden};
 
-/// Number of bytes that are buffered before they are written.
+/// Size in bytes of the write buffer: more bytes are written to the file at once.
 const BUFFER: usize = 1 << 16;
 
 /// A file that remains readable while it is written.

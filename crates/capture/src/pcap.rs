@@ -198,11 +198,12 @@ struct PathFiles {
     has_begun: bool,
     /// Earlier files that still exist, oldest first.
     before: VecDeque<PathBuf>,
-    /// The latest TCP connection of the path, if there was one.
+    /// State of the path's latest TCP connection, for sequence numbers; `None` if the path had no
+    /// such connection.
     connection: Option<Connection>,
 }
 
-/// A TCP connection of a path.
+/// A TCP connection of a path, for which segments with plausible sequence numbers are written.
 struct Connection {
     client: SocketAddr,
     server: SocketAddr,

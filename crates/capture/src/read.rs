@@ -47,7 +47,7 @@ pub enum TraceError {
     BrokenOff,
     /// The path is a directory.
     Directory,
-    /// The file has the results of `anabranch experiment`.
+    /// The file contains results of `anabranch experiment`, which are not a trace.
     Experiment,
     /// The file's metadata are not those of a trace. The field is the reason.
     Facts(String),

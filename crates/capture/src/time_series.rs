@@ -121,7 +121,7 @@ impl TraceTimeSeries {
     }
 }
 
-/// Time series that are being computed.
+/// The computation of the time series, row by row.
 struct TimeSeriesBuilder {
     time_series: TraceTimeSeries,
     sessions: BTreeMap<(i64, i32), OpenSession>,

@@ -285,7 +285,8 @@ struct TraceSink {
     facts: TraceFacts,
     /// Metadata of the trace that have become known so far, for the next footer.
     late: LateFacts,
-    /// Whether the file has to be readable after each batch.
+    /// Whether the file has to be readable after each batch of rows, so that it survives a kill of
+    /// the program.
     survives: bool,
     /// Position and bytes of the last footer that was written; `None` before the first footer.
     good: Option<(u64, Vec<u8>)>,

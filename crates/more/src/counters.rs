@@ -48,7 +48,7 @@ impl DropReason {
         DropReason::Queue,
     ];
 
-    /// Returns the reason as a word for a line of counters.
+    /// Returns the name of the reason, as lines of counters contain it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -68,7 +68,7 @@ impl DropReason {
     }
 }
 
-/// Numbers of packets since the start of a node.
+/// Counts of packets since the start of a node.
 ///
 /// `received` = `relayed` + `delivered` + the sum of [`NodeCounters::dropped`] over all reasons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

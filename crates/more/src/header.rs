@@ -34,7 +34,8 @@ const MAX_TABLES: usize = 256;
 /// longer than the routing information by this length.
 const STEP: usize = KEY_STREAM - ROUTING;
 
-/// Tables of multiples of public keys, by key. They accelerate the multiplication by scalars.
+/// Precomputed tables of multiples of public keys, by key. They accelerate scalar multiplication,
+/// the slowest part of building a header.
 #[derive(Default)]
 pub(crate) struct KeyTables(BTreeMap<[u8; KEY], Box<EdwardsBasepointTable>>);
 

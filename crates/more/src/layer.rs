@@ -46,7 +46,7 @@ pub(crate) enum RoutingCommand {
         next: [u8; KEY],
         /// Last tick (period of 30 s) in which the packet is valid.
         expiry: u64,
-        /// The MAC and the routing information of the next header.
+        /// The MAC and the routing information of the header for the next hop.
         rest: Box<[u8; MAC + ROUTING]>,
     },
     /// This node is the packet's last hop.
@@ -60,8 +60,9 @@ pub(crate) struct HopKeys {
 }
 
 impl HopKeys {
-    /// Computes the keys of `hop` for the packet with `header`. Returns `None` if the MAC of the
-    /// header is wrong, or if the header's point is of small order.
+    /// Derives the keys of `hop` for the packet with `header`, and checks the header's MAC.
+    /// Returns `None` if the MAC of the header is wrong, or if the header's point is of small
+    /// order.
     pub(crate) fn agree(hop: &Hop, header: &[u8; HEADER_SIZE]) -> Option<HopKeys> {
         let (point, rest) = header.split_first_chunk::<POINT>()?;
         let (mac, routing) = rest.split_first_chunk::<MAC>()?;

@@ -85,26 +85,26 @@ impl Network {
         &self.peers
     }
 
-    /// Returns the position in the list of the node with `key`; `None` if there is no such node.
+    /// Returns the index in the list of the node with the public key `key`; `None` if there is no
+    /// such node.
     #[must_use]
     pub fn find(&self, key: &[u8; KEY]) -> Option<usize> {
         let at = self.find_prefix(&prefix(key))?;
         (self.peers[at].key == *key).then_some(at)
     }
 
-    /// Returns the position in the list of the node whose key begins with `prefix`; `None` if
+    /// Returns the index in the list of the node whose public key begins with `prefix`; `None` if
     /// there is no such node.
     pub(crate) fn find_prefix(&self, prefix: &[u8; PREFIX]) -> Option<usize> {
         self.by_prefix.get(prefix).copied()
     }
 
-    /// Returns the position in the list of the node with `address`; `None` if there is no such
-    /// node.
+    /// Returns the index in the list of the node with `address`; `None` if there is no such node.
     pub(crate) fn find_address(&self, address: SocketAddr) -> Option<usize> {
         self.by_address.get(&address).copied()
     }
 
-    /// Returns the number of nodes that may be relays.
+    /// Returns the number of nodes that may be drawn as relays: those with a weight above 0.
     pub(crate) fn relays(&self) -> usize {
         self.peers.iter().filter(|peer| peer.weight > 0).count()
     }
@@ -130,8 +130,8 @@ impl Network {
         Some(path)
     }
 
-    /// Draws a node for which `may` returns true, with a probability proportional to its weight.
-    /// Returns `None` if no such node has a weight above 0.
+    /// Draws a random node for which `may` returns true, with a probability proportional to the
+    /// node's weight. Returns its index; `None` if no such node has a weight above 0.
     fn draw(&self, rng: &mut dyn Rng, may: impl Fn(usize, &Peer) -> bool) -> Option<usize> {
         let candidates = || {
             let all = self.peers.iter().enumerate().filter(|(at, peer)| may(*at, peer));

@@ -21,7 +21,8 @@ use crate::stream::{Event, Stream, StreamId};
 use crate::tags::{Tags, Verdict, tick};
 use crate::wire::{Flow, ForwardContent, ReplyContent};
 
-/// Maximum number of packets that wait to be sent.
+/// Maximum number of packets in a node's send queue: relayed packets, and TCP resets for unknown
+/// streams. Further packets are dropped.
 const MAX_QUEUE: usize = 4_096;
 
 /// The reason why a node cannot be created with its settings.
@@ -33,9 +34,10 @@ pub enum NodeError {
     /// A path needs more relays than the network has in addition to this node and the exit. The
     /// field is the number of relays that a path needs.
     TooFewRelays(usize),
-    /// The number of hops of a path ([`Config::hops`]) is not in `2..=5`.
+    /// The setting [`Config::hops`], the number of nodes on a path, is not in `2..=5`.
     Hops,
-    /// The size of packets' content ([`Config::payload`]) is below the minimum ([`MIN_PAYLOAD`]).
+    /// The setting [`Config::payload`], the size of packets' content, is below the minimum
+    /// ([`MIN_PAYLOAD`]).
     Payload,
 }
 
@@ -82,7 +84,7 @@ impl std::error::Error for OpenError {}
 /// A received datagram.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<'a> {
-    /// The sender.
+    /// The source address of the datagram, which must belong to a node of the network.
     pub from: SocketAddr,
     /// The packet.
     pub bytes: &'a [u8],
@@ -93,7 +95,7 @@ pub struct Datagram<'a> {
 pub enum Output {
     /// A datagram to send.
     Send {
-        /// The receiver.
+        /// The address of the node that receives the datagram.
         to: SocketAddr,
         /// The packet.
         bytes: Vec<u8>,

@@ -23,8 +23,8 @@ pub(crate) const IDENTIFIER: usize = IDENTIFIER_LENGTH;
 pub(crate) const ROUTING: usize = ENCRYPTED_ROUTING_INFO_SIZE;
 /// Length in bytes of a header's MAC.
 pub(crate) const MAC: usize = HEADER_INTEGRITY_MAC_SIZE;
-/// Length in bytes of the key stream for a header. It covers [`ROUTING`] bytes, and the routing
-/// information of one more hop.
+/// Length in bytes of the key stream that encrypts a header. It covers the routing information
+/// ([`ROUTING`] bytes), and the bytes of one hop that a relay appends.
 pub(crate) const KEY_STREAM: usize = STREAM_CIPHER_OUTPUT_LENGTH;
 
 /// All keys of one hop for one packet, as the output bytes of a key derivation function.
@@ -44,7 +44,8 @@ const TAG: usize = BLINDING_FACTOR + BLINDING_FACTOR_SIZE;
 const _: () = assert!(TAG + REPLAY_TAG_SIZE == EXPANDED_SHARED_SECRET_LENGTH);
 
 impl Secrets {
-    /// Derives the keys from the shared secret. Returns `None` if the crate `aws-lc-rs` fails.
+    /// Derives all keys of a hop from its X25519 secret with the packet's sender. Returns `None`
+    /// if the crate `aws-lc-rs` fails.
     pub(crate) fn expand(shared: &[u8]) -> Option<Secrets> {
         let mut expanded = [0; EXPANDED_SHARED_SECRET_LENGTH];
         let key = Salt::new(HKDF_SHA256, EXPANDED_SHARED_SECRET_HKDF_SALT).extract(shared);

@@ -60,7 +60,7 @@ impl std::fmt::Debug for SecretKey {
     }
 }
 
-/// The content of a packet at its last hop.
+/// The content of a packet that has reached its last hop: a forward packet or a reply.
 pub(crate) enum Content {
     /// The content of a forward packet.
     Forward(Vec<u8>),
@@ -68,7 +68,7 @@ pub(crate) enum Content {
     Reply([u8; IDENTIFIER], Payload),
 }
 
-/// A packet after the removal of one hop's layer.
+/// A packet after a hop has removed its encryption layer.
 pub(crate) struct Unwrapped {
     /// Last tick (period of 30 s) in which the packet is valid.
     pub(crate) expiry: u64,
@@ -77,7 +77,8 @@ pub(crate) struct Unwrapped {
     pub(crate) data: Data,
 }
 
-/// Destination of an unwrapped packet.
+/// The next step for a packet after the removal of this hop's layer: to the next hop, or to this
+/// node.
 pub(crate) enum Data {
     /// The packet must be sent to this next hop. Contains the next hop's key, and the packet's
     /// bytes.
@@ -206,7 +207,7 @@ impl ReplyBlock {
     }
 }
 
-/// The keys that decrypt the reply to a reply block.
+/// The keys with which a client decrypts the reply that uses a certain reply block.
 pub(crate) struct ReplyKeys {
     pub(crate) identifier: [u8; IDENTIFIER],
     recovery: SurbReplyRecovery,

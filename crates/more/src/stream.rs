@@ -43,10 +43,11 @@ impl Refusal {
     }
 }
 
-/// First byte from an exit whose destination is connected.
+/// First byte that an exit sends on a stream if it has connected to the destination. Other values
+/// are reasons of a failure.
 const CONNECTED: u8 = 0;
 
-/// The reason for the end of a stream.
+/// The reason why a stream ended, as reported to its user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ending {
@@ -71,8 +72,8 @@ pub enum Event {
     Connected(StreamId),
     /// The stream has bytes to read again, after all earlier bytes had been read.
     Readable(StreamId),
-    /// The stream has room to write, after [`MoreNode::write`](crate::MoreNode::write) accepted
-    /// too few bytes.
+    /// The send buffer of the stream has room again, after
+    /// [`MoreNode::write`](crate::MoreNode::write) had filled it.
     Writable(StreamId),
     /// The stream has ended. Its ID is no longer valid.
     Ended(StreamId, Ending),
@@ -81,14 +82,15 @@ pub enum Event {
 /// The part of a stream's state that differs between client and exit.
 #[derive(Debug)]
 pub(crate) enum Role {
-    /// The stream ends at a client, which sends its packets to the exit at this position in the
-    /// network.
+    /// This end is the client's. The fields are the exit's index in the network, and the account
+    /// of the exit's reply blocks.
     Client(usize, Supply),
-    /// The stream ends at an exit, which sends replies.
+    /// This end is the exit's. The field is its stock of reply blocks.
     Exit(Stock),
 }
 
-/// One end of a stream.
+/// One end of a stream: the TCP connection, and the state of the first messages and of reply
+/// blocks.
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) flow: Flow,
@@ -192,9 +194,9 @@ impl Stream {
         self.progress(id, was_empty)
     }
 
-    /// Returns two events that result from received bytes, each `None` if it does not apply: the
-    /// first message of the other end, and bytes to read. `was_empty` is true if no bytes could be
-    /// read before these bytes arrived.
+    /// Returns up to two events that result from received bytes: for the first message of the
+    /// other end, and for bytes to read. `was_empty` is true if no bytes could be read before
+    /// these bytes arrived.
     pub(crate) fn progress(&mut self, id: StreamId, was_empty: bool) -> [Option<Event>; 2] {
         let first = match self.has_head || self.left {
             true => None,
@@ -283,8 +285,8 @@ fn tcp_config(config: &Config, rng: &mut dyn Rng) -> TcpConfig {
     }
 }
 
-/// Returns the reason to report for a failed connection; `None` if it was closed or aborted on
-/// purpose.
+/// Returns the reason to report if a stream's TCP connection failed; `None` if it was closed or
+/// aborted on purpose.
 fn failure(ending: TcpEnding) -> Option<Ending> {
     match ending {
         TcpEnding::Finished | TcpEnding::Aborted => None,

@@ -36,7 +36,7 @@ const PROBE_MAX: Duration = Duration::from_secs(16);
 /// Maximum number of unrequested reply blocks in a packet.
 const PROBE_BLOCKS: i64 = 2;
 
-/// A client's account of the reply blocks that the exit of a stream has.
+/// A client's account of the reply blocks that the exit of a stream has and needs.
 #[derive(Debug)]
 pub(crate) struct Supply {
     /// Sequence number of the next forward packet (a packet from client to exit).
@@ -67,9 +67,9 @@ impl Supply {
         }
     }
 
-    /// Returns the number of reply blocks to send now: the blocks that the exit lacks by its last
-    /// report, and one to acknowledge each of the `unacked` segments in flight, less the blocks
-    /// that are in flight already.
+    /// Returns the number of reply blocks to send now. The exit needs the blocks that it lacked at
+    /// its last report, and one to acknowledge each of the `unacked` segments in flight. Blocks
+    /// that are in flight already are subtracted.
     pub(crate) fn deficit(&self, unacked: u32) -> usize {
         let on_their_way: usize = self.in_flight.iter().map(|(_, blocks)| blocks).sum();
         let lacking = (self.lacking + i64::from(unacked)).clamp(0, MAX_STOCK as i64) as u64;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Length of a tick, the time unit of packets' expiry.
+/// Length of a tick, the time unit in which packets state their expiry.
 pub const TICK: Duration = Duration::from_secs(30);
 /// Number of ticks (30 s each) for which a packet, or a reply block, is valid after the tick of
 /// its creation.

@@ -30,7 +30,7 @@ pub struct Flow(pub [u8; FLOW]);
 /// The content of a packet from client to exit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForwardContent {
-    /// The name of the stream.
+    /// The random name of the packet's stream.
     pub flow: Flow,
     /// Sequence number of the packet within its stream, from 0.
     pub number: u32,

@@ -184,7 +184,7 @@ fn unescape(text: &str) -> Result<String, ArgsError> {
     Ok(out)
 }
 
-/// Splits a text at each `between` without a backslash before it.
+/// Splits a text at each separator `between` that is not escaped by a backslash.
 pub(crate) fn split(text: &str, between: char) -> impl Iterator<Item = &str> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {

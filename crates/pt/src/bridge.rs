@@ -48,7 +48,7 @@ pub enum BridgeError {
     Twice(String),
     /// The line has arguments, but no transport that could take them.
     NoTransport,
-    /// An argument is invalid.
+    /// An argument (`KEY=VALUE`) is invalid, for this reason.
     Args(ArgsError),
 }
 

@@ -35,14 +35,16 @@ const TRANSPORT: u16 = 2;
 const OKAY: u16 = 0x1000;
 /// Command of the relay: it refuses the connection (ext-orport-spec).
 const DENY: u16 = 0x1001;
-/// Command of the relay: an identifier for the control port (ext-orport-spec).
+/// Command of the relay: an identifier that names the connection on Tor's control port
+/// (ext-orport-spec).
 const CONTROL: u16 = 0x1002;
 /// Length of a command's header in bytes: the command's type and the length of its body.
 const HEAD: usize = 4;
-/// Maximum bytes of the body of a transport's command, which is a name or an address.
+/// Maximum bytes of the body of a command, so that a peer cannot fill our memory. A body is a name
+/// or an address.
 const BODY: usize = 256;
 
-/// Error: a dialogue with the Extended ORPort has failed.
+/// Error: the dialogue between a transport and the relay's Extended ORPort has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExtOrError {
@@ -90,7 +92,7 @@ fn message(label: &[u8], client: &[u8; NONCE], server: &[u8; NONCE]) -> Vec<u8> 
     [label, client, server].concat()
 }
 
-/// Received bytes that have not been processed.
+/// Received bytes of the dialogue that do not form a complete message yet.
 #[derive(Debug, Default)]
 struct Inbox(Vec<u8>);
 

@@ -53,13 +53,13 @@ pub enum Line {
     ClientMethod(String, Protocol, SocketAddr),
     /// The client's transport of this name is not ready, for this reason.
     ClientMethodError(String, String),
-    /// All transports of a client have been reported.
+    /// The transport program at a client has reported all its transports, so none follows.
     ClientMethodsDone,
     /// The bridge's transport of this name listens at this address; clients need these arguments.
     ServerMethod(String, SocketAddr, Args),
     /// The bridge's transport of this name does not listen, for this reason.
     ServerMethodError(String, String),
-    /// All transports of a bridge have been reported.
+    /// The transport program at a bridge has reported all its transports, so none follows.
     ServerMethodsDone,
     /// A message for the operator.
     Log(Severity, String),

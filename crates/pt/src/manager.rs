@@ -20,7 +20,7 @@ pub struct Method {
     pub args: Args,
 }
 
-/// Error: a transport is unusable.
+/// Error: a transport's program is unusable, and has to be stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Failure {
@@ -31,7 +31,7 @@ pub enum Failure {
     Environment(String),
     /// The transport cannot or will not use the proxy that the manager has set.
     Proxy(String),
-    /// The transport violates the protocol with this line.
+    /// The transport printed this line, which violates the protocol.
     Line(String),
 }
 

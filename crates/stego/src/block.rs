@@ -19,8 +19,8 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, U
 
 use crate::secrets::{Key, follow};
 
-/// Number of bytes that a block (a sequence of frames, encrypted together) has in addition to its
-/// frames.
+/// Overhead of a block (a sequence of frames, encrypted together) in bytes: authentication tag and
+/// header.
 pub(crate) const OVERHEAD: usize = TAG + HEADER;
 /// Maximum total length in bytes of the frames in one block (the unit of encryption).
 pub(crate) const MOST: usize = 16_640;
@@ -61,9 +61,9 @@ pub(crate) struct Sealer {
 pub(crate) struct Opener {
     mask: HeaderProtectionKey,
     aes: bool,
-    /// The [`KEPT`] newest keys, each with its index in the chain of keys.
+    /// The newest keys, at most [`KEPT`], each with its index in the sequence of keys.
     keys: VecDeque<(u64, LessSafeKey)>,
-    /// The chain from which the next key is derived.
+    /// The chain of secrets from which the next key is derived.
     ratchet: Ratchet,
     replay: Replay,
 }
@@ -219,7 +219,8 @@ impl Opener {
     }
 }
 
-/// Returns the number nearest to `near` whose lowest 24 bits are `short` (RFC 9000, section A.3).
+/// Reconstructs a block's full sequence number: the number nearest to `near` whose lowest 24 bits
+/// are `short` (RFC 9000, section A.3).
 fn whole(near: u64, short: u64) -> u64 {
     const CYCLE: u64 = 1 << 24;
     let candidate = near & !(CYCLE - 1) | short;

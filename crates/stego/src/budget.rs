@@ -18,8 +18,8 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Creates a memory limit of `bytes` for all links together. The limit does not include each
-    /// link's free share, which is [`LEAST_WINDOW`] at first.
+    /// Creates a memory limit of `bytes` for all links together. Each link may buffer its free
+    /// share in addition, which is [`LEAST_WINDOW`] at first.
     pub(crate) fn new(bytes: usize) -> Budget {
         Budget { left: bytes, share: LEAST_WINDOW }
     }

@@ -53,30 +53,30 @@ pub enum ClientOutput {
     Close(ConnId),
     /// The server has answered the handshake, so bytes can flow in both directions.
     Up,
-    /// The link has ended, for this reason.
+    /// The link (the client's byte streams to and from the server) has ended, for this reason.
     Over(Ending),
 }
 
-/// The reason why a link ended.
+/// The reason why a link (a client's byte streams to and from the server) ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// The streams of both directions ended, and both ends know this.
     Done,
-    /// One of the ends reset the link.
+    /// The client or the server has aborted the link.
     Reset,
     /// The other end was unreachable for 5 minutes.
     Lost,
-    /// The server exceeded its memory limit, and this link exceeded its allowance (its free share,
-    /// and the memory that it has taken) by more than any other link.
+    /// The server had exceeded its memory limit, and closed this link because it used the most
+    /// memory beyond its allowance.
     Crowded,
 }
 
 /// Configuration of a client.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// The server's key.
+    /// The server's public key, from the bridge line.
     pub key: BridgeKey,
-    /// The profile that the bridge line names.
+    /// The profile (kind of cover traffic) that the bridge line names.
     pub profile: Profile,
     /// The server's name in requests, for covers (ordinary-looking traffic that hides the data)
     /// that contain a name: a host name or an address, with a port unless it is the default. It
@@ -84,7 +84,7 @@ pub struct ClientConfig {
     pub host: String,
     /// The scheduler that chooses the connection for each chunk of the stream.
     pub schedule: Spec,
-    /// Time at the start of the program, in seconds since 1970.
+    /// Wall-clock time at the start of the program (time zero), in seconds since 1970.
     pub wall: u64,
     /// Whether this machine has hardware support for AES, so that AES-GCM is faster than ChaCha20.
     pub aes: bool,
@@ -115,7 +115,7 @@ pub struct Client<R> {
     last_arrival: Option<Time>,
     /// Time at which the streams of both directions had ended; `None` while one of them goes on.
     done: Option<Time>,
-    /// Whether anything has changed since the last call of [`Client::work`].
+    /// Whether an event or a call requires [`Client::work`] to be called again.
     changed: bool,
     /// Time of the next call of [`Client::work`]; `None` if none is needed.
     timer: Option<Time>,
@@ -128,7 +128,7 @@ enum Stage {
     Over,
 }
 
-/// Data written before the link was up.
+/// Data that the program wrote before the handshake was complete.
 #[derive(Default)]
 struct EarlyData {
     bytes: Vec<u8>,
@@ -201,7 +201,7 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// Accepts bytes for the server. Returns how many were accepted.
+    /// Accepts bytes to send to the server. Returns how many were accepted.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
         let taken = match &mut self.stage {
             Stage::Up(link, _) => link.write(bytes, &mut self.budget),
@@ -236,7 +236,7 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// Resets the link at once.
+    /// Aborts the streams of both directions at once. Data in flight are lost.
     pub fn reset(&mut self) {
         self.changed = true;
         match &mut self.stage {

@@ -11,7 +11,7 @@ use crate::slot::Slot;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnId(pub u64);
 
-/// An event of a connection.
+/// An event of a connection, which the driver (the code that owns the sockets) reports.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
     /// The connection is open: a client has dialled it, or a server has accepted it.
@@ -54,8 +54,8 @@ impl<S: Slot + ?Sized> Cover<S> {
         self.room > 0
     }
 
-    /// Returns the time at which the connection may send again, or has to send a message even
-    /// without hidden bytes; `None` if there is no such time.
+    /// Returns the time at which the connection may send again after a pause, or has to send a
+    /// message even without hidden bytes; `None` if there is no such time.
     pub(crate) fn due(&self) -> Option<Time> {
         // A message that waits for room in its socket is sent when the socket has room.
         let due = self.slot.due().filter(|_| self.has_room());

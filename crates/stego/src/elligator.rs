@@ -38,7 +38,8 @@ const fn exponent(first: u8, last: u8) -> [u8; 32] {
 #[derive(Clone)]
 pub(crate) struct HiddenPair {
     secret: [u8; 32],
-    /// The encoding of the public key, which is sent.
+    /// The encoding of the public key, which is sent instead of the key because it looks like
+    /// random bytes.
     pub(crate) representative: Representative,
 }
 
@@ -107,7 +108,8 @@ fn representative(u: &[u8; 32], dice: u8) -> Option<Representative> {
     Some(bytes)
 }
 
-/// Maps a field element to the `u` coordinate of its point.
+/// Maps a field element to a point of the curve (the forward direction of Elligator 2). Returns
+/// the point's `u` coordinate.
 fn map(r: Element) -> Element {
     let a = Element::small(A);
     let twice = r.squared().plus(r.squared());

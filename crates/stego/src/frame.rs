@@ -30,16 +30,16 @@ const PONG: u8 = 6;
 /// Type byte of the frame with which a client gives an index to a connection.
 const SLOT: u8 = 7;
 
-/// A decoded frame.
+/// A decoded frame: one message of the protocol between the two ends of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Frame<'a> {
     /// A chunk of the stream's data. Chunks are numbered from 0.
     Data { chunk: u64, bytes: &'a [u8] },
     /// The end of the stream. `chunk` is one more than the sequence number of the last chunk.
     Fin { chunk: u64 },
-    /// A reset of the link.
+    /// A reset, which aborts the streams of both directions.
     Reset,
-    /// An acknowledgement of the other direction's stream.
+    /// An acknowledgement of received chunks of the other direction's stream.
     Ack(Ack),
     /// A probe of the connection, which is answered over the same connection.
     Ping,

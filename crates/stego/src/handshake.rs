@@ -41,7 +41,8 @@ pub(crate) const HELLO: usize = SHARE + HELLO_TEXT + TAG;
 /// Number of bytes in an ANSWER before its padding: the key share, the encrypted text, and the
 /// text's tag.
 pub(crate) const ANSWER: usize = SHARE + ANSWER_TEXT + TAG;
-/// Maximum difference between the two ends' clocks, in minutes.
+/// Maximum difference between the clocks of client and server, in minutes. A HELLO with an older
+/// or newer time is refused.
 const DRIFT: u32 = 60;
 /// Maximum number of HELLOs in the replay cache, which suffices for 500 handshakes a second and
 /// takes some 30 MB. At this maximum, handshakes are refused until old entries expire.
@@ -120,13 +121,14 @@ pub(crate) struct AcceptedHello {
     pub(crate) padding: u16,
 }
 
-/// A replay cache of HELLOs.
+/// A replay cache of HELLOs (clients' handshake messages). An attacker that sends a recorded HELLO
+/// again gets no answer.
 #[derive(Debug, Default)]
 pub(crate) struct ReplayCache {
     /// The first eight bytes of the key share in each HELLO, by the minute that the HELLO states.
     /// These bytes are random, so different HELLOs practically never agree in them.
     seen: BTreeMap<u32, BTreeSet<[u8; 8]>>,
-    /// Number of remembered HELLOs.
+    /// Number of HELLOs in the cache, over all minutes.
     remembered: usize,
 }
 

@@ -17,8 +17,9 @@ const ACK_FIXED: usize = 48;
 const DELAY: Duration = Duration::from_millis(20);
 /// Number of unacknowledged received chunks that makes an acknowledgement due at once.
 const CHUNKS: u32 = 4;
-/// Maximum delay of an acknowledgement after [`Inbox::delay_acks`], however many chunks arrive. It
-/// is a quarter of the minimum time that the other end waits for an acknowledgement.
+/// Maximum delay of an acknowledgement if acknowledgements wait for other messages
+/// ([`Inbox::delay_acks`]), however many chunks arrive. It is a quarter of the other end's minimum
+/// retransmission timeout.
 const COALESCED_DELAY: Duration = Duration::from_millis(100);
 /// Time in round trips. If the flow-control limit is raised again within this time, the window is
 /// too small and is doubled.
@@ -42,7 +43,7 @@ pub(crate) struct Inbox {
     /// Ranges of chunks that have arrived and wait for earlier chunks: the end of each range, by
     /// its first chunk.
     ranges: BTreeMap<u64, u64>,
-    /// Number of chunks in the waiting ranges.
+    /// Number of chunks that have arrived and wait for earlier chunks.
     waiting: usize,
     /// Chunks that are in order but have not been read.
     ready: VecDeque<Vec<u8>>,
@@ -56,7 +57,7 @@ pub(crate) struct Inbox {
     /// control).
     limit: u64,
     window: usize,
-    /// Time at which the limit was last raised.
+    /// Time at which the stream's flow-control limit was last raised.
     raised: Time,
     ended: bool,
     acknowledged_end: bool,
@@ -69,7 +70,7 @@ pub(crate) struct Inbox {
     receipts: BTreeMap<u64, (u64, u8)>,
 }
 
-/// A chunk of the stream, or its end.
+/// A chunk of the stream's data, or the end of the stream.
 enum Chunk {
     Bytes(Vec<u8>),
     End,
@@ -117,7 +118,8 @@ impl Inbox {
         self.length = self.length.max(length);
     }
 
-    /// Returns the number of bytes that the other end has advertised and that have not arrived.
+    /// Returns the number of bytes that have not arrived of the data that the other end has
+    /// advertised.
     pub(crate) fn backlog(&self) -> u64 {
         self.length.saturating_sub(self.received)
     }
@@ -127,8 +129,8 @@ impl Inbox {
         (self.received - self.read) as usize + PIECE * (self.ready.len() + self.waiting)
     }
 
-    /// Processes a chunk that arrived over the connection with the index `place`. If its bytes are
-    /// `None`, the chunk is the end of the stream.
+    /// Processes the chunk with the sequence number `number`, which arrived over the connection
+    /// with the index `place`. If `bytes` is `None`, the chunk is the end of the stream.
     ///
     /// # Errors
     /// The chunk exceeds what the other end may send.
@@ -193,7 +195,8 @@ impl Inbox {
         }
     }
 
-    /// Removes chunk `number`, the first of the waiting chunks, from the ranges.
+    /// Removes the first of the waiting chunks, with the sequence number `number`, from the
+    /// ranges.
     fn forget(&mut self, number: u64) {
         self.waiting -= 1;
         if let Some(end) = self.ranges.remove(&number)

@@ -1,4 +1,4 @@
-//! The key of a server, as a bridge line contains it.
+//! The keys of a server. A bridge line contains the public key.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,7 +16,7 @@ const CHARACTERS: usize = 43;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct BridgeKey(pub [u8; 32]);
 
-/// Error: a text is not a key.
+/// Error: a text is not a server's public key, 43 characters of base64url.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BridgeKeyError;
 

@@ -17,10 +17,10 @@ const MIN_CHUNK: usize = 256;
 /// Maximum number of chunks of the retransmission queue that are searched for a chunk that fits
 /// into a message.
 const RETRANSMIT_SEARCH: usize = 16;
-/// Capacity in bytes up to which the buffer of written bytes (which are not in chunks yet) does
-/// not shrink while it contains bytes.
+/// Capacity in bytes below which the buffer of written bytes (which are not in chunks yet) is not
+/// shrunk while it contains bytes.
 const KEPT_CAPACITY: usize = 16 << 10;
-/// Capacity in chunks that a queue keeps for reuse.
+/// Capacity, in chunks, that an empty queue keeps for reuse. A larger queue frees its memory.
 pub(crate) const FEW_PIECES: usize = 64;
 
 /// The sender of one direction's stream, which stores the stream until it is acknowledged.
@@ -37,7 +37,7 @@ pub(crate) struct Outbox {
     retransmit: BTreeSet<u64>,
     /// Number of bytes divided into chunks so far.
     cut: u64,
-    /// Total bytes that the other end permits so far (flow control).
+    /// Total bytes of the stream that the other end permits to send so far (flow control).
     limit: u64,
     /// Number of bytes that have not arrived at the other end, whether divided into chunks or not.
     unacknowledged: usize,
@@ -58,7 +58,7 @@ struct Flight {
     connection: u64,
 }
 
-/// Progress of the end of the stream.
+/// The state of the end of the stream: not reached, to be sent, or sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     Open,
@@ -104,7 +104,8 @@ impl Outbox {
         taken
     }
 
-    /// Returns the number of bytes that may be written now.
+    /// Returns the number of bytes that [`Outbox::write`] accepts now, by the limits of the window
+    /// and the memory budget.
     pub(crate) fn room(&self, budget: &Budget) -> usize {
         let memory = budget.share().saturating_add(self.borrowed).saturating_add(budget.left());
         self.window.min(memory).saturating_sub(self.unacknowledged)
@@ -137,7 +138,7 @@ impl Outbox {
         budget.give(std::mem::take(&mut self.borrowed));
     }
 
-    /// Ends the stream.
+    /// Ends the stream after the bytes written so far.
     pub(crate) fn finish(&mut self) {
         if self.ending == Ending::Open {
             self.ending = Ending::Closing;

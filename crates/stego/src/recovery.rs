@@ -31,8 +31,8 @@ fn rto(rtt: &SmoothedRtt) -> Duration {
     rtt.rto(Duration::ZERO).unwrap_or(INITIAL_RTO).clamp(MIN_RTO, MAX_RTO)
 }
 
-/// The blocks in flight and the timers of a connection, or of one exchange (a request and its
-/// answer) if the connection's exchanges are independent.
+/// Loss recovery of a connection: the blocks in flight, and the timers. If the connection's
+/// exchanges (requests with answers) are independent, the state is that of one exchange.
 #[derive(Debug)]
 pub(crate) struct Recovery {
     /// Number of blocks sent over the connection.
@@ -59,7 +59,7 @@ pub(crate) struct Recovery {
     max_delay: Duration,
 }
 
-/// A block in flight.
+/// A block that was sent over the connection and is not acknowledged.
 #[derive(Debug)]
 struct SentBlock {
     number: u64,

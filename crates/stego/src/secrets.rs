@@ -20,8 +20,8 @@ pub(crate) struct LinkSecrets {
     pub(crate) aes: bool,
 }
 
-/// The key derivation of a handshake: the hash of its transcript, and the key from its shared
-/// secrets.
+/// The key derivation of a handshake: the hash of all messages so far, and a key that depends on
+/// all Diffie-Hellman secrets so far.
 #[derive(Clone)]
 pub(crate) struct Chain {
     transcript: Key,
@@ -29,12 +29,13 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// Begins the derivation with a protocol's name and the server's public key.
+    /// Begins the key derivation of a handshake, with the protocol's name and the server's public
+    /// key.
     pub(crate) fn new(name: &[u8], server: &Key) -> Chain {
         Chain { transcript: hash(&[name, server]), key: [0; 32] }
     }
 
-    /// Adds `bytes` to the transcript.
+    /// Adds `bytes` of a message to the hash of the handshake's transcript.
     pub(crate) fn absorb(&mut self, bytes: &[u8]) {
         self.transcript = hash(&[&self.transcript, bytes]);
     }
@@ -50,13 +51,14 @@ impl Chain {
         &self.transcript
     }
 
-    /// Derives a key for one purpose from the shared secrets and the transcript.
+    /// Derives a key for the named `purpose` from the handshake's shared secrets and its
+    /// transcript.
     pub(crate) fn derive(&self, purpose: &[u8]) -> Key {
         expand(&Prk::new_less_safe(HKDF_SHA256, &self.key), purpose, &self.transcript)
     }
 }
 
-/// Derives a key for one purpose from another key.
+/// Derives a key for the named `purpose` from another key.
 pub(crate) fn follow<const N: usize>(key: &Key, purpose: &[u8]) -> [u8; N] {
     expand(&Prk::new_less_safe(HKDF_SHA256, key), purpose, &[])
 }

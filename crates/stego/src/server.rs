@@ -41,7 +41,7 @@ const FINISHED: usize = 2_000;
 /// With a token, a new connection identifies its link.
 const LATE_TOKENS: u32 = 32;
 
-/// Identifier of a link; it is not reused.
+/// Identifier of a link (the session of one client). Identifiers are not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkId(pub u64);
 
@@ -55,12 +55,12 @@ pub enum ServerOutput {
     /// The connection is not from a client of this server. The bytes are everything received so
     /// far; the server ignores later bytes.
     Stranger(ConnId, Vec<u8>),
-    /// A client opened a link.
+    /// A client has opened a link (a session with a byte stream in each direction).
     Opened(LinkId),
     /// Data of a link may be waiting for [`Server::read`], or [`Server::write`] may accept bytes
     /// again.
     Ready(LinkId),
-    /// A link is over.
+    /// A link (client's session) has ended, for this reason.
     Over(LinkId, Ending),
 }
 
@@ -69,20 +69,20 @@ pub enum ServerOutput {
 pub struct ServerConfig {
     /// The server's key pair.
     pub key: ServerKey,
-    /// The profile that the bridge line names.
+    /// The profile (kind of cover traffic) that the bridge line names.
     pub profile: Profile,
     /// The scheduler that chooses the connection for each chunk of a stream.
     pub schedule: Spec,
-    /// Time at the start of the program, in seconds since 1970. [`Server::set_wall`] corrects it.
+    /// Wall-clock time at the start of the program (time zero), in seconds since 1970.
+    /// [`Server::set_wall`] corrects it.
     pub wall: u64,
-    /// Whether AES is fast on this machine.
+    /// Whether this machine has hardware support for AES, so that AES-GCM is faster than ChaCha20.
     pub aes: bool,
     /// Maximum bytes that all links together may store, in both directions. Half of it is a common
     /// budget, for windows beyond 1 MiB and for data to be sent. A quarter is divided evenly among
     /// the links, as their free shares for data to be sent. If the links store more than the
-    /// maximum, the server closes the link with the most bytes that its allowance does not cover.
-    /// The allowance is the free share and the bytes taken from the budget, and covers only data
-    /// to be sent.
+    /// maximum, the server closes the link that exceeds its allowance most. The allowance is the
+    /// free share and the bytes taken from the budget, and covers only data to be sent.
     pub memory: usize,
     /// Maximum number of simultaneous links. Finished links that are remembered do not count.
     pub links: usize,
@@ -99,7 +99,8 @@ pub struct Server<R> {
     replay_cache: ReplayCache,
     awaited: TokenTable,
     links: BTreeMap<LinkId, LinkEntry>,
-    /// Finished links, each with the time since which the streams of both directions have ended.
+    /// Links whose streams have ended in both directions, each with the time of that end, oldest
+    /// first.
     finished: BTreeSet<(Time, LinkId)>,
     next_link: u64,
     conns: BTreeMap<ConnId, Conn>,
@@ -113,7 +114,7 @@ pub struct Server<R> {
     timers: BTreeSet<(Time, LinkId)>,
 }
 
-/// A link, with its tokens and its connections.
+/// A link (client's session), with its tokens and its connections.
 struct LinkEntry {
     link: Link,
     tokens: LinkTokens,
@@ -243,7 +244,7 @@ impl<R: CryptoRng> Server<R> {
         self.links.get(&link).is_none_or(|entry| entry.link.has_ended())
     }
 
-    /// Ends the stream to a client, after the data written so far.
+    /// Ends the stream to the client of `link`, after the data written so far.
     pub fn finish(&mut self, link: LinkId) {
         self.touched.insert(link);
         if let Some(entry) = self.links.get_mut(&link) {
@@ -251,7 +252,7 @@ impl<R: CryptoRng> Server<R> {
         }
     }
 
-    /// Resets a link at once.
+    /// Aborts the byte streams of `link` in both directions at once.
     pub fn reset(&mut self, link: LinkId) {
         self.touched.insert(link);
         if let Some(entry) = self.links.get_mut(&link) {
@@ -323,9 +324,8 @@ impl<R: CryptoRng> Server<R> {
         waits.chain([entry.last_arrival + SURVIVES]).min().unwrap_or(Time::MAX)
     }
 
-    /// Closes the link with the most bytes that its allowance does not cover: all received data,
-    /// and data to be sent beyond its allowance. The allowance is its free share and the bytes
-    /// that it has taken from the memory budget.
+    /// Closes the link that exceeds its allowance most. Received data count fully, data to be sent
+    /// only beyond the allowance: the free share and the bytes reserved of the memory budget.
     fn evict_largest(&mut self, now: Time) {
         let budget = self.budget;
         let largest = self.links.iter().max_by_key(|(_, entry)| entry.link.excess(&budget));

@@ -119,7 +119,7 @@ impl TokenTable {
         (tokens.begin, tokens.end) = (kept.start, kept.end);
     }
 
-    /// Returns the number of awaited tokens.
+    /// Returns the number of tokens that the server accepts now.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.tokens.len()

@@ -23,7 +23,7 @@ impl MoreNode {
         }
     }
 
-    /// Returns a client's next packet: a segment, reply blocks for the exit, or both. Returns
+    /// Returns a client's next packet: a TCP segment, reply blocks for the exit, or both. Returns
     /// `None` if there is nothing to send now.
     fn forward_packet(&mut self, now: Time, id: StreamId, exit: usize) -> Option<Output> {
         let stream = self.streams.get_mut(&id)?;
@@ -45,8 +45,8 @@ impl MoreNode {
         self.send_forward(now, exit, &content)
     }
 
-    /// Returns a packet with `content` to the exit, over a newly drawn path. Returns `None` if the
-    /// network has too few relays for a path, or if `content` is too long.
+    /// Builds a packet with `content` to the exit, over a newly drawn random path. Returns `None`
+    /// if the network has too few relays for a path, or if `content` is too long.
     fn send_forward(&mut self, now: Time, exit: usize, content: &[u8]) -> Option<Output> {
         let excluded = [self.me, exit];
         let mut path = self.network.draw_path(&mut *self.rng, self.config.hops - 1, &excluded)?;
@@ -89,8 +89,8 @@ impl MoreNode {
         }
     }
 
-    /// Returns an exit's next packet. Returns `None` if there is no segment to send, or no reply
-    /// block to send it with.
+    /// Returns an exit's next packet to the client. Returns `None` if there is no TCP segment to
+    /// send, or no reply block with which to send it.
     fn reply_packet(&mut self, now: Time, id: StreamId) -> Option<Output> {
         let stream = self.streams.get_mut(&id)?;
         let Role::Exit(stock) = &mut stream.role else { return None };

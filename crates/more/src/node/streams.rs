@@ -186,8 +186,8 @@ impl MoreNode {
         self.events.extend(events.into_iter().flatten());
     }
 
-    /// Sets the timer of the stream `id`, which has nothing to send now. If the stream has ended,
-    /// removes the stream.
+    /// Sets the timer of the stream `id`, which has nothing to send now, to its TCP connection's
+    /// next timeout. If the stream has ended, removes the stream.
     pub(super) fn rest(&mut self, id: StreamId) {
         self.settle(id);
         let Some(stream) = self.streams.get_mut(&id) else { return };

@@ -15,16 +15,20 @@ use crate::slot::{ClientEnd, LoadHint};
 /// Timeout for opening a connection. After an outage, a new connection succeeds sooner than TCP's
 /// retransmissions, whose intervals grow to a minute and more.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause before another connection is opened, after the first failure.
+/// Pause before a client opens another connection, after one has failed. It doubles with each
+/// further failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// Maximum pause before another connection is opened, after failures.
 const LONGEST_PAUSE: Duration = Duration::from_secs(8);
-/// Time without a byte after which a connection is probed with a PING, while the link is active.
+/// Time without a received byte after which a client probes a connection with a PING frame, while
+/// data are being transferred.
 const PROBE_AFTER: Duration = Duration::from_secs(2);
-/// Time without a byte after which a connection is probed with a PING, on an idle link.
+/// Time without a received byte after which a client probes a connection with a PING frame, while
+/// no data are being transferred.
 const PROBE_AFTER_IDLE: Duration = Duration::from_secs(20);
 
-/// A connection of a client.
+/// A connection of a client: the cover (ordinary-looking traffic that hides the data), and the
+/// other state.
 pub(super) struct Conn {
     pub(super) cover: Cover<dyn ClientEnd>,
     pub(super) state: ConnState,
@@ -97,7 +101,8 @@ impl Backoff {
         self.failures = 0;
     }
 
-    /// Delays further connections after a failed one. Several failures during a pause count once.
+    /// Delays the opening of further connections after a failure. Several failures during one
+    /// pause count once.
     fn failed(&mut self, now: Time, rng: &mut impl CryptoRng) {
         if now >= self.until {
             self.failures += 1;
@@ -105,8 +110,8 @@ impl Backoff {
         }
     }
 
-    /// Delays the next connection after a connection was begun, if earlier connections have
-    /// failed.
+    /// Delays the opening of the next connection when a connection is being opened, if earlier
+    /// connections have failed.
     fn dialled(&mut self, now: Time, rng: &mut impl CryptoRng) {
         if self.failures > 0 {
             self.until = now + self.pause(rng);
@@ -129,8 +134,8 @@ impl<R: CryptoRng> Client<R> {
         if link.is_active(now) { family.connections } else { family.idle_connections }
     }
 
-    /// Opens connections until there are `wanted` of them. `hint` is the expected load of the new
-    /// connections.
+    /// Opens connections until their number is `wanted`, except during a pause after failures.
+    /// `hint` is the expected load of the new connections.
     pub(super) fn dial(&mut self, now: Time, wanted: usize, hint: LoadHint) {
         while self.conns.len() < wanted && now >= self.backoff.until {
             let id = ConnId(self.next_conn);
@@ -207,9 +212,9 @@ impl<R: CryptoRng> Client<R> {
         [recovery.dead_at(), probe, conn.cover.due()].into_iter().flatten().min()
     }
 
-    /// Returns the time until which the client waits before the link is up. It is the end of the
-    /// pause before the first connection is opened, or the timeout of a connection that is being
-    /// opened. Returns `None` if all connections are open.
+    /// Returns the time until which the client waits before the handshake can begin. It is the end
+    /// of the pause before the first connection is opened, or the timeout of a connection that is
+    /// being opened. Returns `None` if all connections are open.
     pub(super) fn next_attempt(&self, now: Time) -> Option<Time> {
         if self.conns.is_empty() {
             return Some(self.backoff.until.max(now));

@@ -19,7 +19,8 @@ const MUCH: u64 = 16 << 10;
 /// needed to fetch the server's data.
 pub(super) struct AnswerSizes {
     /// Moving average of the number of hidden bytes in an answer, counting only answers after
-    /// which the server still had data. `None` for covers without such an estimate.
+    /// which the server still had data. `None` for covers (kinds of traffic) that need no
+    /// estimate.
     average: Option<usize>,
 }
 
@@ -39,7 +40,8 @@ impl AnswerSizes {
         }
     }
 
-    /// Returns the number of answers that `backlog` bytes need; `None` without an estimate.
+    /// Returns the number of answers that are needed to carry `backlog` bytes; `None` if the size
+    /// of answers is not estimated.
     fn needed(&self, backlog: u64) -> Option<usize> {
         let needed = backlog.div_ceil(self.average?.max(1) as u64);
         Some(usize::try_from(needed).unwrap_or(usize::MAX))
@@ -117,7 +119,8 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// Processes bytes received over a connection.
+    /// Processes bytes received over a connection: extracts the hidden bytes, and passes them to
+    /// the link or the handshake.
     pub(super) fn receive(&mut self, now: Time, id: ConnId, bytes: &[u8]) {
         let Some(Conn { mut cover, mut state }) = self.conns.remove(&id) else { return };
         if let Stage::Up(link, _) = &mut self.stage

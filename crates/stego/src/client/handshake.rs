@@ -14,11 +14,13 @@ use crate::secrets::LinkSecrets;
 use crate::slot::LoadHint;
 use crate::token::TokenAllocator;
 
-/// Timeout of a handshake. After an outage, a new connection succeeds sooner than TCP's
-/// retransmissions, whose intervals grow to a minute and more.
+/// Timeout of a handshake, after which the client tries another connection. After an outage, a new
+/// connection succeeds sooner than TCP's retransmissions, whose intervals grow to a minute and
+/// more.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The state of a handshake in progress.
+/// The client's state of a handshake in progress: its connection, its start, and the received part
+/// of the answer.
 pub(super) struct Handshake {
     pub(super) conn: ConnId,
     client_handshake: ClientHandshake,

@@ -18,7 +18,7 @@ const ADVERTISED_STEP: u64 = 16 << 10;
 /// increase.
 const ADVERTISED_BELOW: u64 = 256 << 10;
 
-/// State of the acknowledgements that this end sends.
+/// State of the acknowledgements that this end of a link sends.
 pub(super) struct Acks {
     /// Minimum number of bytes that a message must be able to hide if it is to carry an
     /// acknowledgement.

@@ -122,7 +122,8 @@ impl ChunkSchedule {
         }
     }
 
-    /// Returns the path of the next chunk; `None` if no chunk waits, or if no path has room.
+    /// Returns the path (place of a connection) that the scheduler chooses for the next chunk;
+    /// `None` if no chunk waits, or if no path has room.
     pub(super) fn next_path(
         &mut self,
         now: Time,
@@ -140,14 +141,14 @@ impl ChunkSchedule {
         }
     }
 
-    /// Ends the wait for further data, if no data wait any more.
+    /// Ends the coalescing delay, if all waiting data have been sent.
     pub(super) fn end(&mut self, outbox: &Outbox) {
         self.waiting_since = self.waiting_since.filter(|_| outbox.least_room().is_some());
     }
 }
 
-/// Returns the scheduler's view of a path, with its window counted in chunks. `least` is the
-/// number of bytes that the next chunk needs in a message.
+/// Returns the state of a path for the scheduler, with the path's window counted in chunks.
+/// `least` is the number of bytes that the next chunk needs in a message.
 fn view(connections: &Connections, path: usize, least: usize, chunk: usize) -> PathView {
     let Some(connection) = connections.get(path) else { return PathView::dead() };
     let recovery = &connection.recovery;

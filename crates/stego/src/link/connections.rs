@@ -10,13 +10,13 @@ use super::{Opening, Room};
 use crate::frame::Frame;
 use crate::recovery::Recovery;
 
-/// A connection of a link.
+/// A connection of a link: the encrypted bytes in both directions, and the state of loss recovery.
 pub(super) struct Connection {
     /// Identifier of the connection in receipts (counts of received blocks). The connection of the
     /// handshake has the identifier 0. A later connection has the index of its token (the bytes
     /// with which it joins the link) plus 1.
     pub(super) number: u64,
-    /// Received bytes that are not a complete block yet.
+    /// Received bytes of a block (the unit of encryption) that is not complete yet.
     pub(super) partial: Vec<u8>,
     /// Encrypted blocks that wait to be hidden in the connection's next message.
     pub(super) sealed: Vec<u8>,
@@ -36,9 +36,10 @@ pub(super) struct Connections {
     /// The connection of each path. Connections are boxed because most paths of a server have
     /// none.
     paths: Vec<Option<Box<Connection>>>,
-    /// Closed connections with blocks in flight, by number.
+    /// Closed connections whose last blocks are not acknowledged yet, by the connections'
+    /// identifiers.
     closed: BTreeMap<u64, Recovery>,
-    /// Round-trip time of the link, over any connection.
+    /// Smoothed round-trip time of the link, from samples of all connections.
     rtt: SmoothedRtt,
     /// Time at which the latest of the acknowledged blocks was sent, over any connection.
     latest_arrival: Time,
@@ -69,7 +70,7 @@ impl Connections {
         self.longest_pause = longest;
     }
 
-    /// Records a round-trip time of the link.
+    /// Records a sample of the link's round-trip time.
     pub(super) fn measured(&mut self, rtt: Duration) {
         self.rtt.sample(rtt);
     }
@@ -164,7 +165,7 @@ impl Connections {
         self.closed.insert(connection.number, connection.recovery);
     }
 
-    /// Frees `path`, and returns its connection; `None` if it had none.
+    /// Removes and returns the connection of `path`; `None` if the path had no connection.
     pub(super) fn remove(&mut self, path: usize) -> Option<Connection> {
         self.paths.get_mut(path)?.take().map(|connection| *connection)
     }
@@ -187,9 +188,9 @@ impl Connections {
         }
     }
 
-    /// Sets the client's index of the connection of `path`. Returns the path of an earlier
-    /// connection with the same index, if there is one; the caller has to remove that connection.
-    /// The client may have closed the earlier connection without notice.
+    /// Stores the index that the client has given to the connection of `path`. Returns the path of
+    /// an earlier connection with the same index, if there is one; the caller has to remove that
+    /// connection. The client may have closed the earlier connection without notice.
     pub(super) fn set_slot(&mut self, path: usize, slot: u64) -> Option<usize> {
         let has_seat = |connection: &Option<Box<Connection>>| {
             connection.as_ref().is_some_and(|connection| connection.slot == Some(slot))
@@ -261,7 +262,7 @@ impl Connections {
         (partial, self.iter().map(|connection| connection.sealed.len()).sum())
     }
 
-    /// Frees unused capacity of buffers.
+    /// Frees the unused memory of all connections' buffers.
     pub(super) fn shrink(&mut self) {
         for connection in self.iter_mut() {
             connection.partial.shrink_to_fit();

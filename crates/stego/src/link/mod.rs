@@ -45,7 +45,7 @@ pub(crate) enum LinkViolation {
     Block(BadBlock),
     /// The frames of a block are malformed.
     Frame,
-    /// Data exceed what this end has permitted.
+    /// The other end has sent more data than flow control permits.
     Overrun(Overrun),
     /// The server sent a SLOT frame, which only a client may send, to give an index to a
     /// connection.
@@ -91,14 +91,14 @@ impl From<HelloRefusal> for LinkViolation {
     }
 }
 
-/// The role of this end of the link: client or server.
+/// The role of this end of a link: client or server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Client,
     Server,
 }
 
-/// The first control frame that this end sends on a new connection.
+/// The control frame, if any, that this end sends first on a new connection of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opening {
     /// A SLOT frame, which contains the client's index of the connection. The other end has to
@@ -140,7 +140,7 @@ pub(crate) struct Link {
     connections: Connections,
     chunks: ChunkSchedule,
     acks: Acks,
-    /// The frames of the block that was opened last. The buffer is reused.
+    /// The frames of the block that was decrypted last. The buffer is reused.
     frames: Vec<u8>,
     /// Time at which data were last sent or received.
     active: Time,
@@ -195,7 +195,7 @@ impl Link {
         self.connections.allow_pauses(longest);
     }
 
-    /// Records a round-trip time that the handshake has measured.
+    /// Records the round-trip time that was measured during the handshake.
     pub(crate) fn measured(&mut self, rtt: Duration) {
         self.connections.measured(rtt);
     }
@@ -251,7 +251,8 @@ impl Link {
         self.reset == Reset::Theirs || self.reset == Reset::Ours && sealed()
     }
 
-    /// Returns whether data were transferred recently, or wait at either end.
+    /// Returns whether data were transferred recently, or are waiting to be sent at either end. An
+    /// active link keeps more connections open.
     pub(crate) fn is_active(&self, now: Time) -> bool {
         now.since(self.active) < ACTIVE || !self.outbox.is_empty() || self.backlog() > 0
     }
@@ -261,8 +262,8 @@ impl Link {
         self.outbox.unacknowledged()
     }
 
-    /// Returns the number of bytes that the other end has advertised and that have not arrived:
-    /// they wait at the other end, or are in flight.
+    /// Returns the number of bytes of the other end's stream, as advertised, that have not
+    /// arrived: they wait at the other end, or are in flight.
     pub(crate) fn backlog(&self) -> u64 {
         self.inbox.backlog()
     }
@@ -284,8 +285,8 @@ impl Link {
         (self.inbox.memory() + partial, self.outbox.memory() + sealed)
     }
 
-    /// Returns how many bytes of [`Link::memory`] the link's allowance does not cover: all
-    /// received data, and the data to be sent beyond the number of bytes that the link may store.
+    /// Returns how many bytes of memory the link uses beyond its allowance: all received data, and
+    /// the data to be sent that exceed the bytes that it may store.
     pub(crate) fn excess(&self, budget: &Budget) -> usize {
         let (received, unsent) = self.memory();
         received + unsent.saturating_sub(self.outbox.allowed(budget))
@@ -333,8 +334,8 @@ impl Link {
         self.connections.add(now, path, number, opening, first);
     }
 
-    /// Removes the connection from a path after its end. Its unacknowledged blocks may still have
-    /// arrived.
+    /// Removes a closed connection from its path. Its unacknowledged blocks may still have
+    /// arrived, so they are not sent again at once.
     pub(crate) fn close(&mut self, path: usize) {
         self.connections.close(path);
     }

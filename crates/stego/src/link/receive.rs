@@ -35,7 +35,7 @@ impl Link {
         Ok(blocks)
     }
 
-    /// Processes the frames of a block that was just opened.
+    /// Processes the frames of the block that was just decrypted.
     fn receive_block(&mut self, now: Time, path: usize) -> Result<(), LinkViolation> {
         let frames = std::mem::take(&mut self.frames);
         let (mut rest, mut ack_eliciting) = (&frames[..], false);

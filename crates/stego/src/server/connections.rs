@@ -11,16 +11,16 @@ use crate::link::{Link, LinkViolation, Opening, Side};
 use crate::slot::{Hidden, ServerEnd};
 use crate::token::TOKEN;
 
-/// A connection of a server.
+/// A connection of a server: the cover, and the link that it belongs to, if this is known.
 pub(super) struct Conn {
     pub(super) cover: Cover<dyn ServerEnd>,
     pub(super) owner: ConnOwner,
-    /// Bytes of the current exchange (usually a request and its answer) as received, while the
-    /// connection's client is unknown.
+    /// All bytes received in the current exchange (usually a request and its answer), while it is
+    /// unknown whether the sender is a client. A stranger's bytes are passed on.
     raw: Vec<u8>,
 }
 
-/// The link that a connection belongs to.
+/// The link (client's session) that a connection belongs to.
 pub(super) enum ConnOwner {
     /// The link (client's session) is not known yet. The field has the hidden bytes received so
     /// far.
@@ -138,7 +138,8 @@ impl<R: CryptoRng> Server<R> {
         Ok(())
     }
 
-    /// Checks whether the first bytes of a connection are a token or a handshake.
+    /// Checks whether the first hidden bytes of a connection are a token of a link or the HELLO of
+    /// a handshake.
     fn recognise(
         &mut self,
         now: Time,
@@ -158,7 +159,8 @@ impl<R: CryptoRng> Server<R> {
         self.receive_joined(now, owner, &rest)
     }
 
-    /// Opens the link whose HELLO has arrived over a connection.
+    /// Opens a link (client's session): checks the client's HELLO, which has arrived over a
+    /// connection, and answers it.
     fn accept(
         &mut self,
         now: Time,

@@ -10,7 +10,7 @@ use super::{ClientEnd, Covers, LoadHint, ServerEnd, SharedContext};
 pub struct Family {
     /// The name in options and bridge lines.
     pub name: &'static str,
-    /// One line of help: what the connections contain.
+    /// One line of help for users that describes the content of the connections.
     pub about: &'static str,
     /// Maximum number of simultaneous connections of a link while there are data to transfer.
     pub connections: usize,

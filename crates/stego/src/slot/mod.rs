@@ -32,14 +32,14 @@ pub use http::{Hiding, NotPicture, Object, Pictures, Refusal, Site, Tier};
 pub(crate) use http::{Names, Notes};
 pub use profile::{FAMILIES, Profile, ProfileError};
 
-/// The context that all connections of an end share.
+/// The settings that all connections of a client, or of a server, share to build their covers.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedContext {
-    /// The words that requests to this bridge contain.
+    /// The words in the URLs and JSON bodies of this bridge, for the covers `http-*`.
     pub(crate) names: Names,
     /// The server's name, as requests contain it.
     pub(crate) host: String,
-    /// Time at the start of the program, in seconds since 1970.
+    /// Wall-clock time at the start of the program (time zero), in seconds since 1970.
     pub(crate) wall: u64,
     /// Data from which the covers (ordinary-looking traffic that hides the data) are made.
     pub(crate) covers: Covers,
@@ -74,7 +74,7 @@ impl SharedContext {
 /// its own, which has a minimum length.
 pub(crate) const RESERVE: usize = 32;
 
-/// An output of [`Slot::receive`], which extracts hidden bytes.
+/// An output of [`Slot::receive`], which extracts the hidden bytes of received traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hidden<'a> {
     /// Hidden bytes of the current exchange (usually a request and its answer).
@@ -121,8 +121,8 @@ pub(crate) trait Slot: Send {
     /// [`Slot::fit`], and must not exceed [`Slot::room`].
     fn send(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>);
 
-    /// Returns the time until which this end has to wait before it may send, even on its turn;
-    /// `None` if it need not wait.
+    /// Returns the time until which this end has to wait before it may send, because the imitated
+    /// traffic has a pause; `None` if it need not wait.
     fn wait(&mut self, _now: Time) -> Option<Time> {
         None
     }

@@ -9,7 +9,7 @@ use anabranch_multipath::Time;
 use super::family::{ACK_ROOM, Family};
 use super::{ClientEnd, Hidden, NotCover, RESERVE, ServerEnd, Slot};
 
-/// The profile `nosteg-rr`.
+/// The profile `nosteg-rr`: random bytes, with one request and one answer per connection.
 pub(super) const FAMILY: Family = Family {
     name: "nosteg-rr",
     about: "random bytes, with one request and one answer for each connection",

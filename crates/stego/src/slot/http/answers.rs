@@ -9,10 +9,10 @@ use super::head::{ANSWER_MOST, AnswerHead, Heads};
 use super::site::Object;
 use super::{Hidden, MOST, NotCover, RESERVE, Tier};
 
-/// The kind of answers in which a server hides bytes.
+/// The kind of answers in which a server hides bytes, with the state of choosing them.
 #[derive(Debug)]
 pub(super) enum Answers {
-    /// The server hides bytes in generated bodies.
+    /// The server hides bytes in bodies that it generates.
     Made,
     /// The server hides bytes in pictures. The fields are the index of the next answer's picture,
     /// and the number of answers so far.
@@ -68,8 +68,8 @@ impl Answers {
         }
     }
 
-    /// Returns the number of hidden bytes for which the next answer has room, in a message of at
-    /// most `message` bytes.
+    /// Returns the number of bytes that the next answer can hide, if head and body together have
+    /// at most `message` bytes.
     pub(super) fn room(&self, heads: &Heads, message: usize) -> usize {
         let body = message.saturating_sub(ANSWER_MOST);
         match self {
@@ -121,7 +121,7 @@ impl Answers {
         body
     }
 
-    /// Appends the head of an answer. The answer's body has `length` bytes.
+    /// Appends the head (status line and headers) of an answer whose body has `length` bytes.
     pub(super) fn head(&self, heads: &Heads, facts: HeadFacts, length: usize, out: &mut Vec<u8>) {
         let HeadFacts { now, closes, modified } = facts;
         match self {

@@ -10,16 +10,18 @@ use base64ct::{Base64UrlUnpadded, Encoding};
 use super::date::http_date;
 use super::{GETS, LARGEST, Names, NotCover, Notes, Pictures, SharedContext, Site, Tier};
 
-/// Maximum bytes of a head.
+/// Maximum bytes of a received HTTP head (start line and headers).
 const HEAD: usize = 8 << 10;
-/// Maximum number of headers in a head.
+/// Maximum number of headers in a received HTTP request or answer.
 const HEADERS: usize = 48;
 /// Value of a client's `User-Agent` header.
 const AGENT: &str = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) \
     Chrome/138.0.0.0 Safari/537.36";
-/// Maximum bytes of a request's head, without the host name and the query.
+/// Maximum bytes of the head (request line and headers) that a client writes, without the host
+/// name and the query.
 const REQUEST_MOST: usize = 520;
-/// Maximum bytes of an answer's head.
+/// Maximum bytes of the head (status line and headers) that a server writes for a generated
+/// answer.
 pub(super) const ANSWER_MOST: usize = 256;
 /// Duration in seconds of a segment of the live stream that requests pretend to fetch. The segment
 /// number in URL paths changes after this time.
@@ -181,8 +183,8 @@ impl Heads {
         &self.context.covers.site
     }
 
-    /// Returns the mask that encrypts notes. A note is the URL path of the next request, hidden in
-    /// an answer.
+    /// Returns the key that masks notes. A note is the URL path of the next request, hidden in an
+    /// answer.
     pub(super) fn notes(&self) -> &Notes {
         &self.context.notes
     }

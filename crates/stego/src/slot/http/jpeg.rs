@@ -31,9 +31,9 @@ pub struct NotPicture;
 pub(crate) struct Picture {
     /// The bytes of the file before the scan's coded data.
     head: Vec<u8>,
-    /// The coded data, without stuffed bytes and restart markers.
+    /// The Huffman-coded data of the picture, without stuffed bytes and restart markers.
     scan: Vec<u8>,
-    /// Positions of restart markers in `scan`.
+    /// Positions in `scan`, in bytes, at which the file has restart markers.
     restarts: Vec<usize>,
     /// Position and length, in bits of `scan`, of each group of consecutive bits that can hide
     /// data: they may have any value.
@@ -124,7 +124,7 @@ fn unstuff(bytes: &[u8]) -> Result<(Vec<u8>, Vec<usize>, usize), NotPicture> {
     }
 }
 
-/// The Huffman codes of one table, by their length.
+/// One Huffman table of a picture: the codes, ordered by length.
 #[derive(Clone, Debug)]
 struct Codes {
     /// For each code length from 1 to 16 bits: the first code, the number of codes, and the index

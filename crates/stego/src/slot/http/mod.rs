@@ -124,7 +124,7 @@ const SMALL: usize = 112;
 const GETS: [usize; 4] = [192, 256, 448, 704];
 /// Maximum number of bytes that one HTTP request or answer hides.
 const MOST: usize = 64 << 10;
-/// Maximum bytes of a body.
+/// Maximum bytes of the body of an HTTP request or answer.
 const LARGEST: usize = 128 << 10;
 /// Maximum time for which a server delays its answer to a request while it has no data to send.
 const HOLD: Duration = Duration::from_secs(4);
@@ -296,7 +296,8 @@ pub(super) struct ServerSlot {
 enum ServerStage {
     Head,
     Body(Body),
-    /// A complete request that has not been answered yet, and the time at which it was complete.
+    /// A complete request waits for its answer. The field is the time at which the request was
+    /// complete.
     Whole(Time),
 }
 

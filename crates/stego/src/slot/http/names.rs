@@ -6,21 +6,22 @@ use aws_lc_rs::digest::{SHA256, digest};
 use super::Tier;
 use crate::keys::BridgeKey;
 
-/// Words for the folders of the paths.
+/// Words from which the first part (folder) of URL paths is chosen.
 const FOLDERS: [&str; 16] = [
     "media", "video", "content", "assets", "stream", "files", "live", "vod", "static", "cdn",
     "data", "play", "hls", "dash", "av", "store",
 ];
-/// Words for the names of media files, before their number.
+/// Words from which the beginning of media file names is chosen. A segment number follows in the
+/// name.
 const PARTS: [&str; 8] = ["seg", "chunk", "part", "frag", "s", "video", "media", "v"];
-/// Suffixes of media files.
+/// Suffixes from which the suffix of media file names is chosen.
 const ENDINGS: [&str; 4] = ["m4s", "ts", "mp4", "m4v"];
-/// Words for the key of a JSON list.
+/// Words from which the name of the JSON member that hides bytes is chosen.
 const LISTS: [&str; 8] =
     ["items", "events", "messages", "feed", "updates", "records", "entries", "rows"];
-/// Words for the parameter of a query.
+/// Words from which the name of the query parameter that hides bytes is chosen.
 const QUERIES: [&str; 8] = ["token", "t", "sig", "auth", "st", "key", "cursor", "s"];
-/// Words for the last part of an upload's path.
+/// Words from which the last part of the URL path of uploads (POST) is chosen.
 const UPLOADS: [&str; 8] =
     ["upload", "sync", "collect", "submit", "report", "put", "backup", "save"];
 
@@ -36,7 +37,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Derives the words in the URLs and the JSON of the bridge that has this key.
+    /// Chooses the words in the URLs and JSON bodies of a bridge, by a hash of the bridge's key.
     pub(crate) fn of(key: &BridgeKey) -> Names {
         let drawn = digest(&SHA256, &[b"anabranch stego names", &key.0[..]].concat());
         let mut drawn = drawn.as_ref().iter().map(|&byte| usize::from(byte));

@@ -28,7 +28,7 @@ pub struct Pictures {
 #[derive(Clone, Debug)]
 struct Entry {
     picture: Picture,
-    /// Number of bytes that the picture can hide.
+    /// Number of bytes that this picture can hide.
     capacity: usize,
     /// Length of the picture's file, in bytes.
     length: usize,

@@ -22,7 +22,7 @@ pub enum Hiding {
     Opaque,
     /// Quoted strings of 32 or more characters of base64url hide bytes, in JSON and JavaScript.
     Text,
-    /// Bits of a baseline JPEG hide bytes.
+    /// Bits in the coded data of a baseline JPEG hide bytes.
     Image,
 }
 

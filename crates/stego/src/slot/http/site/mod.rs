@@ -209,7 +209,8 @@ impl Object {
     }
 }
 
-/// Returns whether an object of a site may have this URL path.
+/// Returns whether `path` is valid as the URL path of an object: it begins with `/`, is short, and
+/// has only printable characters.
 fn path_is_plain(path: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#');
     path.starts_with('/') && path.len() <= PATH && path.bytes().all(plain)
