@@ -5,9 +5,10 @@ use std::time::Duration;
 use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::{Every, Jitter, Silence};
 
-/// Default schedule: weighted random, with more even probabilities than in the CoMPS paper (PETS
-/// 2022). In our measurements, website fingerprinting on the path with the most traffic recognises
-/// fewer page loads than with the paper's probabilities. On the other paths it recognises no more
+/// Default schedule: paths are chosen at random. Each session draws the paths' probabilities,
+/// which are more even than in the CoMPS paper (PETS 2022). In our measurements, website
+/// fingerprinting on the path with the most traffic recognises fewer page loads than with the
+/// paper's probabilities. On the other paths it recognises no more
 /// (docs/results/fingerprinting.md, "Findings").
 pub const SCHEDULE: &str = "weighted:4";
 
@@ -45,7 +46,8 @@ pub struct Config {
     /// The scheduler that chooses the path of each run (consecutive datagrams of a session on one
     /// path).
     pub schedule: Spec,
-    /// Length of a run: the consecutive datagrams of a session that use one path.
+    /// Length of a run, after which the schedule chooses a path again. A run is consecutive
+    /// datagrams of a session that use one path.
     pub every: Every,
     /// Idle time after which a session draws the random parameters of its schedule again, such as
     /// each path's probability; `None` keeps the first draw for the session's lifetime.
@@ -54,8 +56,8 @@ pub struct Config {
     pub jitter: Option<Jitter>,
     /// The seed of all random choices.
     pub seed: u64,
-    /// Maximum number of four-tuples that one QUIC connection may use; at least 1. The four-tuple
-    /// of the handshake path is included.
+    /// Maximum number of four-tuples (addresses and ports) that one QUIC connection may use; at
+    /// least 1. The four-tuple of the handshake path is included.
     pub quic_tuples: usize,
     /// Maximum time that datagrams from the server are held to restore their order after the
     /// server has moved to another path; `None` delivers all datagrams on arrival.

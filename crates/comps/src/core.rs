@@ -47,7 +47,7 @@ pub struct Core {
     timers: BTreeSet<(Time, SessionId)>,
     unanswered: VecDeque<SessionId>,
     next_session: u64,
-    /// The latest time that the driver has passed to the core.
+    /// The time of the driver's latest call, for counters that depend on the time.
     latest: Time,
     next_eviction: Time,
     /// Time at which the next session would open at the rate [`OPENINGS`] (GCRA's theoretical
@@ -58,8 +58,8 @@ pub struct Core {
     refusal_limit: ReportLimit,
     /// Totals of closed sessions that were never split.
     unsplit: Unsplit,
-    /// The path of each tuple (a path with one of its source ports). All sessions have the same
-    /// layout.
+    /// The indices of all tuples (paths with one of their source ports), which are the same in all
+    /// sessions.
     layout: Tuples,
     own: BTreeSet<SocketAddr>,
     removed: PathCounters,

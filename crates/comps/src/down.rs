@@ -6,14 +6,14 @@ use anabranch_multipath::Time;
 
 use crate::DownReason;
 
-/// Number of consecutive datagrams copied to a path that is down, in one round of attempts to use
-/// the path again.
+/// Number of consecutive datagrams that are copied to a path that is down, in one round of
+/// attempts to find out whether the path works again.
 const ROUND: u8 = 4;
-/// Pause between two rounds of probes on a path that is down, and pause after an answered round. A
-/// probe is a copy of a datagram.
+/// Pause between two rounds of probes (copies of datagrams) on a path that is down. On a path on
+/// which the server answered no data, it applies only after an answer.
 const RETRY: Duration = Duration::from_secs(1);
-/// First pause between two rounds of probes on a path on which the server answered no data. Each
-/// unanswered round doubles the pause. A probe is a copy of a datagram.
+/// First pause between two rounds of probes (copies of datagrams) on a path on which the server
+/// answered no data. Each unanswered round doubles the pause.
 const CAUTIOUS_RETRY: Duration = Duration::from_secs(5);
 /// Longest pause between two rounds of probes (copies of datagrams) on a path on which the server
 /// answered no data.
@@ -34,7 +34,7 @@ pub(crate) struct Down {
     next_try: Time,
     /// Number of completed rounds of attempts (copies of datagrams sent over this path).
     tries: u32,
-    /// Number of copies of datagrams sent in the present round of attempts.
+    /// Number of datagrams copied to this path in the present round of attempts.
     copies: u8,
     tried: Option<Time>,
     /// Number of consecutive rounds of attempts (copies of datagrams) that the server answered,
@@ -65,8 +65,8 @@ impl Down {
         self.reason
     }
 
-    /// Records a further failure of the path, and ends the present round of attempts (copies of
-    /// datagrams).
+    /// Records a further error of a path that is down already, and ends the present round of
+    /// attempts (copies of datagrams).
     pub(crate) fn on_failure(&mut self, now: Time) {
         let tries = self.tries + u32::from(self.copies > 0);
         *self = Down { next_try: now + self.pause, tries, copies: 0, tried: None, ..*self };
@@ -79,8 +79,8 @@ impl Down {
     }
 
     /// Records that a copy of a live datagram is sent over this path. Attempts are made in rounds
-    /// of [`ROUND`] consecutive datagrams. The next round begins after the longer of `pause` and
-    /// the path's own pause.
+    /// of [`ROUND`] consecutive datagrams. The next round begins after `pause`, or after the pause
+    /// for this path's failure if that is longer.
     ///
     /// One copy per round would not suffice: it might always be a datagram that the server never
     /// answers, such as an acknowledgement of Mosh.
@@ -111,9 +111,9 @@ impl Down {
 
     /// Records an answer on this path. Returns whether the path is up again.
     ///
-    /// If the path is down because its data was unanswered, an answer ends the present round of
-    /// attempts (copies of datagrams). The answer may be a handshake. The client's reply to a
-    /// handshake must not be copied, or the server would move to this path.
+    /// If the path is down because the server answered no data on it, an answer ends the present
+    /// round of attempts (copies of datagrams). The answer may be the server's handshake. If the
+    /// client's reply were copied to this path, the server would move here.
     pub(crate) fn on_answer(&mut self, now: Time) -> bool {
         if self.reason != DownReason::DataUnanswered {
             return true;
@@ -125,10 +125,9 @@ impl Down {
         self.answered >= ANSWERED_ROUNDS
     }
 
-    /// Ends the present round of attempts (copies of datagrams) on a path whose data was
-    /// unanswered, and delays the next round. The caller does this when an answer arrives on
-    /// another path whose data was unanswered, because the client's reply to that answer must not
-    /// be copied.
+    /// Ends the present round of attempts (copies of datagrams) on a path on which the server
+    /// answered no data, and delays the next round. The caller does this when an answer arrives on
+    /// another such path, because the client's reply must not be copied to this path.
     pub(crate) fn postpone(&mut self, now: Time) {
         if self.reason == DownReason::DataUnanswered {
             if std::mem::take(&mut self.awaits) {
@@ -139,8 +138,8 @@ impl Down {
         }
     }
 
-    /// Returns when the path is up again if no further error occurs. Returns `None` if the path
-    /// needs an answer, or if no attempt was made yet.
+    /// Returns when the path is up again if no further error occurs. Returns `None` if only an
+    /// answer brings the path up, or if no copy was sent on it yet.
     pub(crate) fn recovers_at(&self) -> Option<Time> {
         (!self.reason.needs_answer()).then_some(self.tried? + NO_NEWS)
     }

@@ -15,7 +15,7 @@ pub struct SessionId(pub u64);
 /// An event to report to the user. It contains neither payload nor keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The first datagram of a client arrived.
+    /// A session was opened, because the first datagram of a client arrived.
     Opened {
         /// The new session.
         session: SessionId,
@@ -56,7 +56,7 @@ pub enum Event {
         /// answered.
         last: Option<Time>,
     },
-    /// The server answers again after a silence that was reported.
+    /// The server answers again, after the user was informed of its silence.
     Answered {
         /// The session.
         session: SessionId,
@@ -65,8 +65,8 @@ pub enum Event {
         /// Length of the silence.
         waited: Duration,
     },
-    /// The session uses fewer four-tuples than its paths and ports allow, because a QUIC
-    /// connection may use only a limited number
+    /// The session uses fewer four-tuples (addresses and ports) than its paths and ports allow,
+    /// because QUIC connections may use only a limited number
     /// ([`Config::quic_tuples`](crate::Config::quic_tuples)).
     TuplesCut {
         /// The session.
@@ -161,7 +161,7 @@ pub enum Event {
 pub enum StayReason {
     /// The session has had only one run (the consecutive datagrams between two choices of a path).
     Short,
-    /// The handshake of a QUIC connection is not confirmed.
+    /// The handshake of a QUIC connection in the session is not confirmed yet.
     Handshake,
     /// The session consists only of handshakes and DNS queries, and all of these use the path that
     /// the user named for them.
@@ -176,13 +176,13 @@ pub enum StayReason {
     Schedule,
 }
 
-/// The reason why the schedule cannot choose a path.
+/// The reason why a path is out of use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DownReason {
     /// The interface or its address is removed, or is down.
     Interface,
-    /// The machine has no route over this path, or an ICMP error reports that the server is
-    /// unreachable over it.
+    /// The machine has no route over this path, or an ICMP error reports that this path does not
+    /// reach the server.
     Unreachable,
     /// The proxy of the path is unreachable or refuses to serve us.
     Proxy,
@@ -208,7 +208,7 @@ pub enum DownReason {
 }
 
 impl DownReason {
-    /// Returns whether the path becomes usable again only when an answer arrives on it.
+    /// Returns whether only an answer of the server on the path makes the path usable again.
     pub(crate) fn needs_answer(self) -> bool {
         matches!(self, DownReason::Silent | DownReason::NeverAnswered | DownReason::DataUnanswered)
     }

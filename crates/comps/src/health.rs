@@ -11,8 +11,8 @@ use crate::rtt::RttFilter;
 
 /// Time in use without an answer after which a path counts as silent.
 const SILENCE: Duration = Duration::from_secs(1);
-/// Time in use after which a path is doubted if no answer has ever arrived on it. The datagrams of
-/// a doubted path are also sent on another path, on which answers arrive.
+/// Time in use after which a path without any answer is doubted: it may discard everything. Its
+/// datagrams are then also sent on another path, on which answers arrive.
 const DOUBT: Duration = Duration::from_millis(300);
 /// Minimum number of answers on other paths that makes a path's silence significant. A server that
 /// sends fewer answers may have had nothing to send while its client used this path. The minimum
@@ -21,8 +21,8 @@ const ANSWERS: u64 = 8;
 /// Maximum time that the pause between two datagrams adds to the time for which a path was in use
 /// without an answer.
 const LONGEST_PAUSE: Duration = Duration::from_millis(300);
-/// Maximum number of answers on a path whose data still counts as unanswered. These answers may be
-/// handshake packets, which a server sends even if it ignores data.
+/// Maximum number of answers on a path for which the server still counts as ignoring the path's
+/// data. These few answers may be handshake packets, which a server sends even if it ignores data.
 const FEW: u32 = 3;
 
 /// A period in which the session used the path, and no answer arrived on the path.
@@ -31,7 +31,7 @@ struct Silence {
     since: Time,
     used: Duration,
     server_was_active: bool,
-    /// Number of answers of the server on any path before the period began.
+    /// Count of the server's answers, on any path, when this period without an answer began.
     answers: u64,
     /// Whether the time since the last datagram on this path counts as time without an answer, and
     /// will be added to `used`. It counts if the server answers such datagrams, and if the server
@@ -39,7 +39,7 @@ struct Silence {
     counts: bool,
 }
 
-/// The server's activity when the session sends.
+/// The server's activity at the time when the session sends a datagram.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Activity {
     /// Whether a datagram of the server arrived within the last second, or since the client's last
@@ -49,13 +49,14 @@ pub(crate) struct Activity {
     pub(crate) answers: u64,
 }
 
-/// The state of one path in one session.
+/// The health of one path in one session: its round-trip time, its last datagrams in both
+/// directions, and whether it is silent or down.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     rtt: RttFilter,
     sent: Option<Time>,
     last_arrival: Option<Time>,
-    /// Number of answers on this path since it was last down.
+    /// Number of answers that have arrived on this path since it was last down.
     answers: u32,
     silence: Option<Silence>,
     /// Time since which the path's datagrams are also sent on another path, on which answers
@@ -147,7 +148,8 @@ impl Health {
         is_back
     }
 
-    /// Returns the reason to report when the path is taken out of use because it is silent.
+    /// Returns which kind of silence takes the path out of use, by the number of answers that have
+    /// arrived on it.
     pub(crate) fn silence_reason(&self) -> DownReason {
         match self.answers {
             1..=FEW => DownReason::DataUnanswered,
@@ -155,14 +157,14 @@ impl Health {
         }
     }
 
-    /// Delays the next round of attempts (copies of datagrams) on this path, if its data was
-    /// unanswered ([`Down::postpone`]).
+    /// Delays the next round of attempts (copies of datagrams) on this path, if the path is down
+    /// because the server answered no data on it ([`Down::postpone`]).
     pub(crate) fn postpone(&mut self, now: Time) {
         self.down.iter_mut().for_each(|down| down.postpone(now));
     }
 
-    /// Marks the path as up again if it is down because its data was unanswered. Returns whether
-    /// this was the case.
+    /// Marks the path as up again if it is down because the server answered no data on it. Returns
+    /// whether this was the case.
     pub(crate) fn recall(&mut self) -> bool {
         let recalled = self.down.take_if(|down| down.reason() == DownReason::DataUnanswered);
         if recalled.is_some() {
@@ -171,8 +173,8 @@ impl Health {
         recalled.is_some()
     }
 
-    /// Returns when the present period of use without an answer began. `answers` counts the
-    /// arrivals of the server's datagrams on any path.
+    /// Returns when the path's present silence began (use without an answer), if it is
+    /// significant. `answers` counts the arrivals of the server's datagrams on any path.
     ///
     /// Returns `None` if the path was used for less than [`SILENCE`] in that period, or if the
     /// server was not active when the period began. Also returns `None` if some answers arrived on
@@ -193,16 +195,16 @@ impl Health {
         (used >= DOUBT && self.last_arrival.is_none()).then(|| *self.doubted.get_or_insert(now))
     }
 
-    /// Returns whether datagrams of this path are also sent on another path, on which answers
-    /// arrive.
+    /// Returns whether the path may discard everything. If so, its datagrams are also sent on
+    /// another path, on which answers arrive.
     pub(crate) fn is_doubted(&self) -> bool {
         self.doubted.is_some() && self.down.is_none()
     }
 
     /// Marks the path as down. Returns true if it was up.
     ///
-    /// A path that is down keeps its first reason. So a silent path is up again only after an
-    /// answer, even if local errors follow.
+    /// A path that is down already keeps its reason. So a silent path is up again only after an
+    /// answer, even if errors of this machine follow.
     pub(crate) fn take_down(&mut self, now: Time, reason: DownReason) -> bool {
         if let Some(down) = &mut self.down {
             down.on_failure(now);
@@ -212,8 +214,9 @@ impl Health {
         true
     }
 
-    /// Returns the number of completed rounds of copies, and whether the next copy is the first of
-    /// a round. Returns `None` unless the path is down and an attempt is due.
+    /// Returns the number of completed rounds of copies (of datagrams), and whether the next copy
+    /// is the first of its round. Returns `None` unless the path is down and due to be tested with
+    /// a copy.
     pub(crate) fn due_try(&self, now: Time) -> Option<(u32, bool)> {
         self.down?.due_try(now)
     }
@@ -229,8 +232,8 @@ impl Health {
         self.down.iter_mut().for_each(|down| down.on_copy(now, pause));
     }
 
-    /// Marks the path as up again if a local error took it down, an attempt was made since, and no
-    /// error followed for some time. Returns whether this was the case.
+    /// Marks the path as up again if an error of this machine took it down, a copy of a datagram
+    /// was sent on it since, and no error followed. Returns whether this was the case.
     pub(crate) fn recover_if_quiet(&mut self, now: Time) -> bool {
         let recovers = self.recovers_at().is_some_and(|at| now >= at);
         if recovers {

@@ -50,13 +50,13 @@ pub enum Input<'a> {
         /// only an IPv6 address.
         barred: &'a [PathId],
     },
-    /// A socket was opened for a tuple (a path with one of its source ports).
+    /// The driver opened a socket for a tuple (a path with one of its source ports).
     Opened {
         /// Local address of the socket. A datagram from this address is our own traffic, looped
         /// back.
         local: SocketAddr,
     },
-    /// A socket was closed.
+    /// The driver closed a socket, so its address no longer identifies our own traffic.
     Shut {
         /// Local address of the socket.
         local: SocketAddr,
@@ -82,8 +82,8 @@ pub enum Input<'a> {
         /// The reason why the path is broken; `None` if it works again.
         broken: Option<DownReason>,
     },
-    /// The state of the paths' congestion windows, one view per path, for a schedule that uses
-    /// windows. The core then sends the datagrams that wait for room in a window.
+    /// The state of each path's congestion window, for a schedule that uses windows. The core then
+    /// sends datagrams that wait for room in a window.
     Windows(&'a [PathView]),
     /// The program shuts down.
     Shutdown,

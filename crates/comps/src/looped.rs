@@ -1,9 +1,9 @@
 //! Detection of our own datagrams that return to us, because a route, a NAT or another forwarder
 //! leads our traffic into our listener.
 //!
-//! A loop is detected in two ways. Without another host in the loop, the new client's address is
-//! the address of one of our sockets. Through another host, the first datagram of a new session
-//! equals a datagram sent a moment ago for another session.
+//! A loop is detected in two ways. If no other host is in the loop, the address of a new client is
+//! the address of one of our sockets. If another host is in the loop, the first datagram of a new
+//! session equals a datagram that was sent a moment ago for another session.
 //!
 //! Encrypted protocols never send the same datagram twice, but a test program may. So only a
 //! *chain* of sessions counts as a loop. In a chain, each session after the first was opened by a

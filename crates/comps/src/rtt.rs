@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Length of the time window in which the smallest sample of the round-trip time is stored. With
-/// enough samples, a smallest sample is forgotten after at most two windows.
+/// Length of the time windows of the minimum filter: the estimate is the smallest sample of the
+/// present and the previous window, if these have enough samples.
 const WINDOW: Duration = Duration::from_secs(10);
 /// Assumed round-trip time before the first sample. Until then, a sample is taken only if the path
 /// was idle in both directions for this time before.
@@ -15,7 +15,8 @@ const UNKNOWN: Duration = Duration::from_millis(100);
 /// taken. It applies even if the round-trip time is shorter. Radio links and busy machines deliver
 /// queued datagrams in bursts, with shorter pauses between them.
 const LEAST: Duration = Duration::from_millis(20);
-/// Maximum time from a datagram to its answer. A later answer belongs to another datagram.
+/// Maximum plausible round-trip time. A later answer is taken to belong to another datagram, so it
+/// is no sample.
 const LATEST: Duration = Duration::from_secs(3);
 /// Time after which a round-trip sample whose datagram has no answer is abandoned: the datagram is
 /// taken to be lost, or of a kind that the server does not answer.

@@ -21,7 +21,7 @@ impl Flow {
         self.bytes += bytes;
     }
 
-    /// Subtracts datagrams that were counted but not sent.
+    /// Subtracts datagrams that were counted as sent, but that the socket did not accept.
     pub(crate) fn take_back(&mut self, datagrams: u64, bytes: u64) {
         self.datagrams = self.datagrams.saturating_sub(datagrams);
         self.bytes = self.bytes.saturating_sub(bytes);
@@ -181,9 +181,11 @@ pub struct Snapshot {
     pub pinned: Vec<Pinned>,
     /// Number of datagrams dropped because they had waited too long for a path.
     pub no_path: u64,
-    /// Number of datagrams that wait now, including delayed datagrams.
+    /// Number of datagrams in the queues of all sessions now, including randomly delayed
+    /// datagrams.
     pub waiting: usize,
-    /// Datagrams sent before their delay ended, because their queue exceeded its limit.
+    /// Datagrams that were sent before the end of their random delay, because the delay queue was
+    /// full.
     pub hurried: u64,
     /// Number of our own datagrams that a routing loop returned to our listener. They were
     /// dropped.

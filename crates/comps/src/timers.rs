@@ -7,7 +7,7 @@ use anabranch_multipath::Jitter;
 
 use crate::{Guess, Protocol};
 
-/// A timer of a protocol. When it expires, the protocol retransmits the unanswered packet.
+/// A retransmission timer of a protocol: its duration, and the source of this value.
 struct Timer {
     whose: &'static str,
     lasts: Duration,

@@ -10,7 +10,7 @@ use crate::{Config, Renumbering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TupleId(pub u16);
 
-/// The source ports that each path may use, and the port in use now.
+/// For each path of a session, the source ports that it may use, and the port that it uses now.
 #[derive(Debug)]
 pub(crate) struct Tuples {
     first: Box<[u16]>,
@@ -60,7 +60,7 @@ impl Tuples {
         TupleId(self.first[path.index()] + self.turn[path.index()])
     }
 
-    /// Moves `path` to its next usable port; after the last, to the first.
+    /// Makes `path` use its next usable source port; after the last port, the first.
     pub(crate) fn rotate(&mut self, path: PathId) {
         let ports = self.allowed[path.index()].max(1);
         let turn = &mut self.turn[path.index()];

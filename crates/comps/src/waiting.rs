@@ -15,7 +15,7 @@ const LIMIT: usize = 128;
 /// have retransmitted it by then.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// A datagram in a queue.
+/// A datagram in a queue, with its arrival time and ECN bits.
 #[derive(Debug)]
 pub(crate) struct QueuedDatagram {
     pub(crate) since: Time,

@@ -42,7 +42,7 @@ const KINDS: std::ops::RangeInclusive<u8> = 20..=24;
 /// DTLS 1.3 writes version 1.2 into its plaintext records (RFC 9147, section 4).
 const VERSIONS: [[u8; 2]; 3] = [[0xfe, 0xff], [0xfe, 0xfd], [0x01, 0x00]];
 
-/// Returns whether `datagram` begins with a whole record.
+/// Returns whether `datagram` begins with a complete DTLS record with an unencrypted header.
 pub fn is_record(datagram: &[u8]) -> bool {
     let Some((header, rest)) = datagram.split_at_checked(HEADER) else { return false };
     let length = usize::from(u16::from_be_bytes([header[11], header[12]]));
@@ -55,7 +55,7 @@ pub fn is_record(datagram: &[u8]) -> bool {
 const WITH_ID: u8 = 25;
 /// Content type of a record with a handshake message.
 const HANDSHAKE: u8 = 22;
-/// The type of a client's first handshake message.
+/// Handshake type of a ClientHello, a client's first handshake message.
 const CLIENT_HELLO: u8 = 1;
 
 /// Returns whether a client's record carries a connection ID. If so, the server may accept it from

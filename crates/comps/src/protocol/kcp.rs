@@ -1,7 +1,7 @@
 //! Recognition of KCP. A datagram consists of segments, each a header of 24 bytes followed by
 //! data. kcp-go can put a header of 8 bytes for error correction before the segments.
 //!
-//! If kcptun or a game encrypts the segments, nothing is recognised.
+//! Encrypted segments, which kcptun and some games send, are not recognised.
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict};
 
@@ -26,9 +26,9 @@ const HEADER: usize = 24;
 const COMMANDS: std::ops::RangeInclusive<u8> = 81..=84;
 /// Length in bytes of kcp-go's header for error correction: sequence number, type, size.
 const CORRECTION: usize = 4 + 2 + 2;
-/// Type of a packet with data, in kcp-go's header for error correction.
+/// Type field of kcp-go's header for error correction, in a packet with data.
 const CORRECTED: [u8; 2] = [0xf1, 0];
-/// Type of a packet with parity, in kcp-go's header for error correction.
+/// Type field of kcp-go's header for error correction, in a packet with parity.
 const PARITY: [u8; 2] = [0xf2, 0];
 
 /// Returns the conversation number that all segments in `datagram` share; `None` if `datagram`

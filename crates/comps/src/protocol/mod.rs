@@ -41,7 +41,7 @@ pub enum Protocol {
     DtlsCid,
     /// STUN: calls (WebRTC) and TURN. Both ends identify each other by their addresses.
     Stun,
-    /// Nebula, a mesh of tunnels.
+    /// Nebula, an overlay network of encrypted tunnels between hosts.
     Nebula,
     /// OpenVPN over UDP.
     OpenVpn,
@@ -107,8 +107,8 @@ impl Verdict {
     }
 }
 
-/// The presence of an unencrypted packet number, which counts the packets of one direction over
-/// all paths.
+/// Whether a protocol's packets carry an unencrypted packet number, which counts the packets of
+/// one direction over all paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counter {
     /// Every packet carries an unencrypted packet number.
@@ -220,7 +220,7 @@ impl Protocol {
     }
 
     /// Compares a client's datagram with the marks (fixed fields) of all protocols in
-    /// [`FAMILIES`]. Returns the first protocol that matches, and the weight of its mark;
+    /// [`FAMILIES`]. Returns the first protocol that matches, and how strong the evidence is;
     /// [`Protocol::Other`] if no protocol matches.
     pub fn recognise(datagram: &[u8]) -> (Protocol, Mark) {
         let marked = FAMILIES.iter().map(|family| (family.protocol, (family.mark)(datagram)));

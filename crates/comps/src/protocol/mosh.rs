@@ -37,8 +37,8 @@ pub fn is_from_client(datagram: &[u8]) -> bool {
 
 /// Returns whether `next` belongs to the same Mosh session as `first`. A client's datagram agrees
 /// if it has the next sequence number, because Mosh numbers each datagram. In other protocols the
-/// bytes of this number advance in other steps, such as by 2 in fastd. A server's datagram agrees
-/// if it has the direction bit and a sequence number below 2^24.
+/// same bytes increase by other steps, such as by 2 in fastd. A server's datagram agrees if it has
+/// the direction bit and a sequence number below 2^24.
 fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
     let nonce = |bytes| be64(bytes, 0).unwrap_or_default();
     Verdict::whether(match side {

@@ -8,8 +8,8 @@
 /// known tunnels, and the padding that AmneziaWG puts before WireGuard's header (at most 32 bytes
 /// with its own tools).
 const LOOKED: usize = 64;
-/// Width of an inspected field, in bytes. The search finds a wider counter by its lower half, and
-/// a narrower one together with its neighbouring bytes.
+/// Width of an inspected field, in bytes. A wider packet number is found by its lower half, a
+/// narrower packet number together with neighbouring bytes.
 const WIDTH: usize = 4;
 /// Number of consecutive datagrams in which a field must rise by one to count as a packet number.
 /// Each of the 122 fields of a random datagram rises that often with a probability of 2^-224.
@@ -61,18 +61,19 @@ impl Numbers {
         found
     }
 
-    /// Ends the search. Returns whether it was still in progress.
+    /// Ends the search for a packet number in this session. Returns whether the search was still
+    /// in progress.
     pub fn end(&mut self) -> bool {
         std::mem::take(&mut self.left) > 0
     }
 
-    /// Returns whether the search is over.
+    /// Returns whether the search for a packet number is over, with or without success.
     pub fn is_done(&self) -> bool {
         self.left == 0
     }
 
-    /// Returns, as bit sets like [`Numbers::rising`], which of the first `fields` fields of
-    /// `datagram` are greater by one than in the datagram before it.
+    /// Returns which of the first `fields` fields of `datagram` are greater by one than in the
+    /// previous datagram, as bit sets like [`Numbers::rising`].
     fn risen(&self, datagram: &[u8], fields: usize) -> [u64; 2] {
         let word = |bytes: &[u8], at: usize| {
             *bytes[at..].first_chunk().expect("the datagram contains the whole field")

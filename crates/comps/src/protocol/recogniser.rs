@@ -63,7 +63,7 @@ impl Candidate {
     }
 }
 
-/// The recognition of the protocol of one session.
+/// Recognises the protocol of one session, from the datagrams of client and server.
 #[derive(Debug)]
 pub struct Recogniser {
     candidate: Option<Candidate>,
@@ -154,8 +154,8 @@ impl Recogniser {
         self.candidate.is_some() || self.unanswered.is_some()
     }
 
-    /// Searches a client's datagram for a packet number in clear. Returns true, once per session,
-    /// when it is certain that the packets have such a number.
+    /// Searches a client's datagram for an unencrypted packet number. Returns true, once per
+    /// session, when it is certain that the packets carry such a number.
     pub fn finds_numbers(&mut self, datagram: &[u8]) -> bool {
         let counter = self.finding.map_or(Counter::Looked, |it| it.protocol.family().counter);
         let is_certain = self.finding.is_some_and(|it| it.confidence != Confidence::Likely);
@@ -166,7 +166,8 @@ impl Recogniser {
         }
     }
 
-    /// Returns whether [`Recogniser::finds_numbers`] may still find a packet number in clear.
+    /// Returns whether the session's datagrams have to be passed to [`Recogniser::finds_numbers`],
+    /// which may still find an unencrypted packet number.
     pub fn looks_for_numbers(&self) -> bool {
         let has_none = matches!(
             self.finding,

@@ -24,9 +24,9 @@ const HEADER: usize = 16;
 const HANDSHAKE: usize = HEADER + 48;
 /// First bytes of a control packet of type 0 (handshake), without subtype.
 const CONTROL: [u8; 4] = [0x80, 0, 0, 0];
-/// The version in a caller's first handshake packet.
+/// Value of the version field in a caller's (client's) first handshake packet.
 const VERSION: u32 = 4;
-/// The type in a caller's first handshake packet.
+/// Value of the handshake type field in a caller's (client's) first handshake packet.
 const INDUCTION: u32 = 1;
 /// Offset of the type in a handshake packet.
 const TYPE: usize = HEADER + 20;

@@ -94,8 +94,9 @@ fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
     }
 }
 
-/// Returns whether the counter of the data message `next` may follow soon after the counter of
-/// `first`.
+/// Returns whether the packet counter of the data message `next` is one of the next after that of
+/// `first`. If `first` has another receiver or is a handshake, `next` must have one of the first
+/// counters.
 fn counts(first: &[u8], next: &[u8]) -> bool {
     let is_data = first[0] == 4 && first[4..8] == next[4..8];
     let before = if is_data { counter(first) } else { u64::MAX };

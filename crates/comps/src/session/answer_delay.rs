@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Length of the time window in which the longest delay of an answer is stored. It is forgotten
-/// after at most two windows.
+/// Length of the time windows of the maximum filter. A long delay of an answer counts in the
+/// present window and in the next.
 const WINDOW: Duration = Duration::from_secs(2);
 /// Silence of the client after which it no longer waits for answers to earlier datagrams. The last
 /// datagram before a silence is often an acknowledgement, which gets no answer.

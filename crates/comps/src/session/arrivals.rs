@@ -33,7 +33,7 @@ impl Arrivals {
         Arrivals { client: now, taken: now, server: None, before, answers: 0, wait: Wait::new(now) }
     }
 
-    /// Records that datagrams of the client arrived.
+    /// Records the time at which datagrams of the client arrived.
     pub(super) fn on_client(&mut self, now: Time) {
         self.client = now;
     }
@@ -56,7 +56,7 @@ impl Arrivals {
         self.wait.on_answer(now)
     }
 
-    /// Counts an answer that arrived on a path of this session.
+    /// Counts an answer of the server that arrived on a path in use (not on a removed path).
     pub(super) fn count_answer(&mut self) {
         self.answers += 1;
     }
@@ -84,8 +84,8 @@ impl Arrivals {
     }
 
     /// Returns the number of the server's answers, and whether the server is active. It is active
-    /// if one of its datagrams arrived recently, or since `sent`, the time of the client's last
-    /// datagram.
+    /// if a datagram from it arrived recently, or since the client's last datagram, which was sent
+    /// at `sent`.
     pub(super) fn activity(&self, now: Time, sent: Option<Time>) -> Activity {
         let is_recent = |received: Time| {
             now.since(received) <= ACTIVE || sent.is_some_and(|sent| received >= sent)

@@ -20,7 +20,8 @@ pub(crate) struct Common {
     pub(crate) fingerprints: Fingerprints,
     /// Protocols with unencrypted packet numbers that were already reported to the user.
     pub(crate) numbered: BTreeSet<Protocol>,
-    /// The time before which no session reports that its server does not answer.
+    /// The earliest time at which a session may report again that its server does not answer. All
+    /// sessions share this limit.
     pub(crate) next_unanswered: Time,
     /// For each path, an error that concerns all sessions, as the driver has reported it; `None`
     /// for a path without such an error.
@@ -30,8 +31,8 @@ pub(crate) struct Common {
     /// Queue of the sessions whose datagrams wait for room in a congestion window. The sessions
     /// take turns (round robin).
     pub(crate) held: VecDeque<SessionId>,
-    /// Arrival time of the datagrams being handled, if they come from one of our queues. Their
-    /// bytes must then be copied into the outputs. `None` if the driver has just passed the
+    /// Arrival time of the datagrams being handled, if they come from one of our queues. Outputs
+    /// must then contain a copy of their bytes. `None` if the driver has just passed the
     /// datagrams.
     pub(crate) kept: Option<Time>,
     /// Limits on the bytes that the session being handled may queue.

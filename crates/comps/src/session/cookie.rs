@@ -28,13 +28,14 @@ pub(super) struct Cookie {
 }
 
 impl Cookie {
-    /// Returns the path and the tuple (the path's source port) for the next handshake. Returns
-    /// `None` if the cookie is too old, or if the last handshake there is unanswered.
+    /// Returns the path and the tuple (the path's source port) on which the next handshake has to
+    /// be sent. Returns `None` if the cookie has expired, or if the last handshake with it got no
+    /// answer.
     pub(super) fn way(&self, now: Time) -> Option<(PathId, TupleId)> {
         (now < self.until && !self.waits).then_some((self.path, self.tuple))
     }
 
-    /// Records that a handshake is sent on the cookie's path and source port.
+    /// Records that a handshake is sent on the path and source port where the cookie arrived.
     pub(super) fn use_up(&mut self) {
         self.waits = true;
     }

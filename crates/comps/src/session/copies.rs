@@ -18,21 +18,22 @@ const QUIET: Duration = Duration::from_secs(2);
 /// Idle time of a path after which it carries a copy of a keep-alive. Many NATs drop UDP mappings
 /// after 30 s, although RFC 4787 requires 120 s.
 const IDLE: Duration = Duration::from_secs(15);
-/// Additional time for which the session's traffic is held in the second round of attempts on a
-/// path (copies of datagrams). The first round holds traffic only for the difference between the
-/// one-way delays of this path and the fastest path. Each further round doubles the additional
-/// time.
+/// Additional time for which the session's traffic is held in the second round of copies on a path
+/// that is down, so that a copy overtakes the traffic. The first round holds traffic only for the
+/// difference between the one-way delays of this path and the fastest path. Each further round
+/// doubles the additional time.
 const FIRST_LAG: Duration = Duration::from_millis(5);
 /// Maximum time for which one round of attempts (copies of datagrams) holds the session's traffic.
 const LONGEST_LAG: Duration = Duration::from_millis(100);
-/// Minimum ratio of the pause between two rounds of attempts (copies of datagrams) to the time for
-/// which a round holds the session's traffic.
+/// Minimum ratio of the pause between two rounds of copies on a path that is down to the time for
+/// which a round holds the session's traffic. So the tests of one path hold traffic for at most 4
+/// % of the time.
 const RARITY: u32 = 25;
 /// Maximum bytes of held datagrams. If more arrive, all are released early.
 const HELD_BYTES: usize = 512 * 1024;
 
-/// A session's traffic that is held while a copy of its first datagram is in flight on a path that
-/// is down. The copy must arrive first.
+/// A session's traffic that is held for a short time, so that a copy of its first datagram arrives
+/// first. The copy tests a path that is down.
 #[derive(Debug)]
 pub(super) struct HeldTraffic {
     due: Time,
@@ -92,7 +93,8 @@ impl Session {
         }
     }
 
-    /// Holds a batch while a copy is in flight. Returns whether the batch is held.
+    /// Holds a batch if a copy of an earlier datagram, which tests a path, is in flight and must
+    /// arrive first. Returns whether the batch is held.
     pub(super) fn hold_back(&mut self, now: Time, batch: &Batch<'_>) -> bool {
         let Some(held) = &mut self.queues.held else { return false };
         held.add(now, batch);
@@ -151,9 +153,9 @@ impl Session {
         (self.paths.lag(index) + patience(tries)).min(LONGEST_LAG)
     }
 
-    /// Returns whether `path` may carry a copy: it has no error that concerns all sessions, and it
-    /// may carry the original. If the user named a handshake path, only that path may carry
-    /// handshakes.
+    /// Returns whether `path` may carry a copy of a datagram: the path has no error that concerns
+    /// all sessions, and the datagram itself could be sent on it. If the user named a handshake
+    /// path, only that path may carry handshakes.
     fn takes_copy(&self, path: PathId, rule: PathRule, common: &Common) -> bool {
         let belongs = match (rule, common.handshake()) {
             (PathRule::Free, _) => common.is_scheduled(path),

@@ -30,9 +30,9 @@ use super::answer_delay::AnswerDelay;
 /// unanswered visit is a stay of the uplink on a path during which almost all answers arrived on
 /// other paths.
 const VISITS: u32 = 4;
-/// Number of unanswered visits (stays of the uplink on one path) that stop counting at each change
-/// of the server's path. A server that follows its client changes its path as often as the client
-/// does, so few unanswered visits accumulate.
+/// Number of unanswered visits (stays of the uplink on one path) that are forgotten each time the
+/// server changes its path. A server that follows its client changes its path often, so few
+/// unanswered visits accumulate.
 const FORGIVEN: u32 = 2;
 /// Minimum total time of the unanswered visits (stays of the uplink on one path) before a server
 /// is reported as staying on one path.
@@ -55,10 +55,12 @@ const PAUSE: Duration = Duration::from_secs(600);
 /// one path. To follow means to answer on the path that the uplink uses.
 const MEMORY: Duration = Duration::from_secs(5);
 /// Maximum total time of the answered visits (stays of the uplink on one path) in a [`Rate`].
-/// Above this limit, the summed time and bytes are halved before a visit is added.
+/// Above this limit, time and bytes are halved before a visit is added, so that recent visits
+/// count more.
 const RECENT: Duration = Duration::from_millis(500);
 /// Maximum total time of the unanswered visits (stays of the uplink) in an [`UnansweredTraffic`].
-/// Above this limit, the summed time and bytes are halved before a visit is added.
+/// Above this limit, time and bytes are halved before a visit is added, so that recent visits
+/// count more.
 const FORGOTTEN: Duration = Duration::from_secs(2);
 /// Longest pause between the client's datagrams that counts into the duration of a visit (a stay
 /// of the uplink on one path), when the server's rate is measured.
@@ -397,7 +399,7 @@ impl Follow {
         self.count_awaited(now);
     }
 
-    /// Passes completed visits (stays of the uplink on one path) to [`Follow::count`], once their
+    /// Adds completed visits (stays of the uplink on one path) to the measured rates, once their
     /// answers can no longer arrive.
     fn count_awaited(&mut self, now: Time) {
         while let Some(over) = self.awaited.pop_front_if(|answers| now >= answers.until) {
@@ -416,8 +418,8 @@ impl Follow {
         }
     }
 
-    /// Decides whether the last visit (stay of the uplink) to `path` was answered. The caller
-    /// calls this when the next visit to `path` begins.
+    /// Decides whether the last visit (stay of the uplink) to `path` was answered, and counts it.
+    /// This is known when the next visit to `path` begins.
     fn judge(&mut self, now: Time, path: PathId) {
         let last = std::mem::take(&mut self.last[path.index()]);
         let is_answered = last.own > 0 && last.own.saturating_mul(PART) >= last.others;

@@ -14,15 +14,15 @@ use crate::{Batch, Renumbering, TupleId};
 /// timeout of QUIC, 333 + 4 x 166.5 ms (RFC 9002, section 6.2.2).
 const FIRST_PTO: Duration = Duration::from_millis(999);
 
-/// The connections whose handshakes are under way, and the path of handshakes.
+/// The QUIC connections whose handshakes are in progress, and the path that handshakes use.
 #[derive(Debug)]
 pub(super) struct Handshakes {
     pub(super) pins: Pins,
     /// The last cookie of a WireGuard server, with the path and source port on which it arrived;
     /// `None` if no cookie arrived.
     cookie: Option<Cookie>,
-    /// The path and source port (tuple) of handshakes; `None` if they are not chosen yet. This
-    /// port does not rotate with the ports that the schedule uses.
+    /// The path and source port (tuple) that all handshakes use; `None` if no choice was made yet.
+    /// This port stays the same while the schedule rotates the ports of other datagrams.
     pinned_to: Option<(PathId, TupleId)>,
     /// Time at which the path in `pinned_to` was chosen.
     pinned_at: Time,
@@ -44,7 +44,8 @@ impl Handshakes {
         self.cookie = self.cookie.and_then(|cookie| cookie.renumbered(numbers));
     }
 
-    /// Returns the path and source port (tuple) of handshakes, if they were chosen.
+    /// Returns the path and source port (tuple) that handshakes use; `None` if no choice was made
+    /// yet.
     pub(super) fn pinned_to(&self) -> Option<(PathId, TupleId)> {
         self.pinned_to
     }
@@ -54,8 +55,8 @@ impl Handshakes {
         self.pins.any() && self.pinned_to.is_some_and(|(pin, _)| pin == path)
     }
 
-    /// Sets the path and source port (tuple) of handshakes to `to`. If the path stays the same,
-    /// the port stays the same, too. Returns the new path if a handshake under way now changes to
+    /// Sets the path and source port (tuple) that handshakes use to `to`. If the path is the same
+    /// as before, the old port is kept. Returns the new path if a handshake in progress changes to
     /// it.
     pub(super) fn pin_to(&mut self, now: Time, to: Option<(PathId, TupleId)>) -> Option<PathId> {
         let same = |pin: &(PathId, TupleId)| Some(pin.0) == to.map(|to| to.0);
@@ -116,8 +117,9 @@ impl Handshakes {
         self.cookie.is_some()
     }
 
-    /// Returns the path and source port (tuple) for a handshake that answers a cookie. Returns
-    /// `None` if there is no usable cookie, or if the user `named` another path for handshakes.
+    /// Returns the path and source port (tuple) on which a WireGuard handshake must be sent so
+    /// that the server accepts its cookie. Returns `None` if there is no usable cookie, or if the
+    /// user `named` another path for handshakes.
     pub(super) fn cookie_route(
         &self,
         now: Time,

@@ -13,7 +13,8 @@ const LONG: Duration = Duration::from_secs(3);
 /// Minimum length of a stay on one path before it is reported, in runs (the consecutive datagrams
 /// between two choices of a path).
 const RUNS: u32 = 3;
-/// Longest pause between two datagrams that counts as traffic.
+/// Longest pause between two datagrams that counts as part of the stay on one path. Of a longer
+/// pause, only this time counts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The traffic of a session since it last changed its path.

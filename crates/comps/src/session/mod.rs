@@ -62,8 +62,9 @@ pub(crate) struct Origin {
     /// The destination address of the client's datagrams, which is local; `None` if the listener
     /// has only one address.
     pub(crate) local: Option<IpAddr>,
-    /// Position of the session in a chain of sessions, each opened by a datagram of the previous
-    /// one; 0 for the first. A long chain counts as a loop.
+    /// Position of the session in a chain of sessions; 0 for the first. Each session of a chain
+    /// was opened by a copy of a datagram of the previous session. A long chain shows that our
+    /// traffic returns to us in a loop.
     pub(crate) chain: u8,
     /// Time of the server's last answer in any other session, at the moment when this session was
     /// opened; `None` if it had not answered. A client may change its port, which opens a new
@@ -306,7 +307,8 @@ impl Session {
         self.refresh(common);
     }
 
-    /// Adapts to a path that broke, or works again, for all sessions.
+    /// Adapts to a path that broke, or works again, for all sessions: sends waiting datagrams if a
+    /// path is usable again.
     pub(crate) fn on_path_change(&mut self, now: Time, common: &mut Common) {
         self.refresh(common);
         self.flush(now, common);
@@ -395,8 +397,8 @@ impl Session {
         }
     }
 
-    /// Lets the schedule choose the session's path once no connection is pinned (bound to one
-    /// path) any more.
+    /// Ends the restriction to one path once no QUIC connection of the session is pinned (bound to
+    /// one path) any more. From then on, the schedule chooses the path.
     fn release(&mut self, now: Time, common: &mut Common) {
         if self.handshakes.release() {
             let rtt = self.handshakes.pins.rtt();

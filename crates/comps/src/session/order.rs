@@ -3,8 +3,8 @@
 //! When a server moves to another path, datagrams on the new path overtake datagrams that are
 //! still in the queues of the old path. QUIC and TCP treat such reordering as loss and slow down.
 //! So the new path's datagrams are held until the old path is silent, but not longer than the user
-//! allows ([`Config::in_order`](crate::Config::in_order)). The server follows our uplink, so of
-//! two paths the newer one is the path that the uplink visited later.
+//! allows ([`Config::in_order`](crate::Config::in_order)). The server follows our uplink from path
+//! to path. So it uses the path that the uplink visited last, and left the other path earlier.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -52,9 +52,10 @@ pub(super) struct InOrder {
     /// For each path: the time at which the uplink last moved to it, and whether its datagrams
     /// were ever delivered on arrival.
     visits: Box<[Visit]>,
-    /// The path whose datagrams are delivered on arrival; `None` before the first datagram.
+    /// The path that the server uses now, whose datagrams are delivered on arrival; `None` before
+    /// the first datagram.
     front: Option<Front>,
-    /// Time at which the last datagram arrived, on any path.
+    /// Time at which a datagram of the server last arrived, on any path.
     last_arrival: Time,
     held: VecDeque<(Time, PathId, HeldDatagrams)>,
     bytes: usize,
@@ -105,8 +106,8 @@ enum Decision {
     Probe {
         may_pass: usize,
     },
-    /// Deliver the datagrams after earlier datagrams of the same path that were taken for probes
-    /// and still wait.
+    /// Deliver the datagrams. But before them, deliver earlier datagrams of the same path that
+    /// were held because they were taken for probes.
     AfterProbes,
 }
 

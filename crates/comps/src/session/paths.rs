@@ -10,7 +10,8 @@ use crate::health::Health;
 use crate::tuples::Tuples;
 use crate::{DownReason, Renumbering, TupleId};
 
-/// The state of a session's paths.
+/// The paths of one session: their health, their source ports, and what the scheduler reads about
+/// them.
 #[derive(Debug)]
 pub(super) struct Paths {
     /// For each path that the schedule uses, the state that the scheduler reads, such as whether
@@ -95,12 +96,12 @@ impl Paths {
     }
 
     /// Records that a datagram of the server arrived on `path`. Also updates the round-trip time
-    /// that the scheduler reads, unless congestion windows provide it (`has_windows`). Returns
-    /// true if the path was down and works again.
+    /// that the scheduler reads, unless the driver's congestion windows provide it
+    /// (`has_windows`). Returns true if the path was down and works again.
     ///
-    /// Copies of datagrams test a path whose data was unanswered. The answer to a copy may mean
-    /// that the server moves to the copy's path. So tests of other paths whose data was unanswered
-    /// are postponed.
+    /// If the server answered no data on a path, copies of datagrams test the path. An answer to
+    /// such a copy may show that the server is about to move to this path. So tests of other paths
+    /// of this kind are postponed.
     pub(super) fn on_answer(&mut self, now: Time, path: PathId, has_windows: bool) -> bool {
         if self.health[path.index()].reason() == Some(DownReason::DataUnanswered) {
             self.others(path.index()).for_each(|other| self.health[other].postpone(now));
@@ -141,8 +142,8 @@ impl Paths {
         }
     }
 
-    /// Returns when the next path that is down is put back into use although no answer has arrived
-    /// on it; `None` if there is no such path.
+    /// Returns when the next path that an error took down is used again, because no further error
+    /// has occurred; `None` if there is no such path.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         self.health.iter().filter_map(Health::recovers_at).min()
     }

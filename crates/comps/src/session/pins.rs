@@ -52,13 +52,15 @@ const UNMEASURED_PIN: Duration = Duration::from_secs(1);
 /// The rule that chooses the path of a client's datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PathRule {
-    /// The datagram uses the path of handshakes.
+    /// The datagram uses the path of handshakes: a QUIC handshake is not confirmed, or the
+    /// datagram is a handshake or a DNS query.
     Pinned,
     /// The schedule chooses the path.
     Free,
 }
 
-/// The connection IDs in packets to one end of a connection. The first ID is the handshake's.
+/// The connection IDs in packets to one end of a QUIC connection. The first is the ID used in the
+/// handshake.
 #[derive(Debug)]
 struct Ids(Vec<Cid>);
 
@@ -104,12 +106,14 @@ fn is_after_an_answer(packet: Long) -> bool {
 
 #[derive(Debug)]
 struct Connection {
-    /// The client's own IDs. Many clients have an empty ID, and use one port per connection.
+    /// The connection IDs that the client has chosen, in packets from the server. Many clients
+    /// have an empty ID, and use one port per connection.
     client: Ids,
-    /// The server's IDs in the client's packets. The client invented the first of them.
+    /// The connection IDs of the server, in packets from the client. The client invented the first
+    /// of them.
     server: Ids,
-    /// The ID that the client invented for the server. Packets in flight still carry it after an
-    /// answer.
+    /// The connection ID that the client invented for the server. After the server's answer,
+    /// packets in flight still carry this ID.
     invented: Cid,
     /// Time at which the client's first datagram was sent; `None` once the server has answered.
     unanswered_since: Option<Time>,
@@ -324,8 +328,8 @@ impl Pins {
         });
     }
 
-    /// Adds a new ID of the server, which a client with an empty ID begins to use during its
-    /// handshake.
+    /// Adds a new connection ID of the server to its connection. Clients with an empty ID may
+    /// begin to use such an ID during their handshake.
     fn learn_from_last_flight(&mut self, packet: &Long) {
         let is_known =
             |one: &Connection| one.server.0.contains(&packet.destination) && one.client.is_empty();
@@ -378,7 +382,8 @@ impl Pins {
         }
     }
 
-    /// Makes room: drops the oldest confirmed connection, or else the oldest connection.
+    /// Makes room for a further connection: forgets the oldest confirmed connection or, if none is
+    /// confirmed, the oldest.
     fn forget_one(&mut self) {
         if self.connections.len() < CONNECTIONS {
             return;

@@ -9,17 +9,17 @@ use crate::{Batch, Event, Protocol};
 #[derive(Debug, Default)]
 pub(super) struct Recognition {
     recogniser: Recogniser,
-    /// The protocol that the session is treated as carrying; `None` if it is unknown.
+    /// The protocol whose rules apply to the session; `None` if it is unknown.
     protocol: Option<Protocol>,
 }
 
 impl Recognition {
-    /// Returns the protocol that the session is treated as carrying; `None` if it is unknown.
+    /// Returns the protocol whose rules apply to the session; `None` if it is unknown.
     pub(super) fn protocol(&self) -> Option<Protocol> {
         self.protocol
     }
 
-    /// Returns whether the session is treated as carrying `protocol`.
+    /// Returns whether the rules of `protocol` apply to the session.
     pub(super) fn is(&self, protocol: Protocol) -> bool {
         self.protocol == Some(protocol)
     }

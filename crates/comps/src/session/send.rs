@@ -128,7 +128,8 @@ impl Session {
         }
     }
 
-    /// Sends consecutive datagrams on the path that the schedule has chosen.
+    /// Sends consecutive datagrams on `path`, which the schedule has chosen. If `fresh` is true, a
+    /// new run begins.
     fn emit_run(
         &mut self,
         now: Time,

@@ -57,7 +57,7 @@ impl Session {
     ///
     /// If all used paths have become silent, the cause is the server or the whole network, so no
     /// path is taken out of use. Silence never takes the last usable path out of use. If the other
-    /// paths were taken out of use because their data was unanswered
+    /// paths were taken out of use because the server answered no data on them
     /// ([`DownReason::DataUnanswered`]), they are used again.
     pub(super) fn check_silence(&mut self, now: Time, path: PathId, common: &mut Common) {
         let index = path.index();
@@ -100,8 +100,8 @@ impl Session {
         }
     }
 
-    /// Puts the paths whose data was unanswered back into use, if the only usable path `index` has
-    /// become silent. The server may have moved to one of them.
+    /// If the only usable path `index` has become silent, uses the paths again on which the server
+    /// answered no data. The server may have moved to one of them.
     fn recall_paths(&mut self, now: Time, index: usize, common: &mut Common) {
         if self.paths.health[index].silent_since(self.arrivals.answers()).is_none() {
             return;
@@ -113,11 +113,11 @@ impl Session {
         }
     }
 
-    /// Returns the time since which the path has been doubted; `None` if it is not doubted. A
-    /// doubted path may discard everything, so its datagrams are also sent on another path. A path
-    /// is doubted only if answers have arrived on exactly one path. No path is doubted
-    /// if the settings keep silent paths in use (`keeps`), or if servers of the protocol always
-    /// answer on the client's newest path.
+    /// Returns the time since which the path has been suspected to discard everything (doubted);
+    /// `None` if it is not. The datagrams of such a path are also sent on another path. A path is
+    /// doubted only if answers have arrived on exactly one path. No path is doubted if the
+    /// settings keep silent paths in use (`keeps`), or if servers of the protocol always answer on
+    /// the client's newest path.
     fn doubted_since(&mut self, now: Time, index: usize, keeps: bool) -> Option<Time> {
         let decides = self.recognition.always_follows();
         self.paths.only_answering().filter(|_| !decides && !keeps)?;

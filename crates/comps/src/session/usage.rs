@@ -7,7 +7,8 @@ use anabranch_multipath::{PathId, Time};
 use super::kept::PathStay;
 use crate::{Renumbering, TupleId};
 
-/// The use of a session's paths by the client's datagrams.
+/// Record of the paths that the client's datagrams have used: the last path, and whether there
+/// were several.
 #[derive(Debug, Default)]
 pub(super) struct Usage {
     /// Time, path and source port (tuple) of the last datagram; `None` if nothing was sent.
