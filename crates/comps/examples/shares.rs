@@ -5,9 +5,9 @@ use anabranch_comps::{Batch, Config, Core, Input, Output};
 use anabranch_multipath::schedule::without_windows;
 use anabranch_multipath::{Core as _, Time};
 
-/// Paths of the session.
+/// Number of paths of the session.
 const PATHS: usize = 3;
-/// Datagrams that the client sends, one a millisecond.
+/// Number of datagrams that the client sends, at one per millisecond.
 const DATAGRAMS: u64 = 10_000;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Datagrams by each path.
+/// Returns the number of datagrams that each path carried.
 fn shares(mut core: Core) -> [u64; PATHS] {
     let client = ([127, 0, 0, 1], 5000).into();
     let mut shares = [0; PATHS];

@@ -137,7 +137,7 @@ impl ReplayCache {
     /// minutes since 1970.
     ///
     /// # Errors
-    /// The HELLO is forged, old, replayed or of an unknown version, or the cache is full. The
+    /// The HELLO is invalid, old, replayed or of an unknown version, or the cache is full. The
     /// server must then send no answer.
     pub(crate) fn read(
         &mut self,

@@ -188,7 +188,7 @@ impl Shape {
     }
 }
 
-/// The expected load of a new connection, which determines its traffic pattern. The variants have
+/// The expected load of a new connection, for the choice of its traffic pattern. The variants have
 /// the order of [`Shapes::best`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LoadHint {
