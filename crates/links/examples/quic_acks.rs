@@ -1,5 +1,5 @@
-//! Measures goodput, answers and acknowledgements of a QUIC link whose line loses packets, in
-//! virtual time.
+//! Measures goodput, response times and the number of acknowledgements of a QUIC link over a lossy
+//! network path, in virtual time.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use anabranch_testkit::quic_pair::{CELL, CREATES, DATA, QuicPair, cell, line};
 
 const SEEDS: u64 = 5;
 const MS: Duration = Duration::from_millis(1);
-/// Simulated time of a bulk transfer, after a beginning of `WARM_UP` that does not count.
+/// Simulated time over which a bulk transfer is measured. The `WARM_UP` before it does not count.
 const COUNTED: Duration = Duration::from_secs(10);
 const WARM_UP: Duration = Duration::from_secs(5);
-/// Number of answers in a run, and of cells in an answer: 50 kB.
+/// Number of answers in a simulation run. Each answer has `ANSWER` cells, which are 50 kB.
 const ANSWERS: u32 = 20;
 const ANSWER: u32 = 97;
-/// Limit on the time of an answer.
+/// Maximum time to wait for an answer.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Line of a link, and the link's congestion control.
+/// Simulated network path under a QUIC link, and the link's congestion control.
 #[derive(Clone, Copy)]
 struct Line {
     congestion: Congestion,
@@ -46,8 +46,8 @@ impl Line {
         pair
     }
 
-    /// Returns the goodput of a bulk transfer in Mbit/s, and the number of datagrams that the
-    /// receiver has sent for each datagram of the sender.
+    /// Returns the goodput of a bulk transfer in Mbit/s, and the number of datagrams from the
+    /// receiver (mostly acknowledgements) for each datagram from the sender.
     fn bulk(&self, seed: u64) -> [f64; 2] {
         let mut pair = self.open(seed);
         transfer(&mut pair, WARM_UP);
@@ -57,8 +57,8 @@ impl Line {
         [bytes as f64 * 8e-6 / COUNTED.as_secs_f64(), back / data]
     }
 
-    /// Returns the times until the first and the last cell of an answer, in ms: medians of the
-    /// answers of a run.
+    /// Returns two medians over the answers of a run: the times, in ms, from a request to the
+    /// first and to the last cell of the answer.
     fn answers(&self, seed: u64) -> [f64; 2] {
         let mut pair = self.open(seed);
         let cells: Vec<u8> = (0..ANSWER).flat_map(|number| cell(1, DATA, number)).collect();
@@ -74,7 +74,8 @@ impl Line {
     }
 }
 
-/// Sends as much as the link takes during `span`. Returns the number of bytes that arrived.
+/// Writes to the link, for the time `span`, as much data as the link accepts. Returns the number
+/// of bytes that arrived.
 fn transfer(pair: &mut QuicPair, span: Duration) -> usize {
     let batch: Vec<u8> = (0..20).flat_map(|number| cell(1, DATA, number)).collect();
     let (until, mut bytes) = (pair.now + span, 0);
@@ -88,8 +89,8 @@ fn transfer(pair: &mut QuicPair, span: Duration) -> usize {
     bytes
 }
 
-/// Sends the request `number`, and `cells` as its answer. Returns the times at which the first and
-/// the last cell of the answer arrived.
+/// Sends a request with the sequence number `number`, and then `cells` as the answer. Returns the
+/// times at which the first and the last cell of the answer arrived.
 fn answer(pair: &mut QuicPair, number: u32, cells: &[u8]) -> [Time; 2] {
     pair.received = Default::default();
     pair.write(1, &cell(1, DATA, number));
@@ -109,7 +110,7 @@ fn answer(pair: &mut QuicPair, number: u32, cells: &[u8]) -> [Time; 2] {
     [first.unwrap_or(pair.now), pair.now]
 }
 
-/// Returns the median, the least and the most of `values`.
+/// Returns the median, the minimum and the maximum of `values`.
 fn spread(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
     [values[values.len() / 2], values[0], values[values.len() - 1]]

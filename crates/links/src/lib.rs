@@ -94,10 +94,10 @@ pub enum PeerFaultKind {
     /// An alert from the peer, which received something invalid. Either this end sent the invalid
     /// data, or somebody on the path changed it.
     Alert,
-    /// A record that could not be decrypted, because it or an earlier record was changed,
-    /// duplicated or dropped on the path.
+    /// A record that could not be decrypted. It or an earlier record was changed, duplicated or
+    /// dropped on the path.
     Unopened,
-    /// A record whose length differs from the agreed length.
+    /// A record whose length differs from the fixed length on which both ends agreed.
     Length,
     /// Too many key changes by the peer without data in between (TLS KeyUpdate).
     KeyUpdates,
@@ -205,7 +205,8 @@ pub trait StreamLink: Link {
 /// A link that can be made unordered. An unordered link decrypts records even before earlier
 /// records have arrived ([`utls`]).
 pub trait EarlyRecords: StreamLink {
-    /// Returns whether [`EarlyRecords::unorder`] can be called once the link is open.
+    /// Returns whether this link supports [`EarlyRecords::unorder`]. The caller may make the link
+    /// unordered once it is open.
     fn can_be_unordered(&self) -> bool;
 
     /// Makes the link unordered. From now on every record, in both directions, has `content` bytes
@@ -222,8 +223,8 @@ pub trait EarlyRecords: StreamLink {
     /// [`StreamLink::receive`]. An ordered link ignores bytes from a tap.
     fn receive_early(&mut self, now: Time, offset: u64, bytes: &[u8]);
 
-    /// Returns the counts of records that were decrypted before earlier records had arrived;
-    /// `None` if the link is ordered.
+    /// Returns how many records were decrypted before earlier records had arrived, and how many
+    /// such attempts failed. Returns `None` if the link is ordered.
     fn early_counts(&self) -> Option<EarlyCounts>;
 }
 

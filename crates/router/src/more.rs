@@ -30,14 +30,14 @@ const STOP: u64 = 0;
 const UDP: u64 = 1;
 /// Poller token of the listener for programs.
 const LISTENER: u64 = 2;
-/// Maximum number of datagrams that are received in a row before the resulting datagrams are sent.
+/// Maximum number of datagrams to receive before the relayed datagrams, which result from them,
+/// are sent.
 const RECEIVED: usize = 8;
 /// Maximum number of datagrams that one system call sends.
 const SENT: usize = 16;
-/// Time limit for making datagrams. Once it has passed, the node sends the datagrams that it has
-/// made, and reads the sockets again. A relay needs less time, because its datagrams are ready to
-/// send. A client needs more time for a single datagram, so it makes and sends one datagram at a
-/// time.
+/// Time after which the node stops making datagrams, sends those already made, and reads the
+/// sockets again. A relay takes less time, because its datagrams are ready to send. A client takes
+/// more time for a single datagram, so it makes and sends one datagram at a time.
 const MAKING: Duration = Duration::from_micros(200);
 
 /// Settings of a MORE node.
@@ -89,14 +89,14 @@ pub fn run(
 struct NodeLoop {
     core: MoreNode,
     clock: Clock,
-    /// Time that had passed since the beginning of the network when `clock` was started.
+    /// Age of the MORE network when this node's `clock` was started.
     offset: Duration,
     poller: Poller,
     socket: UdpSocket,
     batch: RecvBatch,
     queue: SendQueue,
     programs: Programs,
-    /// True if the protocol core has more to send than one turn of the loop allows.
+    /// True if the protocol core has more outputs than one turn of the event loop may send.
     is_busy: bool,
 }
 

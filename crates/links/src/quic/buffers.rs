@@ -1,5 +1,5 @@
-//! Buffers of received datagrams. The QUIC library `quinn-proto` takes each datagram in a separate
-//! buffer, and drops the buffer when the datagram's data is read.
+//! Reusable buffers for received datagrams. The QUIC library `quinn-proto` requires a separate
+//! buffer for each datagram, and drops this buffer when the data is read.
 
 use std::collections::VecDeque;
 
@@ -14,13 +14,14 @@ const BUFFERS: usize = 32;
 /// whole buffers.
 const SHORTEST: usize = 1_000;
 
-/// The buffers of an endpoint, which are used in a fixed cyclic order. If the QUIC library still
-/// uses the memory of a buffer, the buffer gets new memory.
+/// The reusable buffers of an endpoint, which are filled in a fixed cyclic order. If the QUIC
+/// library still uses the memory of a buffer, the buffer gets new memory.
 #[derive(Debug, Default)]
 pub(super) struct Buffers(VecDeque<BytesMut>);
 
 impl Buffers {
-    /// Returns a copy of `datagram`.
+    /// Copies `datagram` into the next reusable buffer, and returns the copy. A datagram that is
+    /// shorter than `SHORTEST`, or longer than any buffer, gets memory of its own.
     pub(super) fn copy(&mut self, datagram: &[u8]) -> BytesMut {
         let most = usize::from(LARGEST_DATAGRAM);
         if !(SHORTEST..=most).contains(&datagram.len()) {

@@ -23,17 +23,18 @@ pub struct CellFormat {
     /// Function that parses the beginning of a cell. Returns `None` if there are too few bytes. Its
     /// second argument is true for the first cell of circuit 0 in each direction.
     pub head: fn(&[u8], bool) -> Option<Head>,
-    /// Function that returns the cell that ends the circuit with this number. It is used if the
-    /// stream of the circuit ends without such a cell.
+    /// Function that creates a cell that ends the circuit with the given ID. The link delivers
+    /// this cell if the circuit's stream ends without one.
     pub end: fn(u32) -> Vec<u8>,
     /// Maximum length in bytes of a cell of circuit 0, which belongs to the link itself.
     pub longest: usize,
     /// Maximum length in bytes of a cell of any other circuit. It is limited because a peer can
     /// open many circuits, and make each of them buffer an incomplete cell of this length.
     pub longest_of_circuit: usize,
-    /// Length in bytes of a lossy cell; 0 if the link carries none and accepts no datagrams (RFC
-    /// 9221). A lossy cell begins with the number of its circuit in 4 bytes, so that circuits can
-    /// take turns.
+    /// Length in bytes of a lossy cell, which is sent in a DATAGRAM frame (RFC 9221) and never
+    /// retransmitted. 0 if the link transfers no lossy cells, and accepts no DATAGRAM frames. A
+    /// lossy cell begins with the 4-byte ID of its circuit, so that the sender's queue can serve
+    /// circuits in turn.
     pub lossy: usize,
 }
 
@@ -54,8 +55,8 @@ impl CellReader {
         CellReader { rest: Vec::new(), first: true, circuit: Some(0) }
     }
 
-    /// Creates the reader of a stream that the peer opened. The circuit's number is in the stream's
-    /// first cell.
+    /// Creates the reader of a stream that the peer opened. The reader learns the circuit's ID
+    /// from the stream's first cell.
     #[must_use]
     pub fn unnamed() -> CellReader {
         CellReader { rest: Vec::new(), first: false, circuit: None }
@@ -73,7 +74,7 @@ impl CellReader {
         self.circuit
     }
 
-    /// Returns true if the bytes read so far end within a cell.
+    /// Returns true if the bytes read so far end with an incomplete cell.
     #[must_use]
     pub fn is_within(&self) -> bool {
         !self.rest.is_empty()

@@ -31,8 +31,8 @@ pub(super) struct WaitingCell {
 pub(super) struct CircuitStreams {
     streams: BTreeMap<StreamId, CircuitStream>,
     by_circuit: BTreeMap<u32, StreamId>,
-    /// Streams that wait until an earlier stream with the same circuit number is closed, by that
-    /// number.
+    /// Streams that wait until an earlier stream with the same circuit ID is closed. The key is
+    /// the circuit ID.
     successors: BTreeMap<u32, StreamId>,
 }
 
@@ -80,7 +80,8 @@ impl CircuitStreams {
         }
     }
 
-    /// Returns whether a stream must wait for its circuit.
+    /// Returns whether a stream must wait, because an earlier circuit with the same ID still has a
+    /// stream.
     pub(super) fn waits(&self, stream: StreamId) -> bool {
         let waiting = self.streams.get(&stream).filter(|stream| stream.held.is_some());
         let circuit = waiting.and_then(|stream| stream.reader.circuit());

@@ -74,8 +74,8 @@ pub enum EndpointOutput {
     /// A datagram for a peer that has no link: its description and its bytes.
     Answer(Packets, Vec<u8>),
     /// A link whose state may have changed. The link may have opened or ended, have data to read
-    /// or to send, or accept more data. The driver (the code that does the I/O) first handles this
-    /// link, and then sends the datagrams that [`Endpoint::transmit`] returns.
+    /// or to send, or accept more data. The caller, which does the I/O, first handles this link.
+    /// Then it sends the datagrams that [`Endpoint::transmit`] returns.
     Touched(ConnId),
 }
 
@@ -158,8 +158,8 @@ struct Entry {
 impl Endpoint {
     /// Returns an endpoint without links. If `takes` is given, peers may open links, and `takes`
     /// is the index of this endpoint's socket among the sockets at the same address. Random
-    /// choices are derived from `seed`. The TLS library's random numbers and the connection IDs
-    /// are exceptions.
+    /// choices are derived from `seed`, except the TLS library's random numbers and the connection
+    /// IDs.
     ///
     /// # Errors
     /// [`SetupError`] if the TLS or QUIC library refuses the settings.

@@ -31,8 +31,8 @@ impl Epoch {
     }
 }
 
-/// A clock with the time that the caller last set. The QUIC library computes the age of Retry
-/// tokens from it. It replaces the library's default, the system's clock.
+/// A clock that shows the time that the caller last set. From this clock, and not from the
+/// system's clock, the QUIC library computes the age of Retry tokens.
 #[derive(Debug, Default)]
 pub(super) struct TokenClock(AtomicU64);
 

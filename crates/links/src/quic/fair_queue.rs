@@ -1,6 +1,6 @@
-//! The queue of lossy cells that wait for a link's congestion window. Circuits take turns, and each
-//! circuit has its own CoDel. This is FQ-CoDel (RFC 8290) without the quantum, because all cells
-//! have the same length.
+//! The queue of lossy cells (cells in DATAGRAM frames) that wait for a link's congestion window.
+//! Circuits take turns, and each circuit has its own CoDel (RFC 8289). This is FQ-CoDel (RFC 8290)
+//! without the quantum, because all cells have the same length.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,7 +8,8 @@ use anabranch_multipath::Time;
 use anabranch_multipath::codel::{Codel, Law, Queue};
 use bytes::Bytes;
 
-/// Maximum number of queued cells, which limits bursts. CoDel keeps a permanent queue far shorter.
+/// Maximum number of queued cells, which matters only in bursts. CoDel (RFC 8289) keeps the queue
+/// far shorter if more cells arrive than can be sent for a long time.
 pub(super) const MOST_WAITING: usize = 256;
 
 /// Queued cells of one circuit.
@@ -18,11 +19,11 @@ struct CircuitQueue {
     law: Law,
 }
 
-/// The queue of lossy cells of one link.
+/// Queue of one link for lossy cells, which are sent in DATAGRAM frames and never retransmitted.
 #[derive(Debug, Default)]
 pub(super) struct FairQueue {
     circuits: BTreeMap<u32, CircuitQueue>,
-    /// Circuits that have queued cells, in the order of their turns.
+    /// IDs of the circuits that have queued cells. The first circuit sends the next cell.
     turns: VecDeque<u32>,
     /// Number of queued cells.
     len: usize,

@@ -65,8 +65,8 @@ pub struct QuicLink {
     /// Circuits that wait for a stream, at most [`MOST_UNOPENED`]: the number and first cell of
     /// each.
     unopened: VecDeque<(u32, Bytes)>,
-    /// Cells that report to the owner that a circuit was ended, because [`MOST_UNOPENED`] circuits
-    /// were waiting already.
+    /// Cells that notify the owner that its new circuits were ended at once, because
+    /// [`MOST_UNOPENED`] other circuits already waited for a stream.
     refused: Vec<u8>,
     /// Cells that the current call of [`Link::write`] has collected, joined for each circuit. The
     /// list is empty between calls.
@@ -170,14 +170,16 @@ impl QuicLink {
         }
     }
 
-    /// Returns true if lossy cells may be written: the link is open, and the peer accepts them.
+    /// Returns true if lossy cells (cells in DATAGRAM frames) may be written: the link is open,
+    /// and the peer accepts them.
     #[must_use]
     pub fn takes_lossy(&mut self) -> bool {
         self.state == State::Open && !self.closed && self.lossy.is_granted(&mut self.connection)
     }
 
-    /// Queues complete lossy cells, and sends as many as congestion control permits. Circuits take
-    /// turns. Cells are dropped and counted if they wait too long, or if more than 256 are queued.
+    /// Queues complete lossy cells (cells in DATAGRAM frames), and sends as many as congestion
+    /// control permits. Circuits take turns. Cells are dropped and counted if they wait too long,
+    /// or if more than 256 are queued.
     ///
     /// # Errors
     /// [`Fault::Misuse`] if [`QuicLink::takes_lossy`] is false, or if the last cell in `cells` is
@@ -192,8 +194,9 @@ impl QuicLink {
         self.lossy.write(now, &mut self.connection, cells)
     }
 
-    /// Appends the received lossy cells to `into`, and returns their total length in bytes. Drops
-    /// cells that arrived before [`QuicLink::admit_circuits`] was called.
+    /// Appends the received lossy cells (cells in DATAGRAM frames) to `into`, and returns their
+    /// total length in bytes. Drops cells that arrived before [`QuicLink::admit_circuits`] was
+    /// called.
     ///
     /// # Errors
     /// [`Fault::Peer`] for a datagram that does not consist of one or two complete cells. The
@@ -202,7 +205,8 @@ impl QuicLink {
         self.lossy.read(&mut self.connection, self.admits, into)
     }
 
-    /// Returns the counters of lossy cells.
+    /// Returns the numbers of lossy cells (cells in DATAGRAM frames) that were sent, received and
+    /// dropped.
     #[must_use]
     pub fn lossy_counts(&self) -> LossyCounts {
         self.lossy.counts(&self.connection)
@@ -241,10 +245,10 @@ impl QuicLink {
         self.gathered = gathered;
     }
 
-    /// Writes `cell`, which contains one or several cells of the circuit in `head`. If it contains
-    /// several, none of them opens or ends the circuit. Drops `cell` if the circuit has no stream
-    /// and `cell` does not open it. If such a cell ends the circuit, the circuit no longer waits
-    /// for a stream.
+    /// Writes `cell`, which contains one or several cells of the circuit in `head`. If there are
+    /// several cells, none of them opens or ends the circuit. If the circuit has no stream, `cell`
+    /// must open the circuit; otherwise it is dropped. A dropped cell that ends the circuit also
+    /// removes the circuit from the queue for streams.
     fn write_cells(&mut self, head: Head, cell: Bytes) {
         if head.circuit == 0 {
             return self.own_stream.into_iter().for_each(|own| self.send(own, cell.clone()));
@@ -413,7 +417,7 @@ impl QuicLink {
     }
 }
 
-/// A QUIC link transfers cells. Each circuit has its own order.
+/// A link that transfers whole cells. They arrive in order within each circuit only.
 impl Link for QuicLink {
     fn promises(&self) -> Promises {
         let record = usize::from(self.connection.stats().path.current_mtu);

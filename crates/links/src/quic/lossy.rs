@@ -1,9 +1,9 @@
 //! Lossy cells: cells in DATAGRAM frames (RFC 9221). Each cell arrives at most once, in any order,
 //! and is never retransmitted.
 //!
-//! The connection's congestion control limits the rate of cells (RFC 8085, section 3.1, requires a
-//! limit). Further cells wait in a queue. CoDel (RFC 8289) drops cells from this queue so that
-//! their sender slows down.
+//! The connection's congestion control limits the rate of lossy cells, as RFC 8085 (section 3.1)
+//! requires. Cells above this rate wait in a queue. CoDel (RFC 8289) drops cells from the queue,
+//! so that the application that sends them slows down.
 
 use std::time::Duration;
 
@@ -18,24 +18,25 @@ use crate::Fault;
 /// Maximum number of cells in a datagram. Two cells of 518 bytes fit at every MTU of at least
 /// 1,280; three do not fit below 1,583.
 pub const TOGETHER: usize = 2;
-/// Maximum number of unsent bytes in the connection's own queue, which CoDel does not control: 32
-/// datagrams of two cells, one segmented send (UDP segmentation offload).
+/// Maximum number of unsent bytes in the QUIC connection's own queue, where CoDel cannot drop
+/// cells. It is 32 datagrams of two cells, as many as one segmented send (UDP segmentation
+/// offload) takes.
 pub(super) const SENDING: usize = 36 << 10;
-/// Maximum number of unsent bytes in the connection's own queue at low rates: three datagrams of
-/// two cells.
+/// Maximum number of unsent bytes in the QUIC connection's own queue if the connection is slow:
+/// three datagrams of two cells.
 const LEAST: usize = 4 << 10;
-/// Maximum time that the connection needs to send the bytes in its own queue. At low rates the
-/// queue may contain [`LEAST`] bytes even if they take longer. `quinn-proto` paces in bursts of
-/// the same length.
+/// Maximum duration of the data in the QUIC connection's own queue, at the connection's present
+/// rate. On slow connections the queue may contain [`LEAST`] bytes even if they take longer.
+/// `quinn-proto` paces in bursts of the same duration.
 const BURST: Duration = Duration::from_millis(2);
 /// Maximum number of bytes of received datagrams that the connection buffers. Above this limit it
 /// drops the oldest datagrams.
 pub const RECEIVING: usize = 256 << 10;
 
-/// Counters of lossy cells.
+/// Counters of lossy cells, which are sent in DATAGRAM frames and never retransmitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LossyCounts {
-    /// Number of cells passed to the connection.
+    /// Number of cells passed to the QUIC connection for sending.
     pub sent: u64,
     /// Number of cells received.
     pub received: u64,
@@ -45,19 +46,19 @@ pub struct LossyCounts {
     /// Number of received datagrams that were not read: the connection dropped them, or they wait
     /// for the next [`QuicLink::read_lossy`](super::QuicLink::read_lossy).
     pub unread: u64,
-    /// Number of datagrams dropped because they arrived before circuits were admitted, that is,
-    /// before the peer's identity was known.
+    /// Number of received datagrams that were dropped because the link did not yet accept cells of
+    /// circuits. It accepts them once the peer's identity is verified.
     pub early: u64,
 }
 
-/// The lossy cells of one link.
+/// State of one link's lossy cells: the send queue and the counters.
 #[derive(Debug)]
 pub(super) struct Lossy {
     /// Length of a cell in bytes; 0 if the link has no lossy cells.
     length: usize,
     waiting: FairQueue,
     counts: LossyCounts,
-    /// Number of datagrams that were read.
+    /// Number of received datagrams that were read from the QUIC connection.
     taken: u64,
 }
 
@@ -72,7 +73,7 @@ impl Lossy {
         self.length > 0 && self.together(connection) > 0
     }
 
-    /// Returns the number of cells that fit into a datagram at present.
+    /// Returns the number of lossy cells that fit into one datagram at the present MTU.
     fn together(&self, connection: &mut Connection) -> usize {
         let room = connection.datagrams().max_size().unwrap_or(0);
         (room / self.length.max(1)).min(TOGETHER)
@@ -134,7 +135,8 @@ impl Lossy {
         }
     }
 
-    /// Returns true if the connection's own queue has room for a datagram of `together` cells.
+    /// Returns true if the QUIC connection's own queue has room for a datagram of `together`
+    /// cells.
     fn has_room(&self, connection: &mut Connection, together: usize) -> bool {
         let most = burst(connection.congestion_state().window(), connection.rtt());
         let space = connection.datagrams().send_buffer_space();
@@ -182,8 +184,8 @@ impl Lossy {
     }
 }
 
-/// Returns the maximum number of unsent bytes in the queue of a connection that sends `window`
-/// bytes in each round-trip time `rtt`.
+/// Returns how many unsent bytes may wait in the QUIC connection's own queue. The connection sends
+/// `window` bytes in each round-trip time `rtt`.
 fn burst(window: u64, rtt: Duration) -> usize {
     let bytes = u128::from(window) * BURST.as_nanos() / rtt.as_nanos().max(1);
     usize::try_from(bytes).unwrap_or(SENDING).clamp(LEAST, SENDING)

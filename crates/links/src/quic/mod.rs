@@ -41,6 +41,6 @@ pub use link::QuicLink;
 pub use lossy::{LossyCounts, RECEIVING, TOGETHER};
 pub use socket_index::SocketIndex;
 
-/// Number of bytes of cells that are written to a link before its datagrams are sent. It is about
+/// Number of bytes of cells to write to a link before sending the link's datagrams. It is about
 /// one segmented send (UDP GSO).
 pub const WRITTEN: usize = 40 << 10;

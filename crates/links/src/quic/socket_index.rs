@@ -8,8 +8,8 @@ use quinn_proto::{
     RandomConnectionIdGenerator,
 };
 
-/// Length in bytes of the first destination connection ID, which a client chooses itself. It is
-/// the maximum length.
+/// Length in bytes of the destination connection ID in a client's first packet. The client chooses
+/// this ID; 20 is the maximum length of connection IDs (RFC 9000).
 const FIRST: usize = 20;
 
 /// Index of a socket among several sockets at one address. The first byte of a packet's
@@ -34,22 +34,23 @@ impl SocketIndex {
         }
     }
 
-    /// Returns the first byte of connection IDs that lead to this socket. The byte is derived from
-    /// the random byte `chance`.
+    /// Returns a first byte for connection IDs. Packets whose connection ID begins with this byte
+    /// arrive at this socket. The byte is derived from the random byte `chance`.
     #[must_use]
     pub fn first(self, chance: u8) -> u8 {
         (chance - chance % self.of).checked_add(self.nth).unwrap_or(self.nth)
     }
 
-    /// Returns true if connection IDs whose first byte is `first` lead to this socket.
+    /// Returns true if packets whose connection ID begins with the byte `first` arrive at this
+    /// socket.
     #[must_use]
     pub fn has(self, first: u8) -> bool {
         first % self.of == self.nth
     }
 }
 
-/// Generator of connection IDs that lead to one socket. It draws random IDs until one of them
-/// leads to this socket.
+/// Generator of random connection IDs for one socket. It draws IDs until the first byte of one
+/// selects this socket.
 pub(super) struct SocketIndexIds {
     place: SocketIndex,
     ids: HashedConnectionIdGenerator,
@@ -84,7 +85,8 @@ impl ConnectionIdGenerator for SocketIndexIds {
     }
 }
 
-/// Returns a client's first destination connection ID. Its first byte is `first_byte`.
+/// Returns the destination connection ID of a client's first packet: `first_byte`, and then random
+/// bytes.
 pub(super) fn first_id(first_byte: u8) -> ConnectionId {
     let mut id = RandomConnectionIdGenerator::new(FIRST).generate_cid().to_vec();
     id.iter_mut().take(1).for_each(|first| *first = first_byte);

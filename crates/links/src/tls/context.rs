@@ -176,8 +176,9 @@ impl fmt::Debug for Context {
 }
 
 /// Returns AWS-LC's cryptographic primitives. On processors with AVX-512, its AES-GCM takes half
-/// of ring's time. The post-quantum group is omitted: OpenSSL 3.0, which Debian's tor uses, does
-/// not support it, so it would let an observer distinguish our links from tor's.
+/// of the time of the library `ring`. The post-quantum group is omitted: OpenSSL 3.0, which
+/// Debian's tor uses, does not support it, so it would let an observer distinguish our links from
+/// tor's.
 pub(super) fn provider() -> Arc<CryptoProvider> {
     let kx_groups = vec![kx_group::X25519, kx_group::SECP256R1, kx_group::SECP384R1];
     Arc::new(CryptoProvider { kx_groups, ..aws_lc_rs::default_provider() })

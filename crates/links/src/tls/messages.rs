@@ -41,7 +41,8 @@ const PREFIX: usize = 4;
 const LONGEST: usize = 0xffff;
 /// Maximum number of KeyUpdates without data between them, as in `rustls` and in BoringSSL.
 const UPDATES: u8 = 32;
-/// Maximum number of user_canceled alerts from the peer. Alerts up to this number are ignored.
+/// Maximum number of user_canceled alerts from the peer that are ignored. A further one is a
+/// violation of the protocol.
 const WARNINGS: u8 = 4;
 
 /// A violation of the protocol by the peer, and the alert that reports it. `alert` is `None` if
@@ -52,8 +53,8 @@ pub(super) struct TlsViolation {
     pub(super) fault: PeerFault,
 }
 
-/// Returns a violation of the protocol that is reported to the peer by the alert with the number
-/// `alert`.
+/// Returns a violation of the protocol, with the alert description `alert` that reports it to the
+/// peer.
 pub(super) fn refuse(alert: u8, error: impl Into<Error>) -> TlsViolation {
     TlsViolation { alert: Some(alert), fault: PeerFault::of(&error.into()) }
 }
@@ -86,7 +87,8 @@ impl Messages {
         Messages { tickets: server, joined: Vec::new(), updates: UPDATES, warnings: WARNINGS }
     }
 
-    /// Processes the arrival of a record with application data.
+    /// Processes the arrival of a record with application data. Such a record must not interrupt a
+    /// handshake message that spans several records.
     ///
     /// # Errors
     /// A handshake message is incomplete.

@@ -67,7 +67,7 @@ pub struct Tls {
     phase: Phase,
     own: CertificateDer<'static>,
     peers: Option<CertificateDer<'static>>,
-    /// Plain bytes that were written before the handshake was done.
+    /// Plain bytes that were written before the handshake was done. They are sent after it.
     waiting: Vec<u8>,
     arrived: Vec<u8>,
     ended: bool,
@@ -125,9 +125,9 @@ impl Tls {
         }
     }
 
-    /// Sets the content of all records that we send from now on, of any type, to `content` bytes
-    /// (5 to 16,384). The peer can then decrypt a record even if earlier ones have not arrived.
-    /// The length of each write must then be a multiple of `content` bytes.
+    /// Fixes the length of the content of all records that we send from now on, of any type, to
+    /// `content` bytes (5 to 16,384). The peer can then decrypt a record even if earlier ones have
+    /// not arrived. The length of each write must then be a multiple of `content` bytes.
     ///
     /// # Errors
     /// [`Fault::Misuse`] under the conditions of [`Tls::refresh_keys`], and if `content` is out of
@@ -139,8 +139,8 @@ impl Tls {
         Ok(())
     }
 
-    /// Expects `content` bytes of content in each later record of the peer, as agreed with the
-    /// peer. Records that [`EarlyRecords::receive_early`] completes are then decrypted even if
+    /// Expects exactly `content` bytes of content in each later record of the peer, as agreed with
+    /// the peer. Records that [`EarlyRecords::receive_early`] completes are then decrypted even if
     /// earlier ones have not arrived, and the link is no longer [in order](Promises::whole). All
     /// earlier records must have been read.
     ///

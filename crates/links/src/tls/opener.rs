@@ -146,9 +146,9 @@ impl Opener {
         }
     }
 
-    /// Checks that the content of a data record has the agreed length or is empty. With another
-    /// length, a record could contain only a part of a cell. Records that are delivered early must
-    /// contain whole cells.
+    /// Checks that the content of a data record has the fixed length on which both ends agreed, or
+    /// is empty. With another length, a record could contain only a part of a cell. Records that
+    /// are delivered before earlier ones must contain whole cells.
     fn agreed(&self, (kind, length): (u8, usize)) -> Result<(u8, usize), TlsViolation> {
         let agreed = self.early.as_ref().map(|early| early.content());
         match agreed {

@@ -16,9 +16,10 @@ use super::secrets::{Secret, TrafficSecrets};
 use crate::PeerFault;
 use crate::utls::{Anchor, RecordLayer};
 
-/// Maximum distance in bytes from the stream's read position to a record that is decrypted early.
-/// Also the maximum number of buffered bytes from a tap (a capture of the connection's segments).
-/// The value is the data in flight at 84 Mbit/s with a round-trip time of 100 ms.
+/// Maximum distance, in bytes of the stream, between the next byte to read and a record that is
+/// decrypted before earlier ones have arrived. Also the maximum number of buffered bytes from a
+/// tap (a capture of the connection's segments). The value is the data in flight at 84 Mbit/s with
+/// a round-trip time of 100 ms.
 const EARLY: usize = 1 << 20;
 
 /// Both directions of a TLS 1.3 connection after its handshake.
@@ -27,7 +28,7 @@ pub(super) struct Records {
     opener: Opener,
     messages: Messages,
     exporter: Secret,
-    /// True if the peer has asked for new keys and we have not answered yet.
+    /// True if the peer has asked for a change of our keys, and we have not changed them yet.
     owes_update: bool,
 }
 
@@ -118,7 +119,7 @@ impl Records {
         self.opener.receive_early(now, at, plain);
     }
 
-    /// Sets the content of each record that we send from now on to `content` bytes.
+    /// Fixes the length of the content of each record that we send from now on to `content` bytes.
     pub(super) fn send_fixed(&mut self, content: usize) {
         self.sealer.send_fixed(content);
     }
@@ -145,7 +146,8 @@ impl Records {
         self.sealer.close();
     }
 
-    /// Returns 32 bytes of keying material; `None` if the label is too long.
+    /// Returns 32 bytes of exported keying material (RFC 8446, section 7.5); `None` if the label
+    /// is too long.
     pub(super) fn export(&self, label: &[u8], context: &[u8]) -> Option<[u8; 32]> {
         self.exporter.export(label, context)
     }
@@ -155,7 +157,7 @@ impl Records {
         self.sealer.rest(TRICKLE) + self.opener.rest()
     }
 
-    /// Answers the peer's requests for new keys. Several requests that arrive while we send
+    /// Changes our keys if the peer has requested that. Several requests that arrive while we send
     /// nothing get one answer, sent before any data (RFC 8446, section 4.6.3).
     fn answer_update(&mut self) {
         if std::mem::take(&mut self.owes_update) {

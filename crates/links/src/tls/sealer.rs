@@ -36,7 +36,8 @@ impl Sealer {
         Sealer { secret, cipher, keys, number, content: None, finished: false, out }
     }
 
-    /// Sets the content of each later record to `content` bytes.
+    /// Fixes the length of the content of each later record to `content` bytes. Shorter content is
+    /// padded.
     pub(super) fn send_fixed(&mut self, content: usize) {
         self.content = Some(content);
     }

@@ -41,7 +41,8 @@ impl Origin {
 pub struct Anchor {
     /// Number of bytes of the stream before the position.
     pub offset: u64,
-    /// Number of records under the present key before the position.
+    /// Number of records before the position that were encrypted under the present key. It is the
+    /// number of the next record.
     pub number: u64,
 }
 

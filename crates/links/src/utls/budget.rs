@@ -21,7 +21,7 @@ pub struct TrialBudget {
 impl TrialBudget {
     const BILLION: u64 = 1_000_000_000;
 
-    /// Returns unused limits.
+    /// Returns limits without any failed attempt so far.
     #[must_use]
     pub fn new(now: Time) -> TrialBudget {
         TrialBudget { left: PER_KEY, free: u64::from(PER_SECOND) * Self::BILLION, counted: now }
@@ -43,7 +43,7 @@ impl TrialBudget {
         self.free = self.free.saturating_sub(Self::BILLION);
     }
 
-    /// Restores the limit per key after a key change.
+    /// Allows the full number of failed decryptions per key again, after a key change.
     pub fn renew(&mut self) {
         self.left = PER_KEY;
     }

@@ -32,8 +32,8 @@ pub struct RecordLayer {
     content: usize,
     held: Reassembler,
     opened: BTreeSet<u64>,
-    /// Numbers of records that were decrypted early but are not data of the agreed length. They
-    /// wait to be processed in order.
+    /// Numbers of records that were decrypted early but are not data of the agreed length, such as
+    /// key changes. They are processed once all earlier records have arrived.
     waiting: BTreeSet<u64>,
     budget: TrialBudget,
     counts: EarlyCounts,

@@ -1,6 +1,6 @@
-//! Check of covers by headless Chromium. A cover is a web object in which camouflage hides data.
-//! The browser opens each object after bytes were hidden in it. Pictures must decode, and JSON and
-//! scripts must parse. No script is executed.
+//! Test of covers in headless Chromium. A cover is a web object (picture, script, ...) in which
+//! camouflage hides data. The browser opens each object after bytes were hidden in it. Pictures
+//! must decode, and JSON and scripts must parse. No script is executed.
 
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -32,9 +32,9 @@ const OPTIONS: [&str; 10] = [
     // With this proxy on loopback, no object can make the browser connect to a server.
     "--proxy-server=127.0.0.1:9",
 ];
-/// HTML of the test page. Its list `given` has a pair for each object: the kind and the contents
-/// in base64. The script replaces the page's body by one digit for each object: 1 if the browser
-/// accepts it, otherwise 0.
+/// HTML of the test page. The page's list `given` has a pair for each object: its kind, and its
+/// content in base64. A script replaces the page's body by one digit for each object: 1 if the
+/// browser accepts the object, otherwise 0.
 const PAGE: &str = "<!doctype html><meta charset=utf-8><body><script>
 const text = data => new TextDecoder('utf-8', {fatal: true})
   .decode(Uint8Array.from(atob(data), one => one.charCodeAt(0)));
@@ -57,7 +57,8 @@ async function takes([kind, data]) {
   document.body.textContent = 'verdicts:' + verdicts.join('') + '.';
 })();
 </script>";
-/// Marker in the body of the test page, before the digits with the browser's verdicts.
+/// Text in the body of the test page that precedes the digits. Each digit is the browser's verdict
+/// on one object.
 const BEGINS: &str = "verdicts:";
 
 /// Path of the browser's executable.

@@ -74,7 +74,7 @@ fn taken(request: &Head, answer: &Head, body: Vec<u8>) -> Result<FetchedObject, 
 
 /// Start line and headers of an HTTP request or response.
 struct Head {
-    /// The method of a request, or the status of a response.
+    /// The method of a request (such as `GET`), or the status code of a response.
     word: String,
     /// The target of a request; empty for a response.
     target: String,

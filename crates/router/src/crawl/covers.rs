@@ -1,5 +1,5 @@
-//! Covers on disk. Covers are the web objects of a site in which camouflage hides data. Their
-//! folder has an index, `covers.json`, and the bodies of the objects that can hide bytes
+//! Folders of covers. Covers are the web objects of a site in which camouflage hides data. A
+//! folder has an index, `covers.json`, and the bodies of the objects in which bytes can be hidden
 //! (`docs/formats.md`).
 
 use std::collections::BTreeMap;
@@ -81,9 +81,10 @@ fn name(hiding: Hiding) -> &'static str {
     }
 }
 
-/// Writes covers (web objects that can hide bytes) to a new folder, completely or not at all.
-/// `found` has all objects of the site, and `judged` the objects that can hide bytes. `browser`
-/// states whether a browser has accepted these objects after bytes were hidden in them.
+/// Writes covers (web objects in which bytes can be hidden) to a new folder, completely or not at
+/// all. `found` has all objects of the site, and `judged` the objects in which bytes can be
+/// hidden. `browser` states whether a browser has accepted these objects after bytes were hidden
+/// in them.
 ///
 /// # Errors
 /// The folder exists already, or cannot be written. If the disk is full, the new files
@@ -146,8 +147,8 @@ fn entry(fetched: &FetchedObject) -> Entry {
     Entry { path, headers, bytes: body.len(), slots: None }
 }
 
-/// Parses `bytes` as `covers.json`, the index of a folder of covers (web objects that can hide
-/// bytes).
+/// Parses `bytes` as `covers.json`, the index of a folder of covers (web objects in which bytes
+/// can be hidden).
 ///
 /// # Errors
 /// The index is malformed; the error is one line.
@@ -190,9 +191,10 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Document, String> {
     }
 }
 
-/// Reads covers from `folder`. Covers are web objects of a site, and only some of them can hide
-/// bytes. The returned [`SiteContent`] has all objects; the body of an object that cannot hide
-/// bytes is empty. The returned [`HidingObjects`] has only the objects that can hide bytes.
+/// Reads covers from `folder`. Covers are web objects of a site, and bytes can be hidden in only
+/// some of them. The returned [`SiteContent`] has all objects; the body of an object in which no
+/// bytes can be hidden is empty. The returned [`HidingObjects`] has only the objects in which
+/// bytes can be hidden.
 ///
 /// # Errors
 /// The covers cannot be read or are invalid, or an object cannot hide as much as the
@@ -227,9 +229,10 @@ pub fn read(folder: &Path) -> Result<(SiteContent, HidingObjects), CrawlError> {
     Ok((found, judged))
 }
 
-/// Parses a cover (a web object that can hide bytes), and compares it with its entry in the index
-/// of the folder. The length of the object's body must be `bytes`. The number of bytes that the
-/// object can hide, and the method of hiding, must match `slots`. The error is one line.
+/// Parses a cover (a web object in which bytes can be hidden), and compares it with its entry in
+/// the index of the folder. The length of the object's body must be `bytes`. The number of bytes
+/// that can be hidden in the object, and the method of hiding, must match `slots`. The error is
+/// one line.
 fn checked(fetched: &FetchedObject, slots: &SlotsEntry, bytes: usize) -> Result<Object, String> {
     if fetched.body.len() != bytes {
         return Err(format!(
@@ -252,11 +255,11 @@ fn checked(fetched: &FetchedObject, slots: &SlotsEntry, bytes: usize) -> Result<
     Ok(object)
 }
 
-/// Reads a folder of covers (web objects that can hide bytes). Returns them as the web site that a
-/// camouflage server serves.
+/// Reads a folder of covers (web objects in which bytes can be hidden). Returns them as the web
+/// site that a camouflage server serves.
 ///
 /// # Errors
-/// The covers cannot be read or are invalid, or no object can hide bytes.
+/// The covers cannot be read or are invalid, or bytes can be hidden in none of the objects.
 pub fn site(folder: &Path) -> Result<Site, CrawlError> {
     let (found, judged) = read(folder)?;
     let objects: BTreeMap<usize, Object> =

@@ -30,7 +30,7 @@ const FLOWS: usize = 10_000;
 /// One TCP connection of a capture.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flow {
-    /// Packets of the connection that carry new data, in the order of their times.
+    /// Packets of the connection that carry new data (no retransmissions), in order of time.
     pub(super) passed: Vec<RecordedPacket>,
     /// The byte streams that the client (index 0) and the server (index 1) sent, up to the first
     /// gap in the capture.
@@ -82,7 +82,8 @@ pub(super) fn read(source: impl Read) -> Result<Capture, String> {
     Ok(Capture { flows: all.flows, skipped: held.skipped, cut, snapped })
 }
 
-/// TCP segments of a capture with their times, in the order of the file.
+/// TCP segments of a capture with their times, in the order in which the capture file contains
+/// them.
 #[derive(Default)]
 struct Segments {
     segments: Vec<(Duration, Segment)>,
@@ -113,8 +114,8 @@ impl Segments {
 /// TCP connections, built from the packets that were processed so far.
 #[derive(Default)]
 struct Flows {
-    /// For each pair of endpoints: the index in `flows` of its latest connection, and the client's
-    /// address.
+    /// For each pair of endpoints, the latest TCP connection between them: its index in `flows`,
+    /// and the client's address.
     places: BTreeMap<[SocketAddr; 2], (usize, SocketAddr)>,
     flows: Vec<Flow>,
 }
@@ -370,8 +371,8 @@ fn cut_header<'b>(packet: &LaxNetSlice<'b>) -> Option<&'b [u8]> {
 }
 
 impl Flow {
-    /// Processes a segment that was captured at time `at`. `way` is the sender: 0 for the client,
-    /// 1 for the server.
+    /// Processes a segment that was captured at time `at`. `way` is the end that sent the segment:
+    /// 0 for the client, 1 for the server.
     fn take(&mut self, way: usize, at: Duration, segment: &Segment) {
         let first = segment.sequence.wrapping_add(u32::from(segment.syn));
         let next = *self.next[way].get_or_insert(first);
@@ -402,9 +403,9 @@ impl Flow {
         self.passed.push((way == 0, fresh, at));
     }
 
-    /// Moves data from `early` (out-of-order data) to the end of the sender's byte stream, as far
-    /// as it is now in order. `at` is the current time of the capture. `way` is the sender: 0 for
-    /// the client, 1 for the server.
+    /// Moves out-of-order data from `early` to the end of the byte stream, until the next gap.
+    /// `at` is the capture time of the present segment. `way` selects the stream by its sender: 0
+    /// for the client, 1 for the server.
     fn put(&mut self, way: usize, at: Duration) {
         while let Some(first) = self.early[way].first_entry() {
             let Some(known) = self.streams[way].len().checked_sub(*first.key()) else { return };
@@ -417,8 +418,9 @@ impl Flow {
         }
     }
 
-    /// Returns the time at which the sender's byte stream first contained the byte at offset
-    /// `place`. `way` is the sender: 0 for the client, 1 for the server.
+    /// Returns the time at which the byte at offset `place` of a byte stream was captured, with
+    /// all bytes before it. `way` selects the stream by its sender: 0 for the client, 1 for the
+    /// server.
     pub(super) fn at(&self, way: usize, place: usize) -> Duration {
         let when = &self.when[way];
         let found = when.partition_point(|(bytes, _)| *bytes <= place);

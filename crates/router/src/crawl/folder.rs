@@ -9,12 +9,12 @@ use std::time::UNIX_EPOCH;
 use super::{CrawlError, FetchedObject, LARGEST, OBJECTS, Page, SiteContent, html};
 
 /// Maximum size of a file in bytes. Larger files are left out of the covers (the web objects of a
-/// site), because they cannot hide bytes, and because no web page is that large.
+/// site): no bytes can be hidden in them, and no web page is that large.
 const LONGEST: u64 = 4 << 20;
 
 /// Content types with their file name extensions, as in nginx's list. Other files are
 /// `application/octet-stream`. The list must be complete, because a type that differs from nginx's
-/// would reveal an object that hides bytes.
+/// would reveal that bytes are hidden in the object.
 const TYPES: &[(&str, &[&str])] = &[
     ("text/html", &["html", "htm", "shtml"]),
     ("text/css", &["css"]),
@@ -139,8 +139,8 @@ fn fetched(path: String, file: &Path) -> io::Result<Option<FetchedObject>> {
     Ok(Some(FetchedObject { path, headers, body }))
 }
 
-/// Returns all files below `folder`, by their paths on the site. Hidden files are skipped.
-/// Symbolic links are left out, because they may point to files outside the folder.
+/// Returns all files below `folder`, with the path of each on the web site. Hidden files are
+/// skipped. Symbolic links are left out, because they may point to files outside the folder.
 fn files(folder: &Path, found: &mut SiteContent) -> BTreeMap<String, PathBuf> {
     let (mut files, mut left) = (BTreeMap::new(), VecDeque::from([folder.to_owned()]));
     while let Some(next) = left.pop_front() {

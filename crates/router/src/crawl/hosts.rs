@@ -1,5 +1,5 @@
-//! Selection of one host among all hosts that a browser contacted. Covers (web objects that can
-//! hide bytes) are made from the objects of this host.
+//! Selection of one host among all hosts that a browser contacted. Covers (web objects in which
+//! bytes can be hidden) are made from the objects of this host.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,8 +32,7 @@ pub(super) fn plain(host: &str) -> String {
 
 /// Adds the objects of one host to `found`. The host is `wanted` or, if that is `None`, the host
 /// of the first page. Without a page, it is the only host with objects. The first page is the
-/// first response to a GET with status 200 and type `text/html`, so that earlier redirects do not
-/// count.
+/// first response to a GET with status 200 and type `text/html`. Redirects before it do not count.
 ///
 /// # Errors
 /// The host has no objects. If `wanted` is `None` and there is no page, it is also an error that

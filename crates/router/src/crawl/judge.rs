@@ -1,5 +1,5 @@
-//! Selection of the web objects that can hide bytes. Strict parsers must accept an object both
-//! before and after bytes are hidden in it.
+//! Selection of the web objects in which bytes can be hidden. Strict parsers must accept an object
+//! both before and after bytes are hidden in it.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 
 use super::{FetchedObject, SiteContent};
 
-/// A web object that can hide bytes.
+/// A web object in which bytes can be hidden.
 #[derive(Clone, Debug)]
 pub struct HidingObject {
     /// Index of the object in [`SiteContent::objects`].
@@ -18,31 +18,33 @@ pub struct HidingObject {
 }
 
 impl HidingObject {
-    /// Returns whether only a browser can check the object after bytes are hidden in it. This is
-    /// true for scripts; [`judge`] checks JSON with a strict parser.
+    /// Returns whether only a browser can check that the object is still valid after bytes are
+    /// hidden in it. This is true for scripts; [`judge`] checks JSON with a strict parser.
     #[must_use]
     pub fn wants_browser(&self, found: &SiteContent) -> bool {
         self.object.hiding() == Hiding::Text && !is_json(&found.objects[self.place])
     }
 }
 
-/// Objects of a site that can hide bytes, and the reasons why the other objects cannot.
+/// Objects of a site in which bytes can be hidden, and the reasons why this is impossible in other
+/// objects.
 #[derive(Clone, Debug, Default)]
 pub struct HidingObjects {
-    /// Objects that can hide bytes.
+    /// Objects in which bytes can be hidden.
     pub kept: Vec<HidingObject>,
-    /// Reasons why objects cannot hide bytes, with the number of objects for each reason.
+    /// Reasons why no bytes can be hidden in some objects, with the number of objects for each
+    /// reason.
     pub refused: BTreeMap<String, usize>,
 }
 
 impl HidingObjects {
-    /// Counts one more object that cannot hide bytes, for the reason `why`.
+    /// Counts one more object in which no bytes can be hidden, for the reason `why`.
     pub fn refuse(&mut self, why: &str) {
         *self.refused.entry(why.to_owned()).or_default() += 1;
     }
 
     /// Keeps only the objects for which `keeps` returns true. Counts each removed object as an
-    /// object that cannot hide bytes, for the reason `why`.
+    /// object in which no bytes can be hidden, for the reason `why`.
     pub fn retain(&mut self, why: &str, mut keeps: impl FnMut(&HidingObject) -> bool) {
         let before = self.kept.len();
         self.kept.retain(|kept| keeps(kept));
@@ -52,7 +54,8 @@ impl HidingObjects {
     }
 }
 
-/// Finds the objects in `found` that can hide bytes, and counts the reasons why others cannot.
+/// Finds the objects in `found` in which bytes can be hidden, and counts the reasons why others
+/// are unsuitable.
 #[must_use]
 pub fn judge(found: &SiteContent) -> HidingObjects {
     let mut judged = HidingObjects::default();
@@ -65,8 +68,8 @@ pub fn judge(found: &SiteContent) -> HidingObjects {
     judged
 }
 
-/// Parses `fetched` into an object that can hide bytes. The error is the reason why `fetched`
-/// cannot hide bytes.
+/// Parses `fetched` into an object in which bytes can be hidden. The error is the reason why this
+/// is impossible.
 pub(super) fn object(fetched: &FetchedObject) -> Result<Object, String> {
     let FetchedObject { path, headers, body } = fetched;
     let object = Object::new(path, headers.clone(), body).map_err(|why| why.to_string())?;

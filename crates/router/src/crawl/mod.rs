@@ -1,12 +1,12 @@
 //! Covers for pluggable transports, from an operator's own pages. A cover is a web object in which
 //! camouflage hides data. The objects of a site, a HAR file or a capture become the responses of a
 //! server with the camouflage profile `http-site`. The TCP connections of a capture become traffic
-//! shapes for the profile `embed`.
+//! shapes (sizes and times of messages), which connections with the profile `embed` imitate.
 //!
 //! * `folder`, `har`, `capture`: the sources, each read into [`SiteContent`]. `html`: references
 //!   in pages. `flows`: TCP connections of a capture. `hosts`: selection of the visited host.
 //!   `packed`: compressed sources.
-//! * `judge`: selection of objects that can hide bytes. `browser`: a check by Chromium.
+//! * `judge`: selection of objects in which bytes can be hidden. `browser`: a check by Chromium.
 //! * `covers`: the folder with the result (`docs/formats.md`).
 //!
 //! Covers contain only objects that strict parsers still accept after bytes were hidden in them.
@@ -36,7 +36,8 @@ pub use judge::{HidingObject, HidingObjects, judge};
 pub use anabranch_stego::{Hiding, Object};
 use anabranch_stego::{Shape, ShapeFault, Shapes};
 
-/// Maximum size, in bytes, of a file from which covers (web objects that can hide bytes) are made.
+/// Maximum size, in bytes, of a file from which covers (web objects in which bytes can be hidden)
+/// are made.
 const LARGEST: u64 = 512 << 20;
 /// Description of an incomplete last packet, for messages.
 const CUT: &str = "the capture's last packet, which is cut";
@@ -95,7 +96,7 @@ pub struct Page {
     pub path: String,
     /// Indices of the page's objects, including the page itself, in the order of their requests.
     pub objects: Vec<usize>,
-    /// Time from the page's last object to the start of the next page.
+    /// Time between the last object of this page and the start of the next page.
     pub pause: Duration,
 }
 
@@ -111,8 +112,8 @@ pub struct SiteContent {
     /// Reasons for leaving objects or packets out, with the number of objects or packets for each
     /// reason.
     pub left_out: BTreeMap<String, usize>,
-    /// Other hosts that have objects, as text for messages, such as `b.net (12), a.net (3)`; empty
-    /// if there are none.
+    /// Hosts with objects, except the selected host, as text for messages, such as `b.net (12),
+    /// a.net (3)`; empty if there are none.
     pub others: String,
 }
 
@@ -208,8 +209,8 @@ pub fn shapes(captures: &[PathBuf]) -> Result<(Shapes, Vec<String>), CrawlError>
     Ok((Shapes::new(all).map_err(none)?, notes))
 }
 
-/// Returns the traffic shapes of the TCP connections in `capture`, named after `path`, and the
-/// reasons why parts of the capture were left out.
+/// Returns the traffic shapes (sizes and times of messages) of the TCP connections in `capture`,
+/// named after `path`. Also returns the reasons why parts of the capture were left out.
 fn shapes_of(path: &Path, capture: impl io::BufRead) -> Result<(Vec<Shape>, Vec<String>), String> {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let stem = stem.trim_end_matches(".pcapng").trim_end_matches(".pcap");

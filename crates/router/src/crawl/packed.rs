@@ -33,7 +33,8 @@ pub(super) fn unpacked<'a>(mut source: impl BufRead + 'a) -> Result<Box<dyn BufR
     Ok(Box::new(BufReader::new(bounded)))
 }
 
-/// Reader that fails after `source` has yielded more than `left` bytes.
+/// Reader that limits the length of decompressed data. It fails after `source` has yielded more
+/// than `left` bytes.
 struct Bounded<R> {
     source: R,
     left: u64,

@@ -14,12 +14,13 @@ use anabranch_onion::wire::text::hex;
 use rand_core::Rng;
 use serde::{Deserialize, Serialize};
 
-/// Description of a network of MORE, in which each packet takes its own path. It is stored as a
-/// JSON file.
+/// Description of a MORE network (an anonymity network in which each packet takes its own path).
+/// It is stored as a JSON file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkFile {
-    /// Time at which the network began, in seconds since 1970. Ticks are counted from this time.
+    /// Time at which the network began, in seconds since 1970. Ticks (periods of 30 s, in which
+    /// packets are valid) are counted from this time.
     pub begins: u64,
     /// Number of content bytes in each packet.
     pub payload: usize,

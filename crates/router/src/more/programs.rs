@@ -25,7 +25,7 @@ const MOST: usize = 1_024;
 enum Program {
     /// A local program whose SOCKS or HTTP request is incomplete.
     Asking(TcpStream, Dialogue),
-    /// A local program whose request waits for the exit's answer.
+    /// A local program whose stream is being opened; it waits for the exit's answer.
     Waiting(TcpStream, Dialogue, StreamId),
     /// A connection that exchanges data with a stream: a local program's connection, or an exit's
     /// connection to a destination. The flag is true once the destination is connected.
@@ -223,7 +223,8 @@ impl Programs {
         }
     }
 
-    /// Moves bytes between the connection with the poller token `token` and its stream.
+    /// Moves bytes between a TCP connection and its stream. The connection has the poller token
+    /// `token`.
     fn service(&mut self, core: &mut MoreNode, poller: &Poller, token: u64, what: IoEvent) {
         let Some(Program::Flowing(external, id, is_connected)) = self.programs.get_mut(&token)
         else {

@@ -14,8 +14,8 @@ use anabranch_onion::directory::reply::Reply;
 pub enum Answer {
     /// The reply is ready.
     Reply(Reply),
-    /// The reply is not available yet. The caller must ask again after the source of replies has
-    /// notified its thread.
+    /// The reply is not available yet. The caller must ask again once its thread is notified of
+    /// new replies.
     Later,
     /// Another thread is preparing the reply.
     Promised(Promise),
@@ -32,7 +32,7 @@ impl Promise {
         let _ = self.0.set(reply);
     }
 
-    /// Returns the reply if it is stored already; `None` otherwise.
+    /// Returns the reply if [`Promise::keep`] has stored it; `None` otherwise.
     #[must_use]
     pub fn kept(&self) -> Option<Reply> {
         self.0.get().cloned()

@@ -44,8 +44,9 @@ impl fmt::Display for AuthorityError {
 impl std::error::Error for AuthorityError {}
 
 impl Authority {
-    /// Returns the OR address and the identity of the authority's relay; `None` if the line has no
-    /// `orport`. The line contains only the relay's RSA identity, so `ed25519` is `None`.
+    /// Returns the OR address and the identity of the authority's relay, as a destination for
+    /// links; `None` if the line has no `orport`. The line contains only the relay's RSA identity,
+    /// so `ed25519` is `None`.
     #[must_use]
     pub fn target(&self) -> Option<Target> {
         let address = SocketAddr::new(self.directory.ip(), self.orport?);

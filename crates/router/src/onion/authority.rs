@@ -70,7 +70,7 @@ pub struct Settings {
     pub data: PathBuf,
     /// Keys of the authority's relay.
     pub relay: Arc<RelayKeys>,
-    /// Rules for relays' flags, and the schedule of consensuses.
+    /// Rules for giving flags to relays, and the times at which consensuses are made.
     pub core: core::Settings,
     /// File of measured bandwidths, which is read again for each consensus; `None` without
     /// measurements.
@@ -111,8 +111,8 @@ impl Settings {
 /// New settings for a directory authority that runs already.
 #[derive(Clone, Debug)]
 pub struct Changes {
-    /// New rules for relays' flags, and new schedule of consensuses. [`core::Authority::adopt`]
-    /// lists the settings that may change.
+    /// New rules for giving flags to relays, and new times for consensuses.
+    /// [`core::Authority::adopt`] lists the settings that may change.
     pub core: core::Settings,
     /// The operator's contact, in one line.
     pub contact: String,
@@ -141,7 +141,7 @@ pub enum AuthorityEvent {
     /// The `DirAuthority` line that configures C tor or this program to use this authority.
     Line(String),
     /// The authority has made a consensus. The fields are the number of relays in the consensus,
-    /// and the consensus's times of validity.
+    /// and the times between which the consensus is valid.
     Consensus(usize, core::Times),
     /// The authority has accepted a relay's descriptor. The fields are the relay's RSA identity,
     /// and the number of relays known now.
@@ -253,7 +253,7 @@ pub fn start(
     ))
 }
 
-/// Creates the channel that wakes the directory port's thread. Returns its sender and its
+/// Creates the channel for wake-ups of the directory port's thread. Returns its sender and its
 /// receiver.
 fn dir_port_waker() -> io::Result<(dirclient::NewsSender, DirClient)> {
     // The directory port's thread receives no commands through this channel.

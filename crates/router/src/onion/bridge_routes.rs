@@ -13,8 +13,8 @@ use anabranch_pt::{Args, BridgeLine, SocksClient, SocksRefusal};
 
 use super::is_passing;
 
-/// Addresses of the running pluggable transports, and messages about them. Clones share the same
-/// state.
+/// Addresses at which running pluggable transports accept connections, and messages about the
+/// transports. Clones share the same state.
 #[derive(Clone, Debug)]
 pub struct Transports(Arc<TransportTable>);
 
@@ -131,7 +131,7 @@ impl Transports {
 #[derive(Clone, Debug)]
 pub struct BridgeRoutes {
     bridges: Vec<BridgeIdentity>,
-    /// For each address of a bridge: the pluggable transport with its arguments, or `None` for a
+    /// Route to each bridge address: the pluggable transport with its arguments, or `None` for a
     /// direct link.
     routes: BTreeMap<SocketAddr, Option<(String, Args)>>,
     transports: Transports,

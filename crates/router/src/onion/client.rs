@@ -90,14 +90,14 @@ pub struct Settings {
     pub memory: usize,
     /// Scheduler that chooses which circuit on a link sends the next cell.
     pub circuitmux: circuitmux::Kind,
-    /// Number of circuits (legs) over which each stream is split; `None` for the number that the
-    /// network recommends.
+    /// Number of circuits (legs) among which the data of each stream is distributed; `None` for
+    /// the number that the network recommends.
     pub legs: Option<usize>,
     /// Multipath design: the protocol that lets several circuits carry the same streams.
     pub design: Design,
-    /// Scheduler that distributes data among the circuits of a set. If `None`, the scheduler of
-    /// the multipath design is used. A design without its own scheduler uses the scheduler that
-    /// the last relay of the circuits requests.
+    /// Scheduler that distributes data among the circuits of a set, that is, the circuits that
+    /// carry the same streams. If `None`, the scheduler of the multipath design is used. A design
+    /// without its own scheduler uses the scheduler that the last relay of the circuits requests.
     pub dealing: Option<LegScheduler>,
     /// Packet tap that delivers TCP segments before earlier segments have arrived
     /// ([`Tap::open_all`]); `None` to use only ordered links. With a tap, the client requests
@@ -109,10 +109,10 @@ pub struct Settings {
     /// Settings of QUIC links, which are used with guards that support QUIC; `None` to use no
     /// QUIC.
     pub quic: Option<QuicLinking>,
-    /// True if each stream is a TCP connection between client and exit, and the segments of this
-    /// connection travel over lossy circuits. UDP-OR uses one circuit, and mUDP-OR uses `legs`
-    /// circuits. If true, `quic` must allow lossy cells. These are cells in datagrams, which may
-    /// get lost.
+    /// True for UDP-OR or mUDP-OR: each stream is a TCP connection between client and exit, whose
+    /// segments travel over lossy circuits. UDP-OR uses one circuit, and mUDP-OR uses `legs`
+    /// circuits. If true, `quic` must allow lossy cells, which travel in datagrams and may get
+    /// lost.
     pub udp_or: bool,
     /// Log file for the cells (time, size and circuit of each); `None` for no log.
     pub trace: Option<PathBuf>,
@@ -125,8 +125,8 @@ pub struct Changes {
     pub restrictions: RelayRestrictions,
     /// Amount of link padding.
     pub padding: Amount,
-    /// Number of circuits over which each stream is split; `None` for the number that the network
-    /// recommends.
+    /// Number of circuits among which the data of each stream is distributed; `None` for the
+    /// number that the network recommends.
     pub legs: Option<usize>,
     /// Maximum memory for queued cells, in bytes.
     pub memory: usize,
@@ -142,15 +142,15 @@ pub enum ClientEvent {
     Listening(Vec<SocketAddr>),
     /// Enough relays are known to build circuits. The field is the number of usable relays.
     Ready(usize),
-    /// A circuit is built. The fields are its number, the names of its relays (first hop first),
-    /// and whether its last hop uses Counter Galois Onion encryption.
+    /// A circuit is built. The fields are its identifier, the names of its relays (first hop
+    /// first), and whether its last hop uses Counter Galois Onion encryption.
     Built(u64, Vec<String>, bool),
-    /// A circuit has joined a set of circuits over which streams are split. The fields are the
-    /// circuit's number, the name of the multipath design, and the time that the circuit's last
-    /// relay took to confirm.
+    /// A circuit has joined a set of circuits that carry the same streams. The fields are the
+    /// circuit's identifier, the name of the multipath design, and the time that the circuit's
+    /// last relay took to confirm.
     Linked(u64, &'static str, Duration),
-    /// A circuit was closed. The fields are its number, the names of its relays (first hop first),
-    /// and the reason.
+    /// A circuit was closed. The fields are its identifier, the names of its relays (first hop
+    /// first), and the reason.
     Closed(u64, Vec<String>, String),
     /// The client's current state, which is reported once a second.
     Status(Box<Status>),
@@ -158,8 +158,8 @@ pub enum ClientEvent {
     LinkOpen(String),
     /// The relay or bridge with this name has violated the protocol in the given way.
     Violation(String, Violation),
-    /// Queued cells reached the memory limit. The circuit whose cells had waited longest was
-    /// closed.
+    /// Queued cells reached the memory limit. To free memory, the client has closed the circuit
+    /// whose cells had waited longest.
     OutOfMemory,
     /// The client has refused a program's request.
     Refused(RefusedRequest),
@@ -210,8 +210,8 @@ pub fn run_rereading(
     client_loop.end(watch)
 }
 
-/// Returns the reason why no path of three relays exists in `network`, regardless of the exits'
-/// policies. Returns `None` if a path exists.
+/// Returns the reason why `network` has no path of three relays that `restrictions` permit. The
+/// exits' policies are not considered. Returns `None` if a path exists.
 fn pathless(network: &Network, restrictions: &RelayRestrictions) -> Option<RefusalReason> {
     let none = network.has_path(Target { port: 443, v6: false }, restrictions).err()?;
     matches!(none.0, Position::Guard | Position::Middle).then_some(RefusalReason::NoPath(none))
@@ -242,12 +242,13 @@ struct ClientLoop<'r> {
     network: Option<Arc<Network>>,
     /// Number of relays in the consensus, and number of relays with usable descriptors.
     relays: [usize; 2],
-    /// Relays that the user's settings name but the consensus does not list, as last reported, by
-    /// the name of the setting.
+    /// Relays that the user's settings name but the consensus does not list, as last reported to
+    /// the user. Each list has the name of its setting.
     unlisted: Vec<(&'static str, Vec<[u8; 20]>)>,
     settings: Settings,
     reload: Option<Reload<'r, Changes>>,
-    /// True if the client must stop because the last SIGHUP was sent when its terminal was closed.
+    /// True if the client must stop because its terminal was closed, which the last SIGHUP has
+    /// signalled.
     ends: bool,
     unkept: bool,
     /// True if no path of three relays was possible at the last check.
@@ -618,7 +619,8 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// Returns which relays may be the last hop of a circuit, for messages about refused requests.
+    /// Returns the rule about which relays may be the last hop of a circuit. Messages about
+    /// refused requests contain it.
     fn exits(&self) -> Exits {
         let Settings { design, restrictions, .. } = &self.settings;
         match (self.circmgr.needs_able_exits(), restrictions.exit.is_empty()) {
@@ -628,8 +630,8 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// Converts the circuit manager's `refusal` into a reason that is shown to the user. `unix` is
-    /// the time in seconds since 1970.
+    /// Converts the circuit manager's `refusal` to build a circuit into a reason that is shown to
+    /// the user. `unix` is the time in seconds since 1970.
     fn why(&self, refusal: Refusal, unix: u64) -> RefusalReason {
         let lack = match self.network.as_deref() {
             None => Lack::Consensus,
@@ -760,8 +762,8 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// If `event` contains the time of a relay's clock, records that time. Reports clocks that are
-    /// wrong.
+    /// If `event` shows the time of a relay's clock, compares this time with our clock. Reports a
+    /// clock that is wrong, or right again.
     fn look_at_clocks(&mut self, now: Time, event: &Event, watch: &mut dyn FnMut(ClientEvent)) {
         let &Event::LinkOpen { identity: Some(identity), skew: Some(skew), dialled, .. } = event
         else {
@@ -816,7 +818,7 @@ fn names(circmgr: &CircuitManager, circuit: CircuitKey) -> Vec<String> {
     circmgr.path(circuit).unwrap_or_default().iter().map(name).collect()
 }
 
-/// Returns the message that no relay supports the multipath `design`.
+/// Returns the message that no known relay supports the multipath `design`.
 fn no_able_relay(design: Design) -> String {
     let what = match design.is_merged() {
         true => "usable middle relay of the network joins circuits",
@@ -829,7 +831,8 @@ fn no_able_relay(design: Design) -> String {
     )
 }
 
-/// Creates a random generator whose seed is drawn from `rng`.
+/// Creates a random generator with a seed from the generator `rng`, so that the two can be used
+/// independently.
 fn fork(rng: &mut ChaCha20Rng) -> ChaCha20Rng {
     use rand_chacha::rand_core::SeedableRng;
     ChaCha20Rng::from_rng(rng)

@@ -22,7 +22,8 @@ const MOST_AT_ONCE: usize = 2;
 /// Maximum total size of stored compressed replies, in bytes.
 const MOST_BYTES: usize = 32 << 20;
 
-/// Path of a directory request, and encoding of the reply.
+/// Identification of a compressible reply: the path of the directory request, and the encoding of
+/// the reply.
 type Kind = (String, Encoding);
 
 /// Compressed directory replies of a relay or authority.
@@ -31,7 +32,8 @@ pub(super) struct CompressedBodies(Arc<Mutex<Shelf>>);
 
 #[derive(Debug, Default)]
 struct Shelf {
-    /// Version number of the document cache from which the replies in `ready` were made.
+    /// Version number of the cached documents from which the replies in `ready` were made. If it
+    /// changes, these replies are outdated.
     edition: u64,
     ready: BTreeMap<Kind, Reply>,
     /// Replies that are being compressed, by version of the document cache, path and encoding.

@@ -22,13 +22,13 @@ use super::tcp_info;
 /// Maximum number of unsent bytes in the kernel's send buffer (`TCP_NOTSENT_LOWAT`). Further cells
 /// wait in the protocol core (a state machine without I/O), which can still change their order.
 const UNSENT: u32 = 32 << 10;
-/// Maximum number of encrypted bytes in the queue for the socket before encryption pauses.
+/// Number of encrypted bytes in this program's queue for the socket at which encryption pauses.
 const SEALED: usize = 64 << 10;
 /// Minimum amount of data to fetch from the protocol core at once, in link records (such as TLS
 /// records).
 const RECORDS: usize = 2;
-/// Minimum number of bytes to fetch from the protocol core at once, for links with small records.
-/// The number is rounded down to whole records.
+/// Minimum number of bytes to fetch from the protocol core at once, if the link's records are
+/// small. The number is rounded down to whole records.
 const SMALL: usize = 32 << 10;
 /// Number of bytes that a link must transfer between two checks for idle links; with fewer bytes
 /// it is idle. Also the size in bytes of an idle link's buffer, after it has been reduced.
@@ -39,8 +39,8 @@ pub(super) struct Conn {
     socket: TcpStream,
     link: Box<dyn StreamLink + Send>,
     pub(super) peer: SocketAddr,
-    /// The connection's registration with the limits on incoming connections; `None` if we opened
-    /// the connection.
+    /// Entry of this connection in the limits on incoming connections; `None` if we opened the
+    /// connection.
     pub(super) admitted: Option<ConnectionSlot>,
     /// The relay that we connected to; `None` if the neighbour opened the connection.
     pub(super) target: Option<Target>,
@@ -54,9 +54,10 @@ pub(super) struct Conn {
     pub(super) by_transport: bool,
     /// True if the socket is an MPTCP socket. It may still use only one path.
     is_multipath: bool,
-    /// Time of the first check at which the link was not yet open; `None` before that check.
+    /// Time of the first check that found the link not yet open, from which the handshake's
+    /// timeout counts. `None` before that check.
     pub(super) opening: Option<Time>,
-    /// True if the protocol core has been notified of the link.
+    /// True if the protocol core has been notified that the link exists.
     pub(super) is_reported: bool,
     /// The neighbour's violation of the link protocol that has ended the link; `None` if there was
     /// none.
@@ -67,24 +68,25 @@ pub(super) struct Conn {
     pub(super) closing: bool,
     /// True if the poller watches the socket for room to write.
     pub(super) watched: bool,
-    /// True if the poller does not watch for input, until the rate limit allows more.
+    /// True if the socket is not read at present, because the rate limit is reached.
     pub(super) paused: bool,
     /// State of the packet tap for this connection; `None` if no tap watches it. The tap delivers
     /// TCP segments before earlier segments have arrived.
     tapped: Option<TapState>,
     /// Bytes received and sent on the wire.
     pub(super) transferred: [u64; 2],
-    /// Sum of the two counts in `transferred` at the last check for idle links.
+    /// Value of `transferred` (both directions added) at the last check for idle links. A
+    /// difference shows that the link was in use.
     transferred_before: u64,
     /// The link's next timeout, as registered in [`TcpLinks`](super::links::tcp::TcpLinks); `None`
     /// if none is registered.
     pub(super) due: Option<Time>,
     sealed: Vec<u8>,
     sent: usize,
-    /// Time at which `room` was last measured; `None` before the first measurement.
+    /// Time at which the kernel was last asked for `room`; `None` before the first time.
     looked: Option<Time>,
-    /// Number of further bytes that may be passed to the kernel ([`kist::room`]). Bytes encrypted
-    /// since the measurement are subtracted.
+    /// Number of further bytes that may be passed to the kernel ([`kist::room`]): the measured
+    /// number, less the bytes encrypted since then.
     room: usize,
 }
 
@@ -92,9 +94,10 @@ pub(super) struct Conn {
 #[derive(Clone, Copy, Debug)]
 struct TapState {
     cookie: Cookie,
-    /// Sequence numbers at the start of the stream; `None` until they are known.
+    /// Origin of the TCP sequence numbers, which converts them to offsets in the stream; `None`
+    /// until it is known.
     origin: Option<Origin>,
-    /// True if the link may receive its records out of order.
+    /// True once the link may decrypt its records out of order.
     wanted: bool,
     /// True if the packet tap delivers the connection's TCP segments.
     is_tapped: bool,
@@ -291,8 +294,8 @@ impl Conn {
         Ok(())
     }
 
-    /// Processes a TCP segment from the packet tap. Returns whether the segment could be used. If
-    /// so, [`Conn::take_early`] may return decrypted bytes.
+    /// Processes a TCP segment that the packet tap delivered. Returns whether the segment could be
+    /// used. If so, [`Conn::take_early`] may return decrypted bytes.
     pub(super) fn show(&mut self, now: Time, segment: Segment<'_>) -> bool {
         let Some(tapped) = &mut self.tapped else { return false };
         let Some(bytes) = segment.bytes else {
@@ -315,7 +318,8 @@ impl Conn {
         let _ = self.link.read(plain);
     }
 
-    /// Reports to the packet tap how many bytes of the TCP stream were read so far.
+    /// Reports to the packet tap how many bytes of the TCP stream were read so far. The tap need
+    /// not deliver these bytes.
     pub(super) fn keep_up(&mut self, tap: &mut Tap) {
         if let Some(tapped) = &mut self.tapped {
             tapped.keep_up(self.transferred[0], tap);

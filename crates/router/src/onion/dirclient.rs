@@ -60,13 +60,13 @@ const CONSENSUS: &str = "cached-microdesc-consensus";
 const MICRODESCS: &str = "cached-microdescs";
 /// Files that every directory client stores.
 const FILES: [&str; 3] = [CERTS, CONSENSUS, MICRODESCS];
-/// Last part of the message about a damaged document: the remedy.
+/// Last words of the message about a damaged document: the action that follows.
 const AGAIN: &str = "it is fetched again";
 /// Timeout for a connection to a directory.
 const CONNECT: Duration = Duration::from_secs(10);
 /// Timeout for each read and write on a connection to a directory.
 const SILENCE: Duration = Duration::from_secs(30);
-/// Maximum size of an authority's reply to a published descriptor, in bytes.
+/// Maximum size in bytes of an authority's reply after our relay has published a descriptor to it.
 const VERDICT: usize = 64 << 10;
 
 /// Settings of a directory client.
@@ -186,8 +186,8 @@ impl DirClient {
         let _ = self.orders.send(DirCommand::Publish(Box::new(description)));
     }
 
-    /// Reports the result of the directory request `number`. `from` is the name of the relay that
-    /// received the request, if any.
+    /// Passes on the result of the directory request with the identifier `number`, which the owner
+    /// has made over a circuit. `from` is the name of the relay that received the request, if any.
     pub fn report(
         &self,
         number: u64,
@@ -210,8 +210,8 @@ impl DirClient {
 }
 
 impl DirClient {
-    /// Replaces the authorities. `share_subnets` states whether relays in the same subnet may be
-    /// in one path. Documents that the new authorities have signed stay in use. The owner (a
+    /// Replaces the authorities. `share_subnets` states whether one path may contain relays of the
+    /// same subnet. Documents that the new authorities have signed stay in use. The owner (a
     /// client or relay) keeps its current network until the directory client has a consensus of
     /// the new authorities.
     pub fn trust(&mut self, authorities: Vec<Authority>, share_subnets: bool) {
@@ -232,7 +232,8 @@ struct DirThread {
     /// Texts of the known microdescriptors, which are written to disk.
     microdescs: Texts,
     description: Option<Description>,
-    /// Directory requests over circuits that are in progress: the purpose of each, by number.
+    /// Directory requests over circuits that are in progress: the purpose of each, by the
+    /// request's identifier.
     out: BTreeMap<u64, Job>,
     /// For each authority, the time at which the descriptor is to be published next.
     due: Vec<PublishSchedule>,
@@ -306,8 +307,8 @@ impl DirThread {
         }
     }
 
-    /// Starts again with other authorities, from the documents on disk. Authorities that were used
-    /// before keep their schedule of publishing.
+    /// Starts again with other authorities, from the documents on disk. For authorities that were
+    /// used before, the times of publishing our descriptor stay the same.
     fn trust(&mut self, authorities: Vec<Authority>, share_subnets: bool) {
         let before = self.settings.authorities.iter().zip(&self.due);
         let due = |one: &Authority| {
@@ -509,8 +510,8 @@ impl DirThread {
         }
     }
 
-    /// If the consensus does not list our relay, publishes our descriptor again to authorities
-    /// that may have lost it.
+    /// If the consensus does not list our relay, makes the publication of our descriptor due at
+    /// authorities that may have lost it.
     fn look_for_us(&mut self) {
         let (Some(keys), Some(network)) = (&self.settings.keys, self.directory.network()) else {
             return;

@@ -28,8 +28,8 @@ const WAITING: usize = 1024;
 
 /// A name to resolve for a stream.
 pub(super) struct Question {
-    /// Stream for which the name is resolved: its client requested the look-up, or its destination
-    /// has the name.
+    /// Stream whose client requested the look-up. For an exit stream, the name is its
+    /// destination's.
     pub(super) stream: StreamKey,
     /// Name to resolve. For a reverse look-up, it is under `in-addr.arpa` or `ip6.arpa`.
     pub(super) name: String,
@@ -215,9 +215,9 @@ fn host(data: &RData) -> Option<Answer> {
     Some(Answer::Name(name.0.to_utf8().trim_end_matches('.').to_owned()))
 }
 
-/// Converts `error` into the answer for the client. The answer is a permanent error if a name
-/// server denied the name or its records, or if the name is malformed. Otherwise it is a temporary
-/// error.
+/// Converts the failure `error` of a look-up into the answer for the client. The answer is a
+/// permanent error if a name server denied the name or its records, or if the name is malformed.
+/// Otherwise it is a temporary error.
 fn without_answer(error: &NetError) -> Answer {
     let for_good = error.is_nx_domain() || error.is_no_records_found();
     let no_name = matches!(error, NetError::Proto(_));

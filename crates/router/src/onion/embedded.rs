@@ -39,8 +39,8 @@ use super::store::{StoreError, claim};
 const OR_PORT: u16 = 9001;
 /// Directory port of the embedded network's authority.
 const DIR_PORT: u16 = 9030;
-/// Number of the authority, which is the second byte of its address. The relays have the numbers
-/// from 2.
+/// Identifier of the authority, which is also the second byte of its address `127.N.0.1`. The
+/// relays have the identifiers from 2.
 const AUTHORITY: u8 = 1;
 /// Maximum memory for queued cells in the client, in bytes.
 const MEMORY: usize = 128 << 20;
@@ -59,16 +59,16 @@ pub struct Settings {
     pub policy: ExitPolicy,
     /// Number of relays in addition to the authority, at most 250.
     pub relays: u8,
-    /// Number of exits among the relays. The relays with the highest numbers are exits.
+    /// Number of exits among the relays. The relays with the highest identifiers are exits.
     pub exits: u8,
     /// Interval between consensuses of the network, in seconds.
     pub interval: u64,
     /// Platform string in the nodes' descriptors.
     pub platform: String,
-    /// Number of circuits over which each of the client's streams travels; `None` for the
-    /// network's recommendation.
+    /// Number of circuits among which the data of each of the client's streams is distributed;
+    /// `None` for the network's recommendation.
     pub legs: Option<usize>,
-    /// Multipath design: the protocol that joins the circuits of a stream.
+    /// Multipath design: the protocol that lets several circuits carry the same stream.
     pub design: Design,
     /// True if the relays support lossy circuits (whose cells may get lost) and the client uses
     /// them. The client's streams then travel as UDP-OR, or as mUDP-OR with several circuits.
@@ -209,7 +209,7 @@ struct Network {
 }
 
 struct Node {
-    /// Socket that stops the node when something is written to it.
+    /// Socket to the node's event loop. Writing to it stops the node.
     stop: UnixStream,
     thread: JoinHandle<()>,
 }
@@ -308,7 +308,7 @@ fn pass_on(name: String, report: NodeReport, watch: &mut dyn FnMut(EmbeddedEvent
     }
 }
 
-/// Observer of a relay that forwards the relay's events to the thread that runs the network.
+/// Observer that forwards a relay's events to the thread that runs the network.
 struct EventForwarder {
     name: String,
     reporter: Sender<(String, NodeReport)>,

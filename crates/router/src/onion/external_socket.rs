@@ -1,6 +1,6 @@
-//! The socket of a stream outside the onion network. At an exit, the socket is connected to the
-//! stream's destination. At a client, it is connected to a local program. In this file,
-//! "destination" means either of these peers.
+//! TCP sockets for the ends of streams outside the onion network. At an exit, the socket is
+//! connected to the stream's destination. At a client, it is connected to a local program. In this
+//! file, "destination" means either of these peers.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -39,7 +39,7 @@ pub(crate) struct ExternalSocket {
     stream: StreamKey,
     peer: SocketAddr,
     connected: bool,
-    /// Bytes that were read from the socket, but for which the protocol core had no room yet.
+    /// Bytes that were read from the socket. They wait until the protocol core has room for them.
     held: Vec<u8>,
     /// True if the destination or local program at the other end of the socket has closed its
     /// sending side.
@@ -117,8 +117,8 @@ impl ExternalSocket {
         &self.socket
     }
 
-    /// Resets the TCP connection of a stream that was cut off, because an orderly close would mean
-    /// that all bytes had arrived.
+    /// Resets the TCP connection of a stream that was cut off. After an orderly close, the program
+    /// at the other end would assume that it had received all bytes.
     pub(crate) fn cut(self) {
         // If this call fails, the connection is closed in an orderly way.
         let _ = SockRef::from(&self.socket).set_linger(Some(Duration::ZERO));

@@ -15,8 +15,8 @@ use super::store_error::StoreError;
 /// Fields of a JSON object in a state file that this version does not know.
 pub type Unknown = serde_json::Map<String, serde_json::Value>;
 
-/// Maximum number of damaged versions of one state file that stay on disk under other names. A
-/// further damaged version replaces the last one.
+/// Maximum number of damaged versions of one state file that are kept under other names. Further
+/// damaged versions overwrite the last of them.
 const MOST_DAMAGED: u32 = 9;
 
 /// Contents of a state file.

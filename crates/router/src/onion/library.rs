@@ -1,5 +1,5 @@
-//! Source of a caching relay's replies to directory requests: the latest documents, and their
-//! compressed forms.
+//! The directory documents that a caching relay serves: the latest versions, and their compressed
+//! forms.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ pub(super) struct Library {
     /// Documents to serve. The lock is held only while the pointer is copied.
     current: Mutex<Arc<Cache>>,
     compressed: CompressedBodies,
-    /// Sender of wake-ups to the relay's threads, which may have unanswered requests.
+    /// Sender of wake-ups to the relay's threads whose clients may wait for replies.
     signal: Mutex<NewsSender>,
     me: Weak<Library>,
 }
@@ -34,7 +34,7 @@ impl Library {
         })
     }
 
-    /// Serves the documents in `cache` from now on.
+    /// Replaces the documents that are served by those in `cache`.
     pub(super) fn show(&self, cache: Arc<Cache>) {
         *lock(&self.current) = cache;
     }

@@ -1,5 +1,5 @@
-//! Both ends of a link with out-of-order delivery, in two network namespaces of one machine. The
-//! ends use the same clock, so each cell's one-way delay can be measured.
+//! Both ends of a link with out-of-order delivery, in two network namespaces of one machine. It is
+//! a measuring tool: the ends use the same clock, so each cell's one-way delay can be measured.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -20,19 +20,21 @@ use super::mptcp::TcpKind;
 use super::newcomers::Entrance;
 use super::tap::{Tap, TapKind, save_syns};
 
-/// Creation time of the test link's certificate, in seconds since 1970. No code checks this time.
+/// Creation time of the measured link's certificate, in seconds since 1970. No code checks this
+/// time.
 pub(super) const MADE: u64 = 1_800_000_000;
 /// Size on the wire, in bytes, of a TLS record with one cell. The size includes the header, the
 /// content type and the authentication tag (RFC 8446, section 5.2).
 pub(super) const RECORD: u64 = NUMBERED_CELL as u64 + 22;
-/// Number of cells in one write when cells are sent at full speed.
+/// Number of cells that are passed to the link in one write when cells are sent at full speed.
 #[cfg(test)]
 const WRITTEN: u32 = 60;
 /// Pause between two checks for new data.
 const NAP: Duration = Duration::from_micros(200);
 /// Timeout of the link's handshake.
 const OPENING: Duration = Duration::from_secs(30);
-/// Time without traffic that must pass before the messages after the handshake count as complete.
+/// Time without traffic after the handshake until the measurement starts. Until then, TLS messages
+/// such as session tickets may still arrive.
 const SETTLING: Duration = Duration::from_millis(500);
 
 /// Both ends of an open link, each with its packet tap, which delivers TCP segments out of order.
@@ -149,7 +151,7 @@ impl LinkPair {
 
     /// Sends `cells` cells from the end `from`, each in its own write, with the interval
     /// `between`. Then waits at most `patience` for the last cells to arrive. Returns the delays
-    /// of the cells that arrived, by the cell's number.
+    /// of the cells that arrived, by the cell's sequence number.
     ///
     /// # Errors
     /// The link breaks, delivers data that were not sent, or delivers a cell twice.
@@ -236,7 +238,7 @@ impl LinkPair {
     }
 }
 
-/// Returns a cell that begins with `number`, in 4 bytes.
+/// Returns a cell that begins with its sequence number `number`, in 4 bytes.
 fn timed_cell(number: u32) -> Vec<u8> {
     let mut cell = vec![number as u8; NUMBERED_CELL];
     cell[..4].copy_from_slice(&number.to_be_bytes());

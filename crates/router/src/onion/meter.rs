@@ -8,9 +8,9 @@ use anabranch_multipath::Time;
 
 const SECOND: u128 = 1_000_000_000;
 
-/// A token bucket that threads share without a lock. Its content is computed from the time at
-/// which the bucket will be full. The content may become negative; then no bytes may pass until it
-/// is positive again.
+/// A token bucket that threads share without a lock. Only the time at which the bucket will be
+/// full is stored; the content is computed from it. The content may become negative; then no bytes
+/// may pass until it is positive again.
 #[derive(Clone, Debug)]
 pub(super) struct Meter {
     /// Rate in bytes per second.
@@ -60,9 +60,9 @@ impl Meter {
         let _ = self.full_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
     }
 
-    /// Returns the time at which a waiting link should be woken. If no bytes pass before, the
-    /// bucket then contains the bytes that it gains in ten milliseconds, or 4096 bytes if that is
-    /// more. In any case it contains at most `burst` bytes.
+    /// Returns the time at which a waiting link should be woken, so that it does not wake for a
+    /// few bytes. At this time the bucket contains the bytes that it gains in ten milliseconds, or
+    /// 4096 bytes if that is more, but at most `burst` bytes.
     pub(super) fn some_at(&self) -> Time {
         let burst = self.burst();
         let some = (self.rate() / 100).max(4096).min(burst);

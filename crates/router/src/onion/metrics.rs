@@ -224,7 +224,7 @@ fn of_sets(encoder: &mut DescriptorEncoder<'_>, stats: &Stats) -> fmt::Result {
     levels(encoder, "relay_leg_rtt", help, Some(&Unit::Seconds), &rtts)
 }
 
-/// Returns minimum, mean and maximum of `spread`, each with its label and divided by `unit`.
+/// Returns the minimum, mean and maximum in `spread`, each with its label and divided by `unit`.
 /// Returns nothing if `spread` has no values.
 fn spread(spread: NumberSpread, unit: f64) -> Vec<([(&'static str, &'static str); 1], f64)> {
     let Some(mean) = spread.mean() else { return Vec::new() };

@@ -10,9 +10,9 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use anabranch_os::socket_option;
 
-/// Level of MPTCP's socket options.
+/// Level of the socket options for MPTCP, a constant of Linux.
 const SOL_MPTCP: i32 = 284;
-/// Socket option that returns a connection's state (`linux/mptcp.h`).
+/// Socket option that returns a connection's MPTCP state (`linux/mptcp.h`).
 const MPTCP_INFO: i32 = 1;
 
 /// Transport protocol of the sockets of a relay's links.
@@ -25,7 +25,7 @@ pub(super) enum TcpKind {
     Multipath,
 }
 
-/// Numbers of a relay's open links with and without MPTCP.
+/// Counts of a relay's open links with and without MPTCP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MptcpCounts {
     /// Number of links that use MPTCP.
@@ -87,7 +87,7 @@ impl TcpKind {
     }
 }
 
-/// Returns whether MPTCP is currently enabled in the kernel (`net.mptcp.enabled`).
+/// Returns whether MPTCP is currently enabled in the kernel (the sysctl `net.mptcp.enabled`).
 pub(super) fn is_there() -> bool {
     Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::MPTCP)).is_ok()
 }

@@ -12,7 +12,7 @@ use anabranch_onion::newcomers::{Admission, DosParams, Newcomers};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Entrance(Arc<Mutex<Newcomers>>);
 
-/// Registration of one incoming connection with the limits on incoming connections. It ends when
+/// Entry of one incoming connection in the counters of [`Entrance`]. The connection counts until
 /// this value is dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
@@ -24,8 +24,8 @@ pub(super) struct ConnectionSlot {
 }
 
 impl Entrance {
-    /// Checks the limits for a new connection from `peer`. Returns the connection's
-    /// registration, or `None` if the connection must be refused.
+    /// Checks the limits for a new connection from `peer`. Returns the connection's entry in the
+    /// counters, or `None` if the connection must be refused.
     pub(super) fn admit(&self, now: Time, peer: IpAddr) -> Option<ConnectionSlot> {
         let admission = self.newcomers().admit(now, peer);
         let counts = admission == Admission::Counted;

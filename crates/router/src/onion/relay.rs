@@ -72,24 +72,24 @@ const HANGUP: u64 = 3;
 const READY: &str = "accepting links";
 /// Interval at which link certificates are renewed; they are valid for two days.
 const RECERTIFY: Duration = Duration::from_secs(12 * 3600);
-/// Interval at which the relay's description is updated. If no setting has changed, the updated
-/// description is published only when publishing is due.
+/// Interval at which the relay updates its description, from which it makes its descriptor. If no
+/// setting has changed, the descriptor is published only when publishing is due.
 const DESCRIBE: Duration = Duration::from_secs(60);
 /// Maximum number of incomplete handshakes from one address, over all of the relay's event loops.
 const MOST_HALF_OPEN: usize = 64;
-/// Maximum number of links to one relay, if each circuit has its own link. A relay of this project
-/// accepts this number of handshakes from one address ([`MOST_HALF_OPEN`]). C tor accepts more,
+/// Maximum number of links to one relay, if each circuit has its own link. Relays of this project
+/// accept the same number of handshakes from one address ([`MOST_HALF_OPEN`]). C tor accepts more,
 /// because its limit `DoSConnectionMaxConcurrentCount` is 100 and applies only to clients.
 const MOST_DEDICATED: usize = MOST_HALF_OPEN;
-/// Time from a bandwidth self-test to the update of the relay's description. Rates are averages
-/// over ten whole seconds, so after this time the history includes the test's rate.
+/// Time from the end of a bandwidth self-test to the update of the relay's description. Rates are
+/// averages over ten whole seconds, so after this time they include the test's traffic.
 const SETTLED: Duration = Duration::from_secs(12);
 
 /// Settings of an onion relay.
 pub struct Settings {
     /// Addresses at which the relay listens for links.
     pub listen: Vec<SocketAddr>,
-    /// The relay's keys, with their rotation.
+    /// The relay's keys. They are replaced when they are too old.
     pub keys: KeyRing,
     /// True if the relay answers directory requests.
     pub directory: bool,
@@ -147,7 +147,7 @@ impl Settings {
     }
 }
 
-/// Maximum number of sets of circuits that [`Numbers`] describes.
+/// Maximum number of sets (circuits that carry the same streams) that [`Numbers`] describes.
 const SETS: usize = 16;
 
 /// A relay's counters and the state of its largest buffers, for observers ([`Watch::numbers`]).
@@ -179,8 +179,8 @@ pub struct Numbers {
     pub mptcp: Option<MptcpCounts>,
     /// True if each circuit gets its own link to the next relay.
     pub dedicates_links: bool,
-    /// Sets of circuits that end at this relay, the sets with the fullest reordering buffers
-    /// first. At most `SETS` are listed.
+    /// Sets (circuits that carry the same streams) that end at this relay, the sets with the
+    /// fullest reordering buffers first. At most `SETS` are listed.
     pub sets: Vec<SetNumbers>,
 }
 
@@ -208,8 +208,8 @@ impl Numbers {
     }
 }
 
-/// Combines the values of two event loops with `with`. If only one has a value, returns that
-/// value. Returns `None` if neither has one.
+/// Combines the values of two event loops with the function `with`. If only one event loop has a
+/// value, returns that value. Returns `None` if neither has one.
 fn both<T>(one: Option<T>, other: Option<T>, with: impl Fn(T, T) -> T) -> Option<T> {
     match (one, other) {
         (Some(one), Some(other)) => Some(with(one, other)),
@@ -309,7 +309,8 @@ struct MainShard<'r> {
     certified: Time,
     /// Time at which the relay's description is to be updated next.
     describe_at: Time,
-    /// True if it was logged that circuits share links although each should have its own.
+    /// True if it was logged that several circuits share a link, although the settings require a
+    /// link for each circuit.
     warned_shared: bool,
     file_watch: FileWatch,
     /// Latest time at which the relay ends; `None` if it was not asked to stop. The relay ends
@@ -569,8 +570,8 @@ impl<'r> MainShard<'r> {
     }
 }
 
-/// Returns two roles with the certificates in `credentials`: the responder's role for incoming
-/// links, and the initiator's role for outgoing links.
+/// Returns our roles in link handshakes, with the certificates in `credentials`: first the
+/// responder's role for incoming links, then the initiator's role for outgoing links.
 fn roles(credentials: Credentials) -> (Role, Role) {
     let credentials = Arc::new(credentials);
     (Role::Responder(Arc::clone(&credentials)), Role::Initiator(credentials))
@@ -654,8 +655,8 @@ fn config(settings: &Settings, credentials: &Credentials) -> Config {
     }
 }
 
-/// Divides `most`, a limit for the whole relay, by the number of its event loops. Returns at least
-/// 1.
+/// Returns the share of each event loop in `most`, a limit for the whole relay: `most` divided by
+/// the number of event loops, but at least 1.
 fn shared_out(most: usize, settings: &Settings) -> usize {
     (most / settings.threads.max(1)).max(1)
 }

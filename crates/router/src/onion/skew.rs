@@ -1,11 +1,11 @@
-//! Messages about wrong clocks. A message has a verdict of [`anabranch_onion::clocks`], and the
-//! name of the relay that the verdict is about.
+//! Messages about wrong clocks. A message has a verdict of [`anabranch_onion::clocks`], which
+//! compares this machine's clock with relays' clocks. It also has the name of the relay concerned.
 
 use std::fmt;
 
 use anabranch_onion::clocks::{ClockEvidence, Verdict, in_words};
 
-/// A verdict about a clock, with the name of the relay that it is about.
+/// A verdict on whether a clock is wrong, with the name of the relay concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skew {
     /// The verdict: the clock that is wrong, and by how much.
@@ -27,7 +27,8 @@ impl Skew {
         Skew { verdict, name }
     }
 
-    /// Returns whether the verdict is that a clock is wrong, rather than that it is right again.
+    /// Returns true if the verdict is that a clock is wrong, and false if it is that the clock is
+    /// right again.
     #[must_use]
     pub fn is_trouble(&self) -> bool {
         self.verdict != Verdict::Right

@@ -18,7 +18,7 @@ const FILE: &str = "state.json";
 /// State of a client that is kept on disk between runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientState {
-    /// Guards of the client, in the order in which they were sampled.
+    /// Guards of the client, in the order in which they were drawn at random from the consensus.
     pub guards: KeptGuards,
     /// Build times of circuits in milliseconds, oldest first.
     pub build_times: Vec<u32>,
@@ -26,15 +26,16 @@ pub struct ClientState {
     pub unknown: UnknownState,
 }
 
-/// Fields that this version does not know, at three places: in the state file itself, in each
-/// guard (by list and fingerprint), and in each guard's confirmation.
+/// Fields that this version does not know. They can occur at three places in the state file: at
+/// the top level, in a guard (identified by its list and fingerprint), and in a guard's
+/// confirmation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnknownState {
     file: Unknown,
     guards: BTreeMap<(List, [u8; 20]), [Unknown; 2]>,
 }
 
-/// One of the lists of guards in the client's state file.
+/// The lists of guards in the client's state file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum List {
     Default,

@@ -30,7 +30,8 @@ use anabranch_os::holders::{self, Transport};
 /// Smallest poller token of a listening socket; the socket's index is added. Smaller tokens belong
 /// to files of the client or relay itself.
 pub(super) const LISTENERS: u64 = 16;
-/// Smallest poller token of a stream's socket; the stream's number is added.
+/// Smallest poller token of a stream's socket. The token is this value plus the identifier of the
+/// socket.
 pub(super) const STREAMS: u64 = 1 << 61;
 /// Interval between periodic checks, such as for links whose handshake takes too long.
 pub(super) const TICK: Duration = Duration::from_secs(1);
@@ -48,11 +49,11 @@ pub(super) struct CoreDriver<C> {
     /// Our addresses, which the other end of a link learns in the link handshake; empty for a
     /// client.
     pub(super) own: Vec<IpAddr>,
-    /// Table of the relays that have a link with any event loop of this relay; `None` if there is
-    /// only one event loop.
+    /// Table of neighbouring relays and the event loop that has the link to each. All event loops
+    /// of this relay share it. `None` if there is only one event loop.
     claims: Option<ShardClaims>,
-    /// True if each link is opened for one circuit, even if another event loop has a link to the
-    /// relay.
+    /// True if each circuit gets its own new link, even if another event loop has a link to the
+    /// same relay.
     dedicates_links: bool,
     /// Time of the last check for links whose handshake takes too long.
     swept: Time,
@@ -70,10 +71,10 @@ pub(super) enum Token {
     File(u64),
     /// The listening socket with this index.
     Listener(usize),
-    /// A file of a carrier (such as QUIC): the carrier's number and the file's number, for
-    /// [`CoreDriver::receive`].
+    /// A file (a socket or a waker) of a carrier, such as the QUIC carrier. The fields are the
+    /// carrier's index and the file's identifier, for [`CoreDriver::receive`].
     Carrier(u8, u64),
-    /// The socket of the stream with this number.
+    /// The stream's socket with this identifier.
     Stream(u64),
 }
 
@@ -250,7 +251,7 @@ impl<C: Core + LinkCore> CoreDriver<C> {
         }
     }
 
-    /// Connects the protocol core with the relay's other event loops.
+    /// Connects the protocol core with the cores of the relay's other event loops.
     ///
     /// # Errors
     /// A system call fails.
@@ -352,7 +353,8 @@ impl<C: Core + LinkCore> CoreDriver<C> {
         }
     }
 
-    /// Executes an output of the protocol core that concerns a link.
+    /// Executes an output of the protocol core that concerns a link, for example opens or closes
+    /// it.
     pub(super) fn execute(&mut self, now: Time, output: LinkOutput) {
         match output {
             LinkOutput::Dial { target } => self.dial(now, target),
@@ -396,7 +398,7 @@ impl<C: Core + LinkCore> CoreDriver<C> {
     }
 
     /// Moves bytes between a stream in the protocol core and its socket `external`. `number` is
-    /// the number of the socket. Returns the event that the caller must process.
+    /// the identifier of the socket. Returns the event that the caller must process.
     pub(super) fn service(
         &mut self,
         now: Time,
@@ -450,8 +452,8 @@ impl<C: Core + LinkCore> CoreDriver<C> {
         }
     }
 
-    /// Opens a link to a relay even if another event loop has one. Other event loops can use the
-    /// link once it is open.
+    /// Opens a link to a relay for this event loop alone, even if another event loop has a link to
+    /// the relay. Other event loops can use the new link once it is open.
     fn dial_own(&mut self, now: Time, target: Target) {
         if self.carriers.tcp.dial(&self.poller, target.clone()).is_err() {
             self.core.handle_link(now, LinkInput::Unreachable { target });

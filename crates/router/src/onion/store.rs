@@ -30,8 +30,8 @@ pub fn private_folder(path: &Path) -> Result<(), StoreError> {
     if mode & 0o077 == 0 { Ok(()) } else { Err(StoreError::Open(path.to_owned(), mode)) }
 }
 
-/// Reservation of a data folder for this process, until this value is dropped. The kernel releases
-/// it when the process ends for any reason.
+/// Exclusive use of a data folder by this process, until this value is dropped. The kernel ends it
+/// when the process ends for any reason.
 #[derive(Debug)]
 pub struct Claim {
     _lock: FileLock,

@@ -9,8 +9,8 @@ use anabranch_multipath::LinkView;
 
 use anabranch_os::socket_option;
 
-/// Number of bytes of `TCP_INFO` that are requested. Newer kernels have more fields, and fill the
-/// given space.
+/// Number of bytes to read with `TCP_INFO`. Newer kernels have a longer structure, and return its
+/// first bytes.
 const ROOM: usize = 192;
 
 /// Reads the kernel's state of the connection of `socket`. Fields that the kernel does not have

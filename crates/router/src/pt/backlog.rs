@@ -8,8 +8,8 @@ use anabranch_multipath::Time;
 
 use crate::onion::is_passing;
 
-/// Time without progress after which a connection with queued bytes counts as stuck. Web servers
-/// use the same time.
+/// Time without progress after which a connection with queued bytes counts as stuck. It is the
+/// usual timeout of web servers.
 const STUCK: Duration = Duration::from_secs(60);
 
 /// Bytes queued for a socket, in order.
@@ -19,8 +19,8 @@ pub(super) struct Backlog {
     start: usize,
     /// Total number of bytes that the socket has accepted.
     taken: u64,
-    /// Value of `taken` at the last check, and the time of the first check that found this value;
-    /// `None` before the first check.
+    /// Value of `taken` at the last check, and the time of the first check with this value. The
+    /// difference to the present time is the time without progress. `None` before the first check.
     still: Option<(u64, Time)>,
 }
 

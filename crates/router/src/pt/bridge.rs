@@ -14,7 +14,7 @@ use crate::onion::store::{StoreError, replace};
 
 /// Name of our pluggable transport in bridge lines and torrc.
 pub const TRANSPORT: &str = "anabranch";
-/// Camouflage profile that is used if a bridge line has no `profile=`.
+/// Camouflage profile (the protocol that connections imitate) if a bridge line has no `profile=`.
 pub const PROFILE: &str = "nosteg";
 /// Keys that the arguments in bridge lines of our transport may have.
 const KEYS: [&str; 3] = ["key", "profile", "host"];
@@ -26,9 +26,10 @@ pub struct Bridge {
     pub address: SocketAddr,
     /// Public key of the server.
     pub key: BridgeKey,
-    /// Camouflage profile of the server's connections.
+    /// Camouflage profile: the protocol that the server's connections imitate.
     pub profile: Profile,
-    /// Host name in HTTP requests, if the profile makes HTTP requests; `None` to use the address.
+    /// Host name for the `Host` header, if the profile imitates HTTP; `None` to use the server's
+    /// address.
     pub host: Option<String>,
 }
 
@@ -133,7 +134,7 @@ impl Bridge {
         Ok(Bridge { address, key, profile, host })
     }
 
-    /// Returns the host for HTTP requests: `host`, or the address.
+    /// Returns the host name for the `Host` header of HTTP requests: `host`, or else the address.
     #[must_use]
     pub fn called(&self) -> String {
         let by_address = || match self.address {
@@ -208,8 +209,8 @@ pub fn unusable_pictures(refused: usize) -> Option<String> {
     }
 }
 
-/// Reads a file of connection shapes. A shape is a sequence of message lengths and pauses that a
-/// connection imitates (`docs/formats.md`).
+/// Reads a file of connection shapes. A shape is a recorded sequence of message lengths and
+/// pauses, which a camouflaged connection imitates (`docs/formats.md`).
 ///
 /// # Errors
 /// The file cannot be read, or is malformed.

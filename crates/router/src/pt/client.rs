@@ -1,4 +1,5 @@
 //! Client of our pluggable transport. Each program that connects gets a separate link to a bridge.
+//! A link is a pair of byte streams, which one or more TCP connections carry.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -25,7 +26,7 @@ use super::wires::{WIRES, Wires};
 use super::{Ends, LISTENERS, PtEvent, Station, bind, carry, wall};
 use crate::onion::is_passing;
 
-/// Maximum number of connected programs at a time.
+/// Maximum number of programs that are connected to the client at the same time.
 const MOST: usize = 4096;
 /// Timeout for a bridge's answer, and for a program's SOCKS request.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -45,7 +46,8 @@ pub enum Entrance {
 pub struct ClientSettings {
     /// Ports at which programs connect.
     pub listen: Vec<(SocketAddr, Entrance)>,
-    /// Scheduler that chooses, for each chunk of a link's data, one of the link's TCP connections.
+    /// Scheduler that distributes a link's data among the link's TCP connections: it chooses one
+    /// of them for each chunk.
     pub schedule: Spec,
     /// Shapes (recorded sizes and times of messages), which the connections of some profiles
     /// imitate.
@@ -61,8 +63,8 @@ pub struct ClientStation {
     listeners: Vec<(TcpListener, Entrance)>,
     spare: SpareDescriptor,
     wires: Wires,
-    /// For each wire (a TCP connection to a bridge): the connection of the program whose data it
-    /// carries, and the identifier of the wire in the link of that connection.
+    /// For each wire (a TCP connection to a bridge): the identifier of the program whose data the
+    /// wire carries, and the wire's identifier within that program's link.
     owners: BTreeMap<u64, (u64, ConnId)>,
     asking: BTreeMap<u64, Asking>,
     links: BTreeMap<u64, Link>,
@@ -79,7 +81,7 @@ struct Asking {
     since: Time,
 }
 
-/// A link that carries one program's data.
+/// A link to a bridge, which carries the data of one program.
 struct Link {
     core: Client<ChaCha20Rng>,
     bridge: SocketAddr,
@@ -165,7 +167,8 @@ impl ClientStation {
         Ok(())
     }
 
-    /// Returns whether all links have ended and all of their data was delivered.
+    /// Returns whether all links and their TCP connections are closed, and the programs have
+    /// received all data.
     pub(super) fn is_idle(&self) -> bool {
         self.links.is_empty() && self.leaving.is_empty() && self.wires.len() == 0
     }
@@ -213,8 +216,8 @@ impl ClientStation {
         }
     }
 
-    /// Opens the link of the program with the number `number` to `bridge`. `answer` is the SOCKS
-    /// dialogue to answer once the link is open or has failed; `None` if no answer is due.
+    /// Opens a link to `bridge` for the program with the identifier `number`. `answer` is the
+    /// SOCKS dialogue to answer once the link is open or has failed; `None` if no answer is due.
     fn open(
         &mut self,
         now: Time,
@@ -287,7 +290,7 @@ impl ClientStation {
         }
     }
 
-    /// Reads the SOCKS request of the program with the number `number`.
+    /// Reads the SOCKS request of the program with the identifier `number`.
     fn listen_to(&mut self, now: Time, number: u64, mut asking: Asking) {
         let (mut buffer, mut answer) = ([0; 4096], Vec::new());
         let count = match asking.socket.read(&mut buffer) {
@@ -406,9 +409,9 @@ impl ClientStation {
         None
     }
 
-    /// Removes the link of the program with the number `number`. The link has ended for the reason
-    /// `ending`. If both streams of the link have ended ([`Ending::Done`]), the program receives
-    /// the data that is still queued. Otherwise its connection is reset.
+    /// Removes the link of the program with the identifier `number`. The link has ended for the
+    /// reason `ending`. If both streams of the link have ended ([`Ending::Done`]), the program
+    /// receives the data that is still queued. Otherwise its connection is reset.
     fn over(&mut self, now: Time, number: u64, link: Link, ending: Ending) {
         for wire in link.wires.into_values() {
             self.owners.remove(&wire);
@@ -491,7 +494,7 @@ impl Station for ClientStation {
 }
 
 impl Link {
-    /// Moves bytes between the program and the link. Returns whether any bytes were moved.
+    /// Moves bytes between this link and its program. Returns whether any bytes were moved.
     fn service(&mut self, now: Time) -> bool {
         let Some(local) = &mut self.local else { return false };
         match local.service(now, &mut self.core) {

@@ -82,9 +82,9 @@ pub(super) struct StationThread {
 }
 
 impl StationThread {
-    /// Runs the client or server that `open` returns. `open` is called on the new thread, because
-    /// a client or server cannot move to another thread. `watch` receives its events, and `broken`
-    /// receives the error if it fails.
+    /// Starts a thread, and runs on it the client or server that `open` returns. `open` is called
+    /// on the new thread, because a client or server cannot move to another thread. `watch`
+    /// receives its events, and `broken` receives the error if it fails.
     pub(super) fn start<S: Station, T: Send + 'static>(
         open: impl FnOnce() -> io::Result<(S, T)> + Send + 'static,
         mut watch: impl FnMut(PtEvent) + Send + 'static,

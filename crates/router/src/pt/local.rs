@@ -1,5 +1,6 @@
-//! Local connections. A link carries the bytes of one local connection. A client has local
-//! connections from programs. A server has local connections to a relay or another server.
+//! Local connections: TCP connections between our transport and other programs. At a client, these
+//! are the programs that use the transport. At a server, these are a relay or another server. A
+//! link through the transport carries the bytes of one local connection.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -16,8 +17,8 @@ use super::backlog::Backlog;
 use super::socket_watch::SocketWatch;
 use crate::onion::{connecting_from, is_passing};
 
-/// Smallest poller token of a local connection. The number of the connection's link is added to
-/// it.
+/// Smallest poller token of a local connection. The token is this value plus the identifier of the
+/// connection's link.
 pub(super) const LOCALS: u64 = 1 << 62;
 /// Number of bytes that are read in one call, and maximum number of bytes that are queued for the
 /// program.
@@ -31,8 +32,8 @@ pub struct Arrival {
     pub(super) from: Option<SocketAddr>,
 }
 
-/// Returns the two ends of a private TCP connection on this machine. The function does not use
-/// Unix sockets, because with them the end of a stream and a reset look the same.
+/// Returns the two ends of a private TCP connection on this machine. With a pair of Unix sockets,
+/// the program could not distinguish a reset from the regular end of a stream.
 pub(super) fn pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let near = TcpStream::connect(listener.local_addr()?)?;
@@ -74,7 +75,7 @@ pub(super) struct Local {
     out: Backlog,
     /// True if the socket may have input.
     readable: bool,
-    /// True if the program's stream has ended.
+    /// True if the program has ended its stream: it sends nothing more.
     ended: bool,
     /// True if we have closed our sending side.
     shut: bool,
@@ -193,8 +194,8 @@ impl Local {
         self.ended && self.shut && self.out.is_empty()
     }
 
-    /// Resets the connection. After an orderly end, the program would assume that all bytes had
-    /// arrived.
+    /// Resets the connection, because data was lost. After an orderly close, the program would
+    /// assume that it had received all bytes.
     pub(super) fn cut(self) {
         // If this fails, the connection is closed in an orderly way.
         let _ = SockRef::from(&self.socket).set_linger(Some(Duration::ZERO));
@@ -271,7 +272,7 @@ impl Local {
     }
 }
 
-/// Local connections whose links have ended, but for which data is still queued for the program.
+/// Local connections whose links have ended, but that still have data queued for the program.
 #[derive(Default)]
 pub(super) struct Leaving(BTreeMap<u64, Local>);
 

@@ -1,5 +1,5 @@
-//! A transport that another program has started (Tor's pt-spec). This module reads the environment
-//! that the other program (the parent) has set, and replies to the parent.
+//! The transport as a child process of another program, such as tor (Tor's pt-spec). This module
+//! reads the environment variables of the parent program, and replies to it.
 
 use std::fmt;
 use std::fs::DirBuilder;
@@ -49,7 +49,8 @@ impl fmt::Display for ManagedFailure {
 
 impl std::error::Error for ManagedFailure {}
 
-/// Limits of a bridge's links. The default values apply if the parent program sets none.
+/// Limits of the links between a bridge and all of its clients. The default values apply if the
+/// parent program sets none.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Maximum number of bytes that are queued for all links and both directions together.
@@ -59,7 +60,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Minimum of `memory` in bytes: four times the smallest receive window of a link.
+    /// Smallest permitted value of `memory`, in bytes: four times the smallest receive window of a
+    /// link.
     pub const LEAST: usize = 4 << 20;
 }
 
@@ -113,8 +115,8 @@ pub fn managed(
     }
 }
 
-/// Refuses source addresses that do not belong to this machine. Otherwise each connection would
-/// fail later, without a message.
+/// Reports source addresses that do not belong to this machine as errors. Otherwise each
+/// connection would fail later, without a message.
 fn check_outbound(outbound: Outbound) -> Result<(), String> {
     let named = [
         ("TOR_PT_OUTBOUND_BIND_ADDRESS_V4", outbound.v4.map(IpAddr::V4)),

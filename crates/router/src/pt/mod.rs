@@ -58,8 +58,8 @@ pub use plugin::{Plugin, PluginFailure, PluginSettings, ServerPlugin};
 pub use server::{Onward, ServerSettings, ServerStation};
 pub use stream::{ListenSettings, Listener, Stream, dial, listen};
 
-/// Default scheduler, which distributes a link's chunks of data among its TCP connections. With
-/// it, the connection with the most room takes the next chunk.
+/// Default scheduler, which distributes a link's chunks of data among its TCP connections. The
+/// connection with the most room in its send queue takes the next chunk.
 pub const SCHEDULE: &str = "pull";
 /// Poller token of the socket that stops a client or server of our transport.
 const STOP: u64 = 0;
@@ -78,7 +78,8 @@ pub enum PtEvent {
     Up(Option<SocketAddr>),
     /// End of a link. At a client, the first field is the bridge's address.
     Over(Option<SocketAddr>, Ending),
-    /// Connection of a peer that turned out not to be a client of our transport.
+    /// Connection of a peer that did not prove to be a client of our transport, for example of a
+    /// censor's probe.
     Stranger,
     /// Failure to open a link, or to connect it to its destination. The field is the reason.
     Trouble(String),
@@ -117,7 +118,7 @@ impl<S: AsFd> Ends<'_, S> {
     }
 }
 
-/// A client or server of our transport, as its event loop uses it.
+/// A client or server of our transport, with the operations that the event loop calls.
 trait Station {
     fn clock(&self) -> Clock;
 
@@ -133,8 +134,8 @@ trait Station {
     /// Runs periodic checks, which do not depend on events. It is called once in each [`TICK`].
     fn sweep(&mut self, now: Time);
 
-    /// Executes the protocol core's outputs and moves bytes, until nothing more can be done for
-    /// now.
+    /// Executes all pending outputs of the protocol core (a state machine without I/O), and moves
+    /// bytes until no socket is ready.
     fn work(&mut self, now: Time);
 
     /// Returns the events since the last call.
@@ -153,8 +154,8 @@ fn carry<S: AsFd>(
     carry_while(station, ends, watch, |_| true)
 }
 
-/// Runs `station` as [`carry`] does, but stops when `goes_on` returns false. `goes_on` is called
-/// at least once in each [`TICK`].
+/// Runs `station` as [`carry`] does, but also stops when `goes_on` returns false. `goes_on` is
+/// called at least once in each [`TICK`].
 fn carry_while<S: AsFd, T: Station>(
     station: &mut T,
     ends: &Ends<'_, S>,
@@ -187,9 +188,9 @@ fn carry_while<S: AsFd, T: Station>(
     }
 }
 
-/// Returns the start time of `clock`, the clock of a client or server, in seconds since 1970. The
-/// function subtracts the time on `clock` from the machine's present time. Its result can
-/// therefore change: the machine's time may be set, and `clock` stops while the machine sleeps.
+/// Returns the time at which `clock` showed 0, in seconds since 1970. It is computed as the
+/// machine's present time minus the time on `clock`. Later calls can return other values: the
+/// machine's time may be set, and `clock` stops while the machine sleeps.
 fn wall(clock: Clock) -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.saturating_sub(clock.now().since(Time::ZERO)).as_secs()

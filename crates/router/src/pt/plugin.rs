@@ -34,8 +34,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const PARTING: Duration = Duration::from_secs(2);
 /// Maximum time from sending SIGTERM to the end of the external program. Then SIGKILL is sent.
 const TERM: Duration = Duration::from_secs(1);
-/// Maximum number of lines of the external program's standard error that are forwarded to the log
-/// in each run.
+/// Maximum number of lines that are forwarded to the log from the external program's standard
+/// error. The count begins again at each start of the program.
 const LINES: usize = 10;
 /// Maximum number of bytes of a line of the external program's standard error that is forwarded to
 /// the log.
@@ -284,8 +284,7 @@ impl PluginThread {
         }
     }
 
-    /// Waits for `pause`. Returns true if the thread that keeps the external program running
-    /// should end.
+    /// Waits for `pause`, or until this thread should end. Returns true in the latter case.
     fn must_stop(&self, pause: Duration) -> bool {
         let Ok(mut poller) = Poller::new(1) else { return true };
         let wait = poller.add(&self.end, STOP).and_then(|()| Ok(poller.wait(Some(pause))?.count()));
@@ -415,7 +414,7 @@ fn variables(settings: &PluginSettings, state: &Path) -> Vec<(&'static str, OsSt
     all
 }
 
-/// Returns `path` as an absolute path, which pt-spec requires.
+/// Returns `path` as an absolute path. Tor's pt-spec requires absolute paths.
 fn whole(path: &Path) -> OsString {
     path::absolute(path).unwrap_or_else(|_| path.to_owned()).into()
 }

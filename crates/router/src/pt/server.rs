@@ -38,7 +38,7 @@ use site_connections::SiteConnections;
 /// Maximum number of connections at a time. The limit on file descriptors may reduce it.
 const MOST: u64 = 60_000;
 
-/// Destination that the server connects links to.
+/// Destination to connect clients' links to.
 #[derive(Clone, Debug)]
 pub enum Onward {
     /// A relay's ORPort, or any other server.
@@ -70,8 +70,8 @@ pub struct ServerSettings {
     pub memory: usize,
     /// Maximum number of links at a time.
     pub links: usize,
-    /// Shapes (sizes and times of messages that connections imitate), and covers (web objects in
-    /// which answers hide bytes).
+    /// Data that some camouflage profiles need: shapes (sizes and times of messages that
+    /// connections imitate), and covers (web objects in which answers hide bytes).
     pub covers: Covers,
 }
 
@@ -89,8 +89,8 @@ pub struct ServerStation {
     site: Option<SocketAddr>,
     site_connections: SiteConnections,
     wires: Wires,
-    /// Source addresses of the clients with new links, which [`ServerStation::open`] has not
-    /// processed yet, in the order of the links.
+    /// Source addresses of clients whose new links have no local connection yet, in the order of
+    /// the links. [`ServerStation::open`] removes them.
     peers: VecDeque<SocketAddr>,
     addresses: BTreeMap<u64, SocketAddr>,
     /// The local connection of each link, to the relay or server in [`ServerSettings::onward`];
@@ -232,8 +232,8 @@ impl ServerStation {
         }
     }
 
-    /// Makes room for a new connection by closing the oldest connection on which nothing was sent
-    /// to the peer. Returns false if there is no such connection.
+    /// Makes room for a new connection. Closes the oldest of the connections on which this server
+    /// has sent nothing. Returns false if there is no such connection.
     fn make_place(&mut self, now: Time) -> bool {
         let Some(wire) = self.wires.oldest_unanswered() else { return false };
         self.dismiss(now, wire);

@@ -5,9 +5,9 @@ use std::os::fd::AsFd;
 
 use anabranch_os::poller::{Interest, Poller};
 
-/// Events for which a poller watches a socket; `None` if it does not watch the socket. A socket
-/// without events is removed from the poller. Otherwise the kernel would report errors and the end
-/// of both streams (`EPOLLERR`, `EPOLLHUP`) again and again.
+/// Events for which a poller watches a socket. `None` means that the socket is not registered with
+/// the poller: for a registered socket, the kernel would report errors and hang-ups (`EPOLLERR`,
+/// `EPOLLHUP`) again and again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SocketWatch(Option<Interest>);
 

@@ -47,7 +47,7 @@ use super::managed::Limits;
 use super::server::{Onward, ServerSettings, ServerStation};
 use super::{Ends, PtEvent, SCHEDULE, Station, carry_while};
 
-/// Maximum time during which the remaining data of a dropped stream is sent.
+/// Maximum time for which data is still sent after its stream was dropped.
 const PARTING: Duration = Duration::from_secs(60);
 
 /// A stream of bytes through our transport. Reads and writes block.
@@ -60,9 +60,9 @@ const PARTING: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Stream {
     socket: TcpStream,
-    /// Owner of the thread that moves the stream's data. Once this value is dropped, the thread
-    /// ends after at most [`PARTING`]. `None` for a stream of a [`Listener`], which uses the
-    /// thread of the listener.
+    /// Reference that keeps the thread for this stream alive. Once the stream is dropped, the
+    /// thread ends after at most [`PARTING`]. `None` for a stream of a [`Listener`], which uses
+    /// the thread of the listener.
     _owned: Option<Arc<()>>,
 }
 
@@ -75,9 +75,9 @@ impl Stream {
         self.socket.shutdown(Shutdown::Write)
     }
 
-    /// Returns the socket of the stream: one end of a connection within this machine, whose other
-    /// end the transport holds. Timeouts and other options can be set on it. Clones of the socket
-    /// do not keep the stream open.
+    /// Returns the socket of the stream, for example to set timeouts. It is one end of a
+    /// connection within this machine; the transport holds the other end. Clones of the socket do
+    /// not keep the stream open.
     #[must_use]
     pub fn socket(&self) -> &TcpStream {
         &self.socket
@@ -188,8 +188,8 @@ impl ListenSettings {
     }
 }
 
-/// A server of our transport that returns its streams to the program. Dropping it resets all of
-/// its streams.
+/// A server of our transport for use as a library: the program accepts the clients' streams with
+/// [`Listener::accept`]. Dropping it resets all of its streams.
 pub struct Listener {
     bridge: Bridge,
     taken: Receiver<Arrival>,

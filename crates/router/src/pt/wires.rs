@@ -14,7 +14,8 @@ use super::backlog::Backlog;
 use super::socket_watch::SocketWatch;
 use crate::onion::{connecting_from, is_passing};
 
-/// Smallest poller token of a wire (a TCP connection). The wire's number is added to it.
+/// Smallest poller token of a wire (a TCP connection). The token is this value plus the wire's
+/// identifier.
 pub(super) const WIRES: u64 = 1 << 61;
 /// Maximum number of bytes that are queued in this program for a socket. The limit is small,
 /// because these bytes are delayed if the connection fails.
@@ -22,8 +23,8 @@ const BUFFER: usize = 32 << 10;
 /// Maximum number of unsent bytes in the kernel for each socket (`TCP_NOTSENT_LOWAT`). The limit
 /// is small, because these bytes are delayed if the connection fails.
 const UNSENT: u32 = 16 << 10;
-/// Minimum growth, in bytes, of the free room in a wire's queue (a wire is a TCP connection). The
-/// protocol core is not notified of smaller growth.
+/// Growth of the free room in a wire's queue, in bytes, from which the protocol core is notified.
+/// A wire is a TCP connection.
 const STEP: usize = 4 << 10;
 /// Number of bytes that are read in one call.
 const PIECE: usize = 64 << 10;
@@ -38,8 +39,8 @@ struct Wire {
     socket: TcpStream,
     connected: bool,
     waits: Backlog,
-    /// Free room in the wire's queue in bytes, as last reported to the protocol core, less the
-    /// bytes queued since then.
+    /// Free room in the wire's queue in bytes, as the protocol core knows it: the last reported
+    /// room, less the bytes that the core has queued since then.
     believed: usize,
     /// True if we opened the wire (TCP connection).
     dialled: bool,
@@ -69,12 +70,12 @@ pub(super) struct WireNews {
     pub(super) ended: bool,
     /// True if the wire (TCP connection) is closed or could not be opened.
     pub(super) gone: bool,
-    /// Error of a connection that could not be opened, if bytes were queued for it. Otherwise
-    /// `None`.
+    /// Error of a connection attempt. It is only set if bytes were already queued for the
+    /// connection; otherwise `None`.
     pub(super) unreached: Option<io::Error>,
 }
 
-/// All wires (TCP connections), by number. Numbers are not reused.
+/// All wires (TCP connections), by identifier. Identifiers are not reused.
 pub(super) struct Wires {
     wires: BTreeMap<u64, Wire>,
     next: u64,

@@ -55,8 +55,8 @@ impl QuicLink {
         }
     }
 
-    /// Handles a stream that ended without the last cell of its circuit: appends such a cell to
-    /// `into`. Returns the stream that waited for the circuit's number, if any.
+    /// Handles a stream that ended although its circuit was not ended by a cell: appends such a
+    /// cell to `into`. Returns the stream that waited for the circuit's ID, if any.
     fn broke_off(
         &mut self,
         stream: StreamId,
@@ -71,7 +71,7 @@ impl QuicLink {
     }
 
     /// Stops reading a stream whose circuit has ended. Returns the stream that waited for the
-    /// circuit's number, if any.
+    /// circuit's ID, if any.
     pub(super) fn leave_for(&mut self, stream: StreamId) -> Option<StreamId> {
         // This call fails if the stream was read to its end, because it is then closed already.
         let _ = self.connection.recv_stream(stream).stop(ENDED);
@@ -79,7 +79,7 @@ impl QuicLink {
     }
 }
 
-/// Result of passing received bytes to a circuit.
+/// State of a circuit after received bytes were passed to it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FeedOutcome {
     /// The circuit has consumed all bytes.

@@ -20,9 +20,9 @@ use serde::{Deserialize, Serialize};
 use crate::onion::kept::{StateContent, Unknown, damaged, read_json, read_text, set_aside};
 use crate::onion::store::{StoreError, private_folder, replace};
 
-/// Name of the folder with the relays' descriptors.
+/// Name of the folder with the descriptors that relays have published.
 const RELAYS: &str = "relays";
-/// Name of the file with the relays' histories.
+/// Name of the file with each relay's pinned identity and its reliability so far.
 const HISTORIES: &str = "relays.json";
 /// Name of the file with the latest consensus of flavour `ns`.
 const NS: &str = "consensus";
@@ -87,7 +87,7 @@ impl AuthorityFiles {
         Ok(troubles)
     }
 
-    /// Writes the descriptor `server` to the file of the relay `id`, followed by the extra-info
+    /// Writes to disk the descriptor `server` of the relay `id`, followed by the extra-info
     /// document `extra`, if there is one.
     ///
     /// # Errors

@@ -21,13 +21,13 @@ use crate::onion::station::STREAMS;
 const MOST: usize = 2_000;
 /// Maximum number of open connections from one client address.
 const MOST_OF_ONE: usize = 200;
-/// Maximum time without progress on a connection to the directory port.
+/// Time without progress after which a connection to the directory port is closed.
 const SILENCE: Duration = Duration::from_secs(30);
 /// Maximum lifetime of a connection to the directory port.
 const LONGEST: Duration = Duration::from_secs(600);
 const PIECE: usize = 16 << 10;
 
-/// All open connections to the directory port, by number.
+/// All open connections to the directory port, by identifier.
 #[derive(Default)]
 pub(super) struct DirConnections {
     visitors: BTreeMap<u64, Visitor>,
@@ -80,7 +80,8 @@ impl DirConnections {
         Ok(())
     }
 
-    /// Reads from and writes to the connection `number` after the poller reported `ready`.
+    /// Reads from and writes to the connection with the identifier `number` after the poller
+    /// reported `ready`.
     pub(super) fn serve(
         &mut self,
         now: Time,

@@ -26,7 +26,7 @@ use crate::onion::station::{CoreDriver, TICK, Token};
 const PROBES: usize = 400;
 /// Timeout for a probe's connection to a relay's port.
 const OPENING: Duration = Duration::from_secs(10);
-/// Poller token of the waker that signals new replies.
+/// Poller token of the waker. It signals that new replies to directory requests are available.
 const WAKER: u64 = 0;
 
 /// State of the thread that serves the directory port and probes relays.
@@ -34,7 +34,7 @@ pub(super) struct DirPort {
     station: CoreDriver<Reachability>,
     dir_connections: DirConnections,
     shared_answers: Arc<SharedAnswers>,
-    /// Receiver of the notification that new replies are available.
+    /// Receiver of the notification that new replies to directory requests are available.
     news: DirClient,
     /// Receiver of the relays to probe, that is, to open test connections to.
     probes: Receiver<Vec<Probe>>,

@@ -16,18 +16,20 @@ use crate::onion::store::{StoreError, is_any_there, private_folder, replace};
 const IDENTITY: &str = "authority_identity_key";
 /// Name of the file with the signing key (C tor's name).
 const SIGNING: &str = "authority_signing_key";
-/// Name of the file with the certificate of the signing key (C tor's name).
+/// Name of the file with the certificate in which the identity key certifies the signing key (C
+/// tor's name).
 const CERTIFICATE: &str = "authority_certificate";
-/// File of the previous certificate. Its signing key may have signed the latest consensus.
+/// Name of the file with the previous certificate. It is still served, because its signing key may
+/// have signed the latest consensus.
 const BEFORE: &str = "authority_certificate.old";
-/// File of a new certificate. The file is renamed once the signing key that it certifies is on
-/// disk.
+/// Name of the file with a new certificate. The file is renamed to its final name once the
+/// certified signing key is on disk.
 const COMING: &str = "authority_certificate.coming";
-/// Time before a certificate's expiry at which it is renewed, in seconds. For short-lived
-/// certificates, a third of their lifetime is used instead.
+/// Time in seconds before a certificate's expiry at which the authority renews the certificate.
+/// For short-lived certificates, a third of their lifetime is used instead.
 const EARLY: u64 = 30 * 86_400;
-/// Time, in seconds, from the start of a new certificate's validity to its creation. Because the
-/// validity starts early, machines with slow clocks accept the certificate.
+/// Time, in seconds, from the start of a new certificate's validity to its creation. The validity
+/// starts early so that machines with slow clocks accept the certificate at once.
 const SKEW: u64 = 600;
 
 /// Identity and signing keys of an authority, in the folder `keys` of its data folder.
@@ -109,7 +111,8 @@ impl AuthorityKeyStore {
         unix_now + EARLY.min(until.saturating_sub(from) / 3) >= until
     }
 
-    /// Returns the time at which the current certificate expires, in seconds since 1970.
+    /// Returns the time at which the signing key's current certificate expires, in seconds since
+    /// 1970.
     #[must_use]
     pub fn ends(&self) -> u64 {
         self.present.holds().1
@@ -234,9 +237,9 @@ fn before(folder: &Path, troubles: &mut Vec<String>) -> Result<Option<AuthorityC
     certificate(&folder.join(BEFORE), instead, troubles)
 }
 
-/// Reads a certificate that the authority can run without. Returns `None` if the file is absent or
-/// damaged. If the file is damaged, renames it and adds a message to `troubles`. `instead`
-/// describes the consequence of the damage, and becomes part of the message.
+/// Reads a certificate whose loss is harmless for the authority. Returns `None` if the file is
+/// absent or damaged. If the file is damaged, renames it and adds a message to `troubles`.
+/// `instead` describes the consequence of the damage, and becomes part of the message.
 fn certificate(
     path: &Path,
     instead: &str,

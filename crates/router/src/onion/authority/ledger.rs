@@ -1,5 +1,5 @@
-//! An authority's state, its files, and the documents that it serves. Each change is written to
-//! disk before it is served.
+//! An authority's state, its files, and the documents that it serves to clients. Each change is
+//! written to disk before clients can see it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -98,8 +98,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Makes the authority forget old relays. Then writes to disk the state that is not written at
-    /// each change: the last consensus, and the relays' identities and reliability.
+    /// Drops relays that were not seen for a long time. Then writes to disk the state that is not
+    /// written at each change: the last consensus, and the relays' identities and reliability.
     pub(super) fn keep(&mut self, unix_now: u64) {
         self.authority.forget(unix_now, steady());
         self.drop_relays();
@@ -107,8 +107,8 @@ impl Ledger {
         self.complain(kept);
     }
 
-    /// Shifts all recorded times by `by` seconds, because the machine's clock was set or the
-    /// machine slept.
+    /// Adds `by` seconds to all recorded times, because the machine's clock was set or the machine
+    /// slept. So this does not count as time during which relays were unreachable.
     pub(super) fn shift(&mut self, unix_now: u64, by: i64) {
         self.authority.shift(unix_now, by);
         self.show_relays(unix_now);

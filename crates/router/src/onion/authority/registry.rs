@@ -25,17 +25,18 @@ use super::{AuthorityEvent, Changes};
 use crate::onion::answers::Promise;
 use crate::onion::dirclient::{DirCommand, REPUBLISH_S, unix};
 
-/// Interval at which the authority's main thread checks for due work.
+/// Interval at which the authority's main thread checks whether a consensus, a publication or a
+/// new key is due.
 const TICK: Duration = Duration::from_secs(1);
 /// Pause after a failed attempt to make a consensus, to publish our own descriptor or to renew
 /// keys, in seconds.
 const RETRY: u64 = 60;
-/// Maximum number of messages that the registry processes in a batch. After each batch, the
-/// changed documents are served, and the senders of the messages get their replies.
+/// Maximum number of messages that the registry processes before the changed documents are served
+/// and the senders of the messages get their replies.
 const BATCH: usize = 100;
 
 /// The registry's ends of the channels to other threads. The registry is the authority's main
-/// thread.
+/// thread, which owns all mutable state.
 pub(super) struct Ends {
     pub(super) messages: Receiver<RegistryMessage>,
     pub(super) orders: Receiver<DirCommand>,
@@ -55,8 +56,8 @@ pub(super) struct Registry {
     description: Option<Description>,
     /// Time of the last publication of `description`, in seconds since 1970; 0 to publish at once.
     published: u64,
-    /// True if the authority has its own relay's descriptor. Before that, it makes no consensus,
-    /// because a consensus without relays would be malformed.
+    /// True if the authority has its own relay's descriptor. Until then, the authority makes no
+    /// consensus, because without any relay the consensus would be malformed.
     listed: bool,
     /// Time, in seconds since 1970, of the next attempt to make a consensus, to publish our own
     /// descriptor or to renew keys after such an attempt has failed.
@@ -64,7 +65,8 @@ pub(super) struct Registry {
     clock: Clock,
     ticked: Time,
     wall: WallClock,
-    /// Replies to uploads of descriptors. They are sent once the changed documents are served.
+    /// Replies to uploads of descriptors, with the promises through which the uploading clients
+    /// wait for them. They are sent once the changed documents are served.
     verdicts: Vec<(Promise, Reply)>,
 }
 
@@ -170,8 +172,8 @@ impl Registry {
         self.ledger.adopt(unix, core, contact);
     }
 
-    /// Starts to serve the changed documents. Then wakes the threads with requests that wait for
-    /// these documents.
+    /// Starts to serve the changed documents. Then wakes the threads whose clients wait for these
+    /// documents.
     fn give_out(&mut self) {
         let changed = self.ledger.changed();
         let anything = changed.is_some() || !self.verdicts.is_empty();
@@ -219,8 +221,8 @@ impl Registry {
         }
     }
 
-    /// Shifts all recorded times if the machine's clock was changed. So the age and the downtime
-    /// of relays stay correct.
+    /// Shifts all recorded times if the machine's clock was changed. The shift keeps the computed
+    /// age and downtime of relays correct.
     fn note_steps(&mut self, now: Time, unix: u64) {
         let Some(Step { by, set }) = self.wall.look(now, steady(), unix) else { return };
         (self.published, self.retry) = (0, 0);

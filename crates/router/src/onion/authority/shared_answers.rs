@@ -27,7 +27,7 @@ pub(super) enum RegistryMessage {
     /// A probe of the relay `target` has ended, at `at` in seconds since 1970. `answers` states
     /// whether the relay answered.
     Probed { target: Target, answers: bool, at: u64 },
-    /// The number of probes (test connections to relays) that can be started now.
+    /// The number of further probes (test connections to relays) that may be started now.
     Room(Room),
     /// The operator has changed the settings.
     Settings(Box<Changes>),
@@ -62,12 +62,12 @@ impl SharedAnswers {
         })
     }
 
-    /// Serves the documents in `cache` from now on.
+    /// Replaces the documents that are served by those in `cache`.
     pub(super) fn show(&self, cache: Arc<Cache>) {
         *lock(&self.current) = cache;
     }
 
-    /// Wakes the threads that may have unanswered requests.
+    /// Wakes the threads whose clients wait for replies.
     pub(super) fn wake(&self) {
         let Some(me) = self.me.upgrade() else { return };
         for signal in lock(&self.wakers).iter_mut() {

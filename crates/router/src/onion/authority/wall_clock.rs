@@ -9,8 +9,8 @@ use rustix::time::{ClockId, clock_gettime};
 /// Smallest change of the clock that counts as a step, in seconds. Smaller changes are taken for
 /// corrections by a time service such as NTP.
 const STEP: i64 = 5;
-/// Maximum time after the clock was set during which no consensus is made, in seconds. If the
-/// interval between consensuses is shorter, it is used instead.
+/// Time in seconds after the clock was set during which the authority makes no consensus. If the
+/// interval between consensuses is shorter, that interval is used instead.
 const SETTLING: u64 = 300;
 
 /// A sudden change of the machine's clock, or a sleep of the machine.
@@ -31,7 +31,8 @@ pub(super) struct WallClock {
     /// The clock's time minus the time since boot.
     started: i64,
     settling: u64,
-    /// Sum of the steps since the clock was last trusted, in seconds.
+    /// Sum of the clock's changes since it was last trusted, in seconds. If the sum is almost 0,
+    /// the clock was set back to its old value.
     set: i64,
     /// Time at which the clock is trusted again, in seconds since boot ([`steady`]).
     trusted: u64,
@@ -66,7 +67,8 @@ impl WallClock {
         steady >= self.trusted
     }
 
-    /// Returns the number of seconds after a step during which the clock is not trusted.
+    /// Returns the number of seconds after a step during which the clock is not trusted and no
+    /// consensus is made.
     pub(super) fn settling(&self) -> u64 {
         self.settling
     }

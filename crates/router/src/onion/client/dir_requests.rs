@@ -18,12 +18,12 @@ use crate::onion::dirclient::DirRequest;
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Maximum time without progress of a directory request whose circuit is built.
 const SILENCE: Duration = Duration::from_secs(30);
-/// Minimum average rate of a directory's reply, in bytes per second. A request may take the sum of
-/// `PATIENCE`, `SILENCE`, and the time in which the bytes received so far arrive at this rate. A
-/// slower reply is abandoned, because it could take hours.
+/// Minimum average rate of a directory's reply, in bytes per second. A request may take `PATIENCE`
+/// plus `SILENCE`, plus the time in which the bytes received so far arrive at this rate. A slower
+/// reply is abandoned, because it could take hours.
 const SLOWEST: u64 = 1000;
 
-/// Context for operations on directory requests.
+/// State of the client that operations on directory requests use.
 pub(super) struct DirRequestContext<'a> {
     pub(super) now: Time,
     /// Current time in seconds since 1970.
@@ -36,7 +36,7 @@ pub(super) struct DirRequestContext<'a> {
 /// Result of a directory request that has ended.
 #[derive(Debug)]
 pub(super) struct DirResponse {
-    /// Number of the request.
+    /// Identifier of the request, which the directory client has assigned.
     pub(super) number: u64,
     /// RSA identity of the relay that received the request; `None` if no relay received it.
     pub(super) relay: Option<[u8; 20]>,
@@ -81,8 +81,8 @@ impl DirRequests {
         std::mem::take(&mut self.done)
     }
 
-    /// Starts `dir_request`. The request is sent to the authority or bridge that it names, or else
-    /// to a guard.
+    /// Starts `dir_request`. The request is sent to the authority or bridge that it specifies, or
+    /// else to a guard.
     pub(super) fn begin(&mut self, at: &mut DirRequestContext<'_>, dir_request: DirRequest) {
         let whom = match &dir_request.to {
             Some(target) => {

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use anabranch_onion::client::Cause;
 use anabranch_onion::wire::message::DestroyReason;
 
-/// Relays that turned out not to support lossy circuits, whose cells may get lost. Each is
-/// reported once.
+/// Relays that do not support lossy circuits, whose cells may get lost. Each relay is reported
+/// only once.
 pub(super) struct NotLossy {
     is_enabled: bool,
     reported: BTreeSet<String>,
@@ -20,10 +20,10 @@ impl NotLossy {
         NotLossy { is_enabled, reported: BTreeSet::new() }
     }
 
-    /// Returns a message that names the relay at fault for the close of a lossy circuit (whose
-    /// cells may get lost). `path` has the circuit's relays, and `hops` is the number of relays
-    /// that were reached. Returns `None` if `cause` does not concern lossy cells, or the relay was
-    /// reported already.
+    /// Returns a message about the relay that caused a lossy circuit (whose cells may get lost) to
+    /// be closed. `path` has the circuit's relays, and `hops` is the number of relays that were
+    /// reached. Returns `None` if `cause` does not concern lossy cells, or the relay was reported
+    /// already.
     pub(super) fn look(&mut self, path: &[String], hops: usize, cause: Cause) -> Option<String> {
         let relay = path.get(hops).filter(|_| self.is_enabled)?;
         let lack = match cause {

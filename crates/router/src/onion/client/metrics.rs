@@ -1,5 +1,5 @@
-//! A client's counters for Prometheus, served on a separate port. Sets of circuits and their
-//! members (legs) are identified by numbers: no metric names a relay or a destination.
+//! A client's counters for Prometheus, served on a separate port. Labels identify sets of circuits
+//! and their members (legs) by numbers. No metric reveals a relay or a destination.
 
 use std::fmt;
 use std::io;
@@ -109,7 +109,8 @@ fn sets(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
     levels(encoder, "client_set_reorder_limit", help, Some(&Unit::Bytes), &budget)
 }
 
-/// Labels of a circuit in the metrics: the number of its set, and its number within the set.
+/// Labels of a circuit in the metrics: the identifier of its set (circuits that carry the same
+/// streams), and the circuit's index in the set.
 type LegLabels = [(&'static str, String); 2];
 
 fn legs(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {

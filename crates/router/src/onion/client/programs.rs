@@ -23,7 +23,7 @@ use crate::onion::conn::is_passing;
 use crate::onion::external_socket::{ExternalEvent, ExternalSocket, IoEvent};
 use crate::onion::station::{CoreDriver, STREAMS};
 
-/// Maximum number of circuits on which a program's stream is tried.
+/// Maximum number of circuits that are tried for a program's stream before its request fails.
 const TRIES: u32 = 3;
 /// Maximum number of connected local programs.
 const MOST: usize = 4096;
@@ -42,8 +42,8 @@ enum Program {
     Streaming(StreamKey, ExternalSocket),
 }
 
-/// Returns the outcome of `request` if it needs no circuit; `None` otherwise. If the name to
-/// resolve is an address, the outcome is that address, as in C tor.
+/// Returns the result of `request` if no circuit is needed for it; `None` otherwise. A look-up of
+/// a name that is an IP address returns that address, as in C tor.
 fn known(request: &ProxyRequest) -> Option<Outcome> {
     match request {
         ProxyRequest::Resolve(host) => host.parse().ok().map(Outcome::Address),
@@ -75,17 +75,17 @@ impl PendingProgram {
     }
 }
 
-/// All connected local programs, by number. Numbers are not reused.
+/// All connected local programs, by identifier. Identifiers are not reused.
 #[derive(Default)]
 pub(super) struct Programs {
     programs: BTreeMap<u64, Program>,
     last: u64,
-    /// For each open stream: the number of its program, and its circuit.
+    /// For each open stream: the identifier of its program, and its circuit.
     streams: BTreeMap<StreamKey, (u64, CircuitKey)>,
     service: Service,
     refused: Vec<RefusedRequest>,
     advice: Option<&'static str>,
-    /// True if [`Programs::advice`] has already returned its advice about an outdated form of
+    /// True if [`Programs::advice`] has already returned its advice against an outdated form of
     /// request.
     is_advised: bool,
 }
@@ -97,8 +97,8 @@ impl Programs {
         Programs { service: Service::Tor { extended }, ..Programs::default() }
     }
 
-    /// Returns advice for the user if a program has used an outdated form of request. Returns the
-    /// advice only once per run, and `None` otherwise.
+    /// Returns advice for the user if a program has used an outdated form of request, but only
+    /// once per run. Otherwise returns `None`.
     pub(super) fn advice(&mut self) -> Option<&'static str> {
         let advice = self.advice.take().filter(|_| !self.is_advised);
         self.is_advised |= advice.is_some();
@@ -151,7 +151,8 @@ impl Programs {
         Ok(())
     }
 
-    /// Reads from and writes to the connection of program `number`, whose socket is ready.
+    /// Reads from and writes to the connection of the program with the identifier `number`, whose
+    /// socket is ready.
     pub(super) fn take(
         &mut self,
         now: Time,
@@ -192,7 +193,8 @@ impl Programs {
         }
     }
 
-    /// Opens the stream of program `number` on `circuit`, which the circuit manager has chosen.
+    /// Opens the stream of program `number` on `circuit`. The circuit manager has chosen this
+    /// circuit.
     pub(super) fn attach(
         &mut self,
         now: Time,
@@ -226,7 +228,7 @@ impl Programs {
     }
 
     /// Removes the stream of program `number` from a circuit that does not answer. The circuit
-    /// manager is already looking for another circuit.
+    /// manager is already looking for another circuit for this stream.
     pub(super) fn detach(&mut self, now: Time, station: &mut CoreDriver<Client>, number: u64) {
         if let Some(stream) = self.stream_of(number) {
             self.streams.remove(&stream);
@@ -254,7 +256,8 @@ impl Programs {
         self.fail(number, why.reason());
     }
 
-    /// Refuses the programs that have waited `UNTIL_CONSENSUS` for the client's first consensus.
+    /// Refuses the requests of programs that have waited for the client's first consensus for the
+    /// time `UNTIL_CONSENSUS`.
     pub(super) fn refuse_waiting(&mut self, now: Time, circmgr: &mut CircuitManager) {
         let late = |program: &Program| match program {
             Program::Waiting(waiting) => now.since(waiting.since) >= UNTIL_CONSENSUS,
@@ -350,7 +353,7 @@ impl Programs {
         }
     }
 
-    /// Asks the circuit manager for a circuit for the `request` of program `number`.
+    /// Requests a circuit for the `request` of program `number` from the circuit manager.
     fn want(
         &mut self,
         now: Time,
@@ -545,7 +548,7 @@ impl Programs {
 }
 
 /// Returns whether `reason` may be the exit's fault rather than the destination's, so that another
-/// exit is tried. C tor uses the same reasons, and also tries three exits.
+/// exit is tried. The list of such reasons is C tor's.
 fn is_worth_another_try(reason: EndReason) -> bool {
     [
         EndReason::DESTROY,
@@ -561,8 +564,8 @@ fn is_worth_another_try(reason: EndReason) -> bool {
     .contains(&reason)
 }
 
-/// Returns the flags of the BEGIN message for a program that allows the IP versions `family`.
-/// `flags` are the flags for a program that specifies none; they depend on the exit.
+/// Returns the flags of the BEGIN message for a program that has requested the IP versions
+/// `family`. If it has requested none, returns `flags`, the default for the exit.
 fn allowed(flags: u32, family: Option<Family>) -> u32 {
     match family {
         None => flags,

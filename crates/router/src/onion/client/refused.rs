@@ -39,12 +39,12 @@ pub enum RefusalReason {
 /// Relays that may be the last hop of a circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exits {
-    /// Any exit may be the last hop.
+    /// Any exit relay may be the last hop.
     Any,
     /// Only exits that the user has named may be the last hop.
     Named,
-    /// Only exits that support this multipath design may be the last hop. If the user has named
-    /// exits, only these are considered.
+    /// Only exits that support this multipath design may be the last hop. If the user's settings
+    /// name exits, the choice is limited to these exits.
     Linking(Design),
 }
 
@@ -62,8 +62,8 @@ pub enum Lack {
 }
 
 impl RefusalReason {
-    /// Converts `none`, the position in a path for which there is no relay, into a reason for a
-    /// refusal. `exits` are the relays that may be the last hop.
+    /// Creates the reason for a refusal from `none`, the position in a path for which there is no
+    /// suitable relay. `exits` describes which relays may be the last hop.
     pub(super) fn no_path(none: NoRelay, exits: Exits) -> RefusalReason {
         match none.0 {
             Position::Exit(_) => RefusalReason::NoExit(none, exits),

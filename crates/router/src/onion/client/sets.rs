@@ -1,22 +1,23 @@
-//! Table of the circuits that belong together in a set, over which streams are split. A set is
-//! identified by the number of its first circuit, even after that circuit is closed.
+//! Table of the sets of circuits. The circuits of a set carry the same streams. The set is
+//! identified by the identifier of its first circuit, even after that circuit is closed.
 
 use std::collections::BTreeMap;
 
 use anabranch_onion::client::CircuitKey;
 
-/// The set of a circuit, and the circuit's number in the set. A circuit that is in no set counts
-/// as a set of one circuit.
+/// The set that a circuit belongs to, and the circuit's index in the set. A circuit that shares
+/// its streams with no other circuit is a set of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SetLeg {
-    /// Number of the set's first circuit.
+    /// Identifier of the set: the identifier of its first circuit.
     pub(super) set: u64,
-    /// Number of the circuit within its set, from 0. The number is reused after the circuit is
-    /// closed.
+    /// Index of the circuit within its set, from 0. After the circuit is closed, a new circuit of
+    /// the set may get the same index.
     pub(super) leg: usize,
 }
 
-/// The circuits that carry programs' streams, each with its set and its number in the set.
+/// The circuits that carry programs' streams. Each has its set (the circuits that carry the same
+/// streams) and its index in the set.
 #[derive(Default)]
 pub(super) struct SetBook(BTreeMap<CircuitKey, SetLeg>);
 
@@ -39,7 +40,7 @@ impl SetBook {
         self.0.remove(&circuit);
     }
 
-    /// Returns the set of `circuit` and its number there; `None` if the circuit does not carry
+    /// Returns the set of `circuit` and its index there; `None` if the circuit does not carry
     /// programs' streams.
     pub(super) fn get(&self, circuit: CircuitKey) -> Option<SetLeg> {
         self.0.get(&circuit).copied()

@@ -36,11 +36,11 @@ pub struct Status {
     pub wire: [u64; 2],
     /// Number of padding cells received and sent.
     pub padding: [u64; 2],
-    /// Bytes of queued cells: the total, and the bytes that wait for earlier cells on other
-    /// circuits of the same set.
+    /// Bytes of queued cells: the total, and the part that waits for earlier cells on other
+    /// circuits of the same set, because the order must be restored.
     pub waiting: [usize; 2],
-    /// Maximum number of bytes in one set of circuits that waited for earlier cells on other
-    /// circuits of the set, since the client's start.
+    /// Maximum number of bytes, since the client's start, that one set of circuits has buffered in
+    /// order to restore the order of cells.
     pub most_reordered: usize,
     /// Maximum memory for queued cells in bytes (option `--memory`).
     pub memory: usize,
@@ -68,20 +68,20 @@ impl Status {
 /// State of a set of several circuits that carry the same streams.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetStatus {
-    /// Number of the set's first circuit.
+    /// Identifier of the set: the identifier of its first circuit.
     pub number: u64,
     /// State of the set as the protocol core reports it.
     pub seen: SetNumbers,
-    /// For each circuit of the set, its number in the set and its relays, in the order of
+    /// For each circuit of the set, its index in the set and its relays, in the order of
     /// [`SetNumbers::legs`].
     pub places: Vec<LegPath>,
 }
 
-/// Number of a circuit within its set, and the circuit's relays.
+/// Index of a circuit within its set, and the circuit's relays.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LegPath {
-    /// Number of the circuit within its set, from 0. The number is reused after the circuit is
-    /// closed.
+    /// Index of the circuit within its set, from 0. After the circuit is closed, a new circuit of
+    /// the set may get the same index.
     pub leg: usize,
     /// Relays of the circuit, first hop first.
     pub relays: Vec<RelayName>,
@@ -99,7 +99,7 @@ pub struct RelayName {
 /// A circuit's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CircuitStatus {
-    /// Number of the circuit.
+    /// Identifier of the circuit.
     pub number: u64,
     /// Nicknames of the circuit's relays, first hop first.
     pub path: Vec<String>,

@@ -1,6 +1,7 @@
-//! A client's log of the cells that its guards see. The log has a row for each cell of a circuit
-//! that carries programs' streams (`docs/formats.md`). The column `load` has the number of the
-//! circuit's set, and the column `path` the circuit's number in the set.
+//! A client's log of cells as its guards see them. The log has a row for each cell of a circuit
+//! that carries programs' streams (`docs/formats.md`). The column `load` identifies the circuit's
+//! set, the circuits that carry the same streams. The column `path` has the circuit's index in the
+//! set.
 
 use std::io;
 use std::path::Path;
@@ -14,8 +15,8 @@ use anabranch_os::clock::Clock;
 
 use super::sets::SetLeg;
 
-/// Number of circuits in a set that have names in the trace file's header. Further circuits are
-/// identified by numbers only.
+/// Number of circuits in a set that get names in the trace file's header. Further circuits are
+/// identified by their index only.
 const NAMED: usize = 8;
 
 /// A log of cells (trace) that is being written.

@@ -25,8 +25,8 @@ pub(super) const FILES: [&str; 3] = [CONSENSUS, SERVERS, EXTRAS];
 #[derive(Default)]
 pub(super) struct Copies {
     mirror: Mirror,
-    /// True if the documents on disk are still unread, because no consensus that names them is
-    /// known yet.
+    /// True if the stored documents were not read from disk yet. They are read once a consensus
+    /// that lists them is known.
     unread: bool,
     /// True if documents have arrived since the last write to disk.
     unwritten: bool,
@@ -55,8 +55,8 @@ impl DirThread {
         self.shelve(&documents);
     }
 
-    /// Requests from a random authority the next documents that this caching relay lacks for its
-    /// directory clients. Returns false if no request is due.
+    /// Requests from a random authority the next documents that directory clients may want and
+    /// this caching relay lacks. Returns false if no request is due.
     pub(super) fn copy_some(&mut self) -> bool {
         let (now, newest) = (self.millis(), self.newest());
         let wanted = match self.settings.cache {
@@ -88,8 +88,8 @@ impl DirThread {
         wait.filter(|_| self.settings.cache).unwrap_or(u64::MAX)
     }
 
-    /// Returns the time `valid-after` of the newest consensus of flavour microdesc, in seconds
-    /// since 1970; 0 if there is none or it is too old.
+    /// Returns the time `valid-after` of the newest known consensus of flavour microdesc, in
+    /// seconds since 1970; 0 if there is none or it is too old.
     fn newest(&self) -> u64 {
         let newest = self.directory.network().map(|network| network.consensus());
         let live = newest.filter(|newest| newest.is_reasonably_live(unix()));

@@ -15,7 +15,7 @@ use crate::onion::answers::Answers;
 /// one-hop circuit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirRequest {
-    /// Number of the request, for [`DirClient::report`](super::DirClient::report).
+    /// Identifier of the request, to be passed to [`DirClient::report`](super::DirClient::report).
     pub number: u64,
     /// The authority or bridge that must receive the request; `None` for any cache.
     pub to: Option<Target>,
@@ -43,7 +43,8 @@ pub struct FetchReport {
 pub enum News {
     /// The consensus or the microdescriptors have changed. The field is the new network.
     Network(Arc<Network>),
-    /// The documents for directory clients have changed. The field serves the new documents.
+    /// The documents that are served to directory clients have changed. The field answers requests
+    /// with the new documents.
     Cache(Arc<dyn Answers>),
     /// The descriptor of a bridge has arrived or has changed. The fields are the bridge's index in
     /// the list of bridges, and its new state.

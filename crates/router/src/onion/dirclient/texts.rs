@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// missing.
 const INTERVAL: u64 = 10_000;
 
-/// The known microdescriptors, and whether all of them are on disk.
+/// The texts of the known microdescriptors, and whether all of them are on disk.
 #[derive(Debug, Default)]
 pub(super) struct Texts {
     all: BTreeMap<[u8; 32], String>,

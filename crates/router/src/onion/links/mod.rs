@@ -1,6 +1,6 @@
-//! Carriers of the links of one core (the protocol state of a client or relay). A [`Carrier`] owns
-//! sockets or shared-memory rings, and the links over them. The event loop (`station`) uses all
-//! carriers through the same interface.
+//! Carriers of the links of one protocol core (the protocol state of a client or relay). A
+//! [`Carrier`] owns all links over one type of transport, with their sockets or shared-memory
+//! rings. The event loop (`station`) uses all carriers through the same interface.
 //!
 //! * [`tcp`]: TLS links, each over a separate TCP connection.
 //! * [`quic`]: QUIC links, which share UDP sockets.
@@ -25,29 +25,30 @@ pub(in crate::onion) mod quic;
 pub(in crate::onion) mod ring;
 pub(in crate::onion) mod tcp;
 
-/// Smallest poller token of a file (a socket or a waker) that a carrier owns. A carrier owns all
-/// links over one type of transport. A token contains the number of the carrier and, in the lower
-/// bits, the number of the file.
+/// Smallest poller token of a file (a socket or a waker) of a carrier. A carrier owns all links
+/// over one type of transport. A token contains the carrier's index and, in the lower bits, the
+/// file's identifier within the carrier.
 pub(super) const CARRIERS: u64 = 1 << 60;
-/// Number of bits of a poller token that contain the number of a carrier's file.
+/// Number of bits of a poller token that contain the identifier of a file (a socket or a waker).
+/// The higher bits contain the index of its carrier.
 const FILE: u32 = 52;
 
-/// Returns the poller token of the file with the number `file`, which the carrier with the number
-/// `carrier` owns.
+/// Returns the poller token of the file with the identifier `file`, which belongs to the carrier
+/// with the index `carrier`.
 pub(super) const fn token(carrier: u8, file: u64) -> u64 {
     debug_assert!(file >> FILE == 0, "the number of a file has at most 52 bits");
     CARRIERS | (carrier as u64) << FILE | file
 }
 
-/// Returns the number of the carrier and the number of its file that the poller token `token`
-/// contains.
+/// Splits the poller token `token` into the index of a carrier and the identifier of one of the
+/// carrier's files.
 pub(super) const fn file(token: u64) -> (u8, u64) {
     ((token >> FILE) as u8, token & ((1 << FILE) - 1))
 }
 
-/// Function that takes cells from a core (the protocol state of a client or relay). It appends
-/// cells to a vector until the vector has the given length, and returns whether there are more
-/// cells.
+/// Function that fetches data to send from a core (the protocol state of a client or relay). It
+/// appends cells to a vector until the vector has the given length, and returns whether there are
+/// more cells.
 pub(super) type Fetch<'a> = dyn FnMut(&mut Vec<u8>, usize) -> bool + 'a;
 
 /// An event of a link.
@@ -72,13 +73,13 @@ pub(super) struct OpenedLink {
     pub(super) certificate: Option<[u8; 32]>,
     /// SHA-256 of our certificate; `None` if we opened the link.
     pub(super) own: Option<[u8; 32]>,
-    /// Capabilities of the link. A second, parallel link is permitted only if there is no proxy
-    /// between the ends, because `peer` would otherwise be the proxy's address.
+    /// Properties of the link for the protocol core. A second, parallel link is permitted only if
+    /// there is no proxy between the ends, because `peer` would otherwise be the proxy's address.
     pub(super) capabilities: Capabilities,
 }
 
-/// Reason why a link has ended, reduced to what the protocol core needs to know. The core is
-/// notified of a link once the link is open.
+/// Reason why a link has ended, as far as the protocol core must know it. The core learns of a
+/// link only once the link is open.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LinkEnd {
     /// End of an open link without a violation of the protocol. Over TCP, this includes a lost
@@ -88,9 +89,10 @@ pub(super) enum LinkEnd {
     Broken(CarrierFault),
     /// Loss of the connection of an open QUIC link, which neither end has closed.
     Lost,
-    /// Failure to open the link. The field is a new link, which tries the relay's next address.
+    /// Failure to connect to one of a relay's addresses. The field is a new link, which tries the
+    /// next address.
     Replaced(LinkId),
-    /// Failure to open the link to the relay in the field, which has no other address.
+    /// Failure to connect to the relay in the field. All of its addresses have been tried.
     Unreachable(Target),
     /// Failure to open a second link, parallel to the link in the field.
     QuicFailed(LinkId),
@@ -126,8 +128,8 @@ pub(super) trait Carrier {
     /// events with [`Carrier::next_news`].
     fn receive(&mut self, now: Time, poller: &Poller, file: u64, ready: Ready);
 
-    /// Passes received data to `give`, in order, and returns the next event of any link; `None` if
-    /// there is none.
+    /// Returns the next event of any link; `None` if there is none. First passes the data that the
+    /// link has received to `give`, in order.
     fn next_news(&mut self, now: Time, give: &mut dyn FnMut(LinkId, &[u8])) -> Option<LinkEvent>;
 
     /// Notes that the core (the protocol state of the client or relay) has data to send on `link`.
@@ -149,8 +151,8 @@ pub(super) trait Carrier {
         None
     }
 
-    /// Limits the total rate of all links by `_meters`: the first for receiving, the second for
-    /// sending.
+    /// Limits the total rate of all links by two token buckets: the first of `_meters` for
+    /// receiving, the second for sending.
     fn limit(&mut self, _meters: [Meter; 2]) {}
 
     /// Uses another certificate for new links.
@@ -205,7 +207,7 @@ pub(super) struct Carriers {
 }
 
 impl Carriers {
-    /// Number of types of carriers, one more than the largest carrier number.
+    /// Number of types of carriers. The indices of carriers are smaller.
     pub(super) const COUNT: u8 = 3;
 
     /// Creates the carrier of TCP links, and no other carriers.
@@ -213,7 +215,7 @@ impl Carriers {
         Carriers { tcp: TcpLinks::new(context), quic: None, rings: None }
     }
 
-    /// Returns the carrier with the number `carrier`; `None` if there is none.
+    /// Returns the carrier with the index `carrier`; `None` if there is none.
     pub(super) fn get_mut(&mut self, carrier: u8) -> Option<&mut dyn Carrier> {
         match carrier {
             tcp::CARRIER => Some(&mut self.tcp),
@@ -235,8 +237,8 @@ impl Carriers {
         self.iter().any(|carrier| carrier.has(link))
     }
 
-    /// Limits the total rate of all links by `meters`: the first for receiving, the second for
-    /// sending.
+    /// Limits the total rate of all links by two token buckets: the first of `meters` for
+    /// receiving, the second for sending.
     pub(super) fn limit(&mut self, meters: &[Meter; 2]) {
         for carrier in 0..Carriers::COUNT {
             self.get_mut(carrier).into_iter().for_each(|links| links.limit(meters.clone()));
@@ -255,14 +257,14 @@ impl Carriers {
         shown.into_iter().collect()
     }
 
-    /// Returns our preferences for a second link over QUIC to the relay at `peer`; `None` if QUIC
-    /// is disabled.
+    /// Returns our offer to the relay at `peer` of a second link over QUIC: our UDP port and our
+    /// conditions. Returns `None` if QUIC is disabled.
     pub(super) fn quic_preferences(&self, peer: IpAddr) -> Option<QuicPreferences> {
         self.quic.as_ref().map(|quic| quic.quic_preferences(peer))
     }
 
     /// Opens a QUIC link parallel to `link`. `target` is the relay at the other end, and the first
-    /// byte of the connection ID; `None` for a random byte. Returns the number of the carrier that
+    /// byte of the connection ID; `None` for a random byte. Returns the index of the carrier that
     /// will report the new link's events.
     ///
     /// # Errors

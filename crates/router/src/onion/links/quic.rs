@@ -32,15 +32,16 @@ pub(in crate::onion) use sockets::{QuicSockets, sockets};
 
 mod sockets;
 
-/// Number of the QUIC carrier, which owns all QUIC links.
+/// Index of the QUIC carrier, which owns all QUIC links, among the carriers.
 pub(in crate::onion) const CARRIER: u8 = 1;
 /// Timeout of a QUIC handshake. Until the QUIC link is open, circuits use the TLS link.
 const OPENING: Duration = Duration::from_secs(30);
 /// Maximum number of messages received per system call. Each may contain several datagrams (UDP
 /// GRO).
 const MESSAGES: usize = 16;
-/// Division of a stream into cells, on QUIC links without lossy cells (cells in datagrams).
-/// `longest` is the length of the longest cell that a channel accepts, including its header.
+/// Format of cells on QUIC links without lossy cells (cells in datagrams), which splits streams
+/// into cells. `longest` is the length of the longest cell that a channel accepts, including its
+/// header.
 const FORMAT: CellFormat = CellFormat {
     head,
     end: CellHead::destroy_cell,
@@ -82,7 +83,7 @@ pub struct QuicCounts {
 }
 
 impl QuicCounts {
-    /// Returns the sums of the counters of two of a relay's event loops.
+    /// Returns the sums of these counters and those of another event loop of the same relay.
     #[must_use]
     pub fn with(self, other: QuicCounts) -> QuicCounts {
         QuicCounts {
@@ -103,7 +104,7 @@ struct Port {
     /// Packets for which the socket's send buffer had no room. They are sent before any other
     /// packets. `None` if no packets wait.
     blocked: Option<(Packets, Vec<u8>)>,
-    /// Links that can send only after the packets in `blocked` are sent.
+    /// Links whose own packets must wait until the packets in `blocked` are sent.
     waiting: BTreeSet<ConnId>,
 }
 
@@ -160,7 +161,8 @@ pub(in crate::onion) struct QuicLinks {
     /// Limits on incoming connections, shared with the TCP listeners. `None` if no links are
     /// accepted.
     entrance: Option<Entrance>,
-    /// Index of this shard (thread of the relay) among all shards.
+    /// Index of this shard (thread of the relay) among all shards. It determines the first bytes
+    /// of connection IDs.
     place: SocketIndex,
     ports: Vec<Port>,
     links: BTreeMap<LinkId, QuicConn>,
@@ -176,11 +178,11 @@ pub(in crate::onion) struct QuicLinks {
     arrived: Vec<u8>,
     fresh: Option<PendingEvents>,
     limits: Option<[Meter; 2]>,
-    /// True if the rate limit prevents reading from the sockets at present.
+    /// True if the sockets are not read at present, because the rate limit is reached.
     paused: bool,
     /// Links that wait until the rate limit allows them to send.
     held: BTreeSet<LinkId>,
-    /// True if the poller must be updated, because other events of the sockets are needed.
+    /// True if the poller must be updated, because other socket events must be watched.
     unwatched: bool,
     /// Bytes on the network: received, then sent.
     transferred: [u64; 2],
@@ -271,8 +273,8 @@ impl QuicLinks {
         }
     }
 
-    /// Returns a first byte for connection IDs. The kernel passes packets with this byte to this
-    /// shard (thread of the relay).
+    /// Returns a first byte for connection IDs. The kernel delivers packets with this byte to the
+    /// sockets of this shard (thread of the relay).
     fn first_byte(&self) -> u8 {
         let mut chance = [0];
         // Any byte of this shard works. A random byte reveals nothing to observers.
@@ -368,7 +370,8 @@ impl QuicLinks {
     }
 
     /// Sends the packets that wait for room in the send buffer of the UDP socket with the index
-    /// `place`. If all are sent, marks the links that waited for them as links that may send.
+    /// `place`. If all of them are sent, marks the links that had to wait for them as ready to
+    /// send.
     fn unblock(&mut self, now: Time, poller: &Poller, place: usize) {
         let Some(port) = self.ports.get_mut(place).filter(|port| port.blocked.is_some()) else {
             return;

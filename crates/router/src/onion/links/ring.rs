@@ -21,8 +21,8 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::{Carrier, Fetch, LinkEnd, LinkEvent, token};
 
-/// Number of the carrier that owns the links to other shards (threads). The number of a link
-/// within the carrier is the other shard's index.
+/// Index of the carrier that owns the links to other shards (threads). Within this carrier, a
+/// link's identifier is the other shard's index.
 pub(in crate::onion) const CARRIER: u8 = 2;
 /// Poller token of the waker that other shards (threads) use to signal this shard.
 pub(in crate::onion) const WAKER: u64 = token(CARRIER, 0);
@@ -34,8 +34,8 @@ const BATCH: usize = 64 * CELL;
 /// Waker of the event loop of a shard (thread). Other threads signal it (eventfd).
 pub(in crate::onion) struct Waker {
     file: OwnedFd,
-    /// True if the waker was signalled and not cleared since then. While this is true, another
-    /// signal needs no system call.
+    /// True if the waker was signalled and its thread has not cleared the signal yet. While this
+    /// is true, a further signal needs no system call.
     is_pending: AtomicBool,
 }
 
@@ -84,7 +84,8 @@ pub(in crate::onion) struct Rings {
     ready: VecDeque<LinkId>,
 }
 
-/// A shard's access to the table of relays that are linked to any shard (thread).
+/// A shard's (thread's) access to the table of neighbouring relays, which all shards share. It
+/// shows whether another shard already has a link to a relay.
 pub(in crate::onion) struct ShardClaims {
     shard: usize,
     claims: Arc<Mutex<Claims>>,
@@ -148,7 +149,8 @@ impl PointTable for Shared<Points> {
     }
 }
 
-/// Another shard (thread): its waker, and the ring buffers to it and from it.
+/// Another shard (thread) as seen from this shard: its waker, and the ring buffers to it and from
+/// it.
 struct Other {
     waker: Arc<Waker>,
     out: RingEnd<Producer<u8>>,
@@ -204,7 +206,7 @@ fn way() -> (RingEnd<Producer<u8>>, RingEnd<Consumer<u8>>) {
     (RingEnd { ring: writer, full: Arc::clone(&full) }, RingEnd { ring: reader, full })
 }
 
-/// Returns the link to the shard (thread of the relay) with the index `shard`.
+/// Returns the link from this shard to the shard (thread of the relay) with the index `shard`.
 fn sibling(shard: usize) -> LinkId {
     LinkId::new(CARRIER, shard as u64)
 }
@@ -267,7 +269,8 @@ impl Carrier for Rings {
         self.others.contains_key(&link)
     }
 
-    /// Returns 0, because links to other shards lead to the same relay and are not counted.
+    /// Returns 0: links to other shards connect threads of the same relay, so they do not count as
+    /// links.
     fn len(&self) -> usize {
         0
     }
@@ -324,17 +327,17 @@ impl Carrier for Rings {
 }
 
 impl ShardClaims {
-    /// Claims the relay `neighbour` for a new link of this shard (thread). If another shard has a
-    /// link to the relay or has claimed the relay, returns the link to that shard. Otherwise
-    /// returns `None`; the caller should then dial the relay, and call [`ShardClaims::count`] or
+    /// Reserves the relay `neighbour` for a new link of this shard (thread). If another shard has
+    /// a link to the relay or has reserved it, returns the link to that shard. Otherwise returns
+    /// `None`; the caller should then dial the relay, and call [`ShardClaims::count`] or
     /// [`ShardClaims::failed`].
     pub(in crate::onion) fn claim(&self, neighbour: [u8; 20]) -> Option<LinkId> {
         let shard = self.claims().claim(neighbour, self.shard);
         (shard != self.shard).then_some(sibling(shard))
     }
 
-    /// Records in the table of linked relays that `link` is the link to the relay `neighbour`,
-    /// which this shard (thread) has claimed.
+    /// Records `link` in the table of linked relays as the link to the relay `neighbour`. The
+    /// caller must have claimed this relay.
     pub(in crate::onion) fn count(&mut self, link: LinkId, neighbour: [u8; 20]) {
         self.counted.insert(link, neighbour);
     }

@@ -23,15 +23,15 @@ use crate::onion::mptcp::{MptcpCounts, TcpKind};
 use crate::onion::newcomers::ConnectionSlot;
 use crate::onion::tap::{Cookie, Tap, TapKind};
 
-/// Number of the TCP carrier, which owns all links over TCP.
+/// Index of the TCP carrier, which owns all links over TCP, among the carriers.
 pub(in crate::onion) const CARRIER: u8 = 0;
-/// Poller token of the [`Tap`]'s file. It differs from every link's token, because links are
-/// numbered from 1.
+/// Poller token of the [`Tap`]'s file. It differs from every link's token, because links have
+/// identifiers from 1.
 pub(in crate::onion) const TAP: u64 = token(CARRIER, 0);
 /// Timeout for opening a link, TCP and TLS together, and for closing a link.
 const OPENING: Duration = Duration::from_secs(60);
 
-/// Carrier of links over TCP, which are stored by number.
+/// Carrier of links over TCP: all links by identifier, and their settings.
 pub(in crate::onion) struct TcpLinks {
     context: Context,
     /// Type of link that is created on a new connection, in either direction.
@@ -50,8 +50,8 @@ pub(in crate::onion) struct TcpLinks {
     last: u64,
     buffer: Vec<u8>,
     plain: Vec<u8>,
-    /// Events of the link that was read last, until [`Carrier::next_news`] has returned all of
-    /// them; then `None`.
+    /// Events of the link that was read last. [`Carrier::next_news`] returns them one after
+    /// another; then the value is `None`.
     fresh: Option<PendingEvents>,
     /// Links for which the tap has delivered data.
     tapped_links: BTreeSet<LinkId>,
@@ -110,9 +110,8 @@ impl TcpLinks {
         }
     }
 
-    /// Allows new links to be unordered, if the other end agrees. `tap` delivers the segments that
-    /// the kernel has received but not delivered to the sockets, because an earlier segment was
-    /// lost.
+    /// Allows new links to be unordered, if the other end agrees. `tap` delivers TCP segments that
+    /// arrived after a lost segment. The kernel does not deliver these to the sockets yet.
     pub(in crate::onion) fn set_tap(&mut self, tap: Tap) {
         (self.tap, self.may_be_unordered) = (tap, true);
     }

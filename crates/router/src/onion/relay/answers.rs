@@ -17,10 +17,10 @@ use crate::onion::dirclient::unix;
 /// status 503.
 const MOST_REPLY_BYTES: usize = 64 << 20;
 
-/// Limit on the memory for directory replies that are being sent. The map has an entry for each
-/// body. Its key identifies the body ([`Reply::body_number`]). Its value is the number of
-/// recipients, and the length of the body in bytes. A body counts only once, even if several
-/// clients receive it.
+/// Limit on the memory for directory replies that are being sent. The key of a map entry
+/// identifies the body of a reply ([`Reply::body_number`]). The value is the number of clients
+/// that receive the body, and its length in bytes. A body that several clients receive counts only
+/// once.
 #[derive(Clone, Default)]
 pub(super) struct ReplyBudget(Rc<RefCell<BTreeMap<usize, (usize, usize)>>>);
 
@@ -61,7 +61,7 @@ impl Drop for Recipient {
     }
 }
 
-/// Sources of replies to directory requests.
+/// Sources from which replies to directory requests are taken.
 pub(super) struct Shelves<'a> {
     /// Source of documents about relays.
     pub(super) cache: &'a dyn Answers,

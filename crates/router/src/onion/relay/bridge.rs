@@ -1,5 +1,6 @@
-//! A relay that is a bridge. Clients with its bridge line connect to its port, or to a pluggable
-//! transport, which connects to its Extended ORPort.
+//! A relay that is a bridge. A client that has the bridge line connects to the relay's own port,
+//! or to a pluggable transport. The transport forwards the connection to the relay's Extended
+//! ORPort.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -34,7 +35,8 @@ pub(super) struct BridgeSide {
     transports: Transports,
     pub(super) extended: Option<ExtendedHandle>,
     file: PathBuf,
-    /// Bridge lines that were reported last.
+    /// Bridge lines that were last written to the file and reported, for comparison with the
+    /// present lines.
     lines: Vec<String>,
 }
 
@@ -102,8 +104,8 @@ impl MainShard<'_> {
     }
 }
 
-/// Returns the public address of a listener at `at`. If `at` is a wildcard address, the relay's
-/// advertised IP address is used.
+/// Returns the address at which clients reach a listener at `at`. If `at` is a wildcard address,
+/// the relay's advertised IP address is used.
 fn known_as(description: &Description, at: SocketAddr) -> SocketAddr {
     let ours = match at.ip() {
         ip if !ip.is_unspecified() => ip,

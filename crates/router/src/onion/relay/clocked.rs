@@ -1,4 +1,5 @@
-//! Observer of a relay that reports wrong clocks, and passes all events to another observer.
+//! Observer that reports wrong clocks, of this machine or of neighbouring relays. It passes all
+//! events to another observer.
 
 use std::net::SocketAddr;
 

@@ -26,8 +26,8 @@ use crate::onion::station::{CoreDriver, STREAMS};
 pub(super) struct Exits {
     policy: ExitPolicy,
     externals: BTreeMap<StreamKey, ExternalSocket>,
-    /// Streams whose destination's name is being resolved. The value is the request to connect, or
-    /// `None` if the client asked only for addresses.
+    /// Streams that wait for the resolver. The value is the request to connect to the resolved
+    /// name, or `None` if the client asked only for addresses.
     sought: BTreeMap<StreamKey, Option<Begin>>,
     requests: BTreeMap<StreamKey, Answering>,
     budget: ReplyBudget,
@@ -92,8 +92,8 @@ impl Exits {
         }
     }
 
-    /// Starts to resolve `name` for `stream`. `begin` is the stream's request to connect, or
-    /// `None` if the client asked only for addresses.
+    /// Starts to resolve `name` for `stream`. `begin` is the stream's request to connect to this
+    /// name, or `None` if the client asked only for addresses.
     pub(super) fn seek(
         &mut self,
         now: Time,

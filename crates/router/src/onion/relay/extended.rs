@@ -50,8 +50,8 @@ pub struct ExtendedPort {
 /// the transport and this relay.
 pub(super) struct TransportedConnection {
     pub(super) socket: TcpStream,
-    /// Address of the client if the transport has reported it, otherwise the address of the
-    /// transport.
+    /// Address of the client if the transport has reported it. Otherwise, address from which the
+    /// transport has connected.
     pub(super) peer: SocketAddr,
 }
 
@@ -222,9 +222,8 @@ impl HandshakeThread {
 }
 
 impl Dialogue {
-    /// Reads from the transport once. Returns the information about the client's connection once
-    /// the handshake is complete, and `Some(None)` before that. Returns `None` if the handshake
-    /// has failed.
+    /// Reads from the transport once. Returns the client's connection details once the handshake
+    /// is complete, and `Some(None)` before that. Returns `None` if the handshake has failed.
     fn read_handshake(&mut self) -> Option<Option<ConnectionInfo>> {
         let mut buffer = [0; 512];
         let count = match self.socket.read(&mut buffer) {
@@ -242,8 +241,8 @@ impl Dialogue {
     }
 }
 
-/// Writes the few bytes `words`, for which a new socket always has room. Returns false if writing
-/// fails.
+/// Writes `words` to a new socket, whose send buffer always has room for these few bytes. Returns
+/// false if writing fails.
 fn write_all(mut socket: &TcpStream, words: &[u8]) -> bool {
     socket.write_all(words).is_ok()
 }

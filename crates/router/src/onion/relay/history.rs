@@ -22,7 +22,8 @@ pub(super) struct HistoryFile {
     pub(super) history: BandwidthHistory,
     /// Fields of the file that this version does not know. They are written back unchanged.
     unknown: Unknown,
-    /// Unknown fields of each period in the file, by the period's end in seconds since 1970.
+    /// Fields of each period in the file that this version does not know, by the period's end in
+    /// seconds since 1970. They are written back unchanged.
     unknown_of: BTreeMap<u64, Unknown>,
     path: PathBuf,
     written: Time,
@@ -43,8 +44,8 @@ struct HistoryFileContent {
     unknown: Unknown,
 }
 
-/// A period of the history, in the file: bytes received and sent, and the maximum rates over ten
-/// seconds, in bytes per second.
+/// A period of the history, as stored in the file. It has the bytes received and sent, and the
+/// maximum rates over ten seconds, in bytes per second.
 #[derive(Serialize, Deserialize)]
 struct WrittenPeriod {
     #[serde(rename = "carried")]
@@ -144,7 +145,8 @@ impl HistoryFile {
     }
 }
 
-/// Returns the ends of history periods in seconds since 1970, newest first, beginning with `ends`.
+/// Returns the end times of the history's periods in seconds since 1970, newest first. The newest
+/// is `ends`.
 fn ends_before(ends: u64) -> impl Iterator<Item = u64> {
     (0..).map(move |ago: u64| ends.saturating_sub(ago * PERIOD_S))
 }

@@ -1,5 +1,5 @@
-//! Observer of a relay that forwards reports of each kind of protocol violation at most once a
-//! minute.
+//! Observer that forwards a relay's events, but reports protocol violations of the same kind at
+//! most once a minute.
 //!
 //! Without this limit, any client could fill a relay's log, because each cell of a client can
 //! violate the protocol.
@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// A [`Watch`] that limits reports of protocol violations, and forwards all other events.
 pub(super) struct Limiter<'w> {
     inner: &'w mut dyn Watch,
-    /// Kinds of violations seen so far. Their number is small, because the protocol has few kinds.
+    /// Kinds of violations seen so far. The list stays short, because the protocol has few kinds.
     kinds: Vec<Kind>,
 }
 

@@ -23,7 +23,8 @@ const MEMORY: usize = 128 << 20;
 /// Settings of a relay that may change while it runs.
 #[derive(Clone, Debug)]
 pub struct LiveSettings {
-    /// Addresses of the relay's own machine.
+    /// IP addresses of the relay's own machine. Exit streams to them are refused, unless private
+    /// addresses are allowed.
     pub own: Vec<IpAddr>,
     /// Exit policy for new streams.
     pub policy: ExitPolicy,

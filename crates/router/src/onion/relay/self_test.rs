@@ -34,8 +34,8 @@ use crate::onion::station::{CoreDriver, Token};
 /// Maximum number of DROP cells in a bandwidth self-test. If they arrive within ten seconds, their
 /// rate is at least 51.4 kB/s, with 514 bytes per cell, which exceeds [`ENOUGH`].
 const CELLS: u64 = 1000;
-/// Duration in seconds over which a self-test's cells must fit the relay's rate limit. The test
-/// sends at most the cells that the limit allows in this time.
+/// Duration in seconds that limits the number of a self-test's cells. The test sends at most as
+/// many cells as the relay's rate limit allows in this time.
 const SPAN_S: u64 = 10;
 /// Minimum observed bandwidth in bytes per second at which no self-test is needed (C tor's value).
 const ENOUGH: u64 = 51_200;
@@ -47,11 +47,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_secs(60);
 /// Maximum pause between self-tests after failures, and pause after a success.
 const DAILY: Duration = Duration::from_secs(12 * 3600);
-/// Key of the only circuit of a self-test.
+/// Identifier of a self-test's circuit. There is only one circuit.
 const CIRCUIT: CircuitKey = CircuitKey(0);
 
-/// Bytes received and sent on a self-test's own links. Dropping the last owning pointer to this
-/// value ends the test.
+/// Bytes received and sent on the links of a self-test. The test's thread has only a weak pointer
+/// to this value. It ends once the last owning pointer is dropped.
 type TestTraffic = [AtomicU64; 2];
 
 /// Schedule of a relay's self-tests, and the test in progress.
@@ -83,9 +83,9 @@ pub(super) struct TestedRelay<'a> {
 }
 
 impl SelfTest {
-    /// Starts a self-test if it is due and the bandwidth `observed`, in bytes per second, is not
-    /// sufficient. Returns a message when a test has ended or cannot start; `None` otherwise. Must
-    /// be called about once a second.
+    /// Starts a self-test if it is due and the observed bandwidth `observed`, in bytes per second,
+    /// is below [`ENOUGH`]. Returns a message when a test has ended or cannot start; `None`
+    /// otherwise. Must be called about once a second.
     pub(super) fn turn(
         &mut self,
         now: Time,
@@ -256,9 +256,9 @@ impl Circuit {
         }
     }
 
-    /// Returns whether all cells are written and five seconds have passed since they were queued.
-    /// In this time the cells in flight arrive. An earlier close of the circuit would overtake its
-    /// queued cells.
+    /// Returns whether the circuit may be closed: all cells are written, and five seconds have
+    /// passed since they were queued. In this time the cells in flight arrive. An earlier close
+    /// would overtake queued cells, which would then be lost.
     fn cells_have_left(&self, now: Time, sent: u64) -> bool {
         let pause = Duration::from_secs(5);
         let waited = self.cells_since.is_some_and(|since| now.since(since) >= pause);

@@ -26,7 +26,8 @@ use crate::onion::newcomers::{ConnectionSlot, Entrance};
 use crate::onion::station::{CoreDriver, Token};
 use crate::onion::tap::Tap;
 
-/// Poller token of the name resolver's waker. The owner of the event loop assigns further tokens.
+/// Poller token of the name resolver's waker. Further tokens are assigned by the code that runs
+/// the event loop.
 const NAMES: u64 = 1;
 
 /// Input for the creation of one of a relay's event loops (shards): its protocol core and its
@@ -59,7 +60,7 @@ pub(super) struct Parts {
     pub(super) quic: Option<QuicSide>,
 }
 
-/// Settings of QUIC links for one of a relay's event loops.
+/// QUIC settings for one of a relay's event loops.
 pub(super) struct QuicSide {
     /// Sockets for incoming QUIC links. `None` for the first event loop, which gets its sockets
     /// later, when the TCP addresses are known.
@@ -68,8 +69,8 @@ pub(super) struct QuicSide {
     pub(super) linking: QuicLinking,
 }
 
-/// A connection that a relay or client has opened to this relay, and that no event loop serves
-/// yet.
+/// A connection that a relay or client has opened to this relay, before an event loop is chosen
+/// for it.
 pub(super) struct Newcomer {
     pub(super) socket: TcpStream,
     pub(super) peer: SocketAddr,

@@ -33,7 +33,7 @@ pub(super) enum WorkerOrder {
     OnionKeys(Vec<CurveKeys>),
     /// Request to accept no new links, and to report when no circuits are left.
     Refuse,
-    /// Request to apply these new settings of the relay.
+    /// Request to apply these new settings of the relay: its own, and those of the protocol core.
     Live(Box<LiveSettings>, Behaviour),
 }
 
@@ -55,7 +55,8 @@ pub(super) struct Workers {
     numbers: Vec<Numbers>,
     /// For each event loop, whether it has confirmed that it accepts no new links.
     refusing: Vec<bool>,
-    /// Index of the event loop that gets the next connection; 0 is the first event loop.
+    /// Index of the event loop that gets the next connection. The event loops take turns; 0 is the
+    /// first.
     turn: usize,
 }
 

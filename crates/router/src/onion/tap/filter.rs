@@ -36,7 +36,7 @@ pub(super) struct Filter {
     program: OwnedFd,
     ring: OwnedFd,
     sockets: Mapping,
-    /// Our reading position in the ring buffer, in shared memory.
+    /// Shared memory with our reading position in the ring buffer.
     ours: Mapping,
     /// Shared memory with the kernel's writing position in the ring buffer, and then the buffer's
     /// data, mapped twice in a row.
@@ -69,9 +69,9 @@ impl Filter {
         Cookie::of(socket)
     }
 
-    /// Adds the socket with `cookie` to the table, so that its segments are delivered. `number` is
-    /// the TCP sequence number of the next byte. Returns false if the table's slot for the socket
-    /// is in use.
+    /// Adds the socket with `cookie` to the table, so that its out-of-order segments are
+    /// delivered. `number` is the TCP sequence number of the next byte. Returns false if another
+    /// socket occupies the same slot of the table.
     pub(super) fn begin(&self, cookie: Cookie, number: u32) -> bool {
         let at = place(cookie);
         let holder = self.sockets.long(at).load(Ordering::Relaxed);
@@ -131,7 +131,7 @@ impl AsFd for Filter {
     }
 }
 
-/// Returns the offset in the table for the socket with `cookie`.
+/// Returns the offset, in the table, of the slot for the socket with `cookie`.
 fn place(cookie: Cookie) -> usize {
     (cookie.0 as usize & (SOCKETS - 1)) * ENTRY
 }

@@ -127,8 +127,9 @@ impl Tap {
         }
     }
 
-    /// Starts to watch `socket`. If it is not connected yet, the tap will deliver its SYN. Returns
-    /// the connection's identifier, or `None` if the socket cannot be watched.
+    /// Starts to watch `socket`. If the socket is not connected yet, the tap will deliver the SYN
+    /// that opens its connection. Returns the connection's identifier, or `None` if the socket
+    /// cannot be watched.
     pub(super) fn attach(&mut self, socket: BorrowedFd<'_>) -> Option<Cookie> {
         match &mut self.0 {
             Kind::None => None,

@@ -19,11 +19,11 @@ const ALL: i32 = (3_u16).to_be() as i32;
 const SOL_PACKET: i32 = 263;
 /// Socket option that skips outgoing packets, from `linux/if_packet.h`.
 const PACKET_IGNORE_OUTGOING: i32 = 23;
-/// Size in bytes of the receive buffer to request for the packet socket.
+/// Size in bytes to request for the packet socket's receive buffer.
 const WAITING: usize = 4 << 20;
 /// Maximum size in bytes of a packet. The kernel may merge segments into packets of this size.
 const LONGEST: usize = 64 << 10;
-/// Number of TCP among the IP protocols.
+/// Protocol number of TCP in IP headers.
 const TCP: u8 = 6;
 /// SYN flag in the TCP header (RFC 9293, section 3.1).
 const SYN: u8 = 2;
@@ -150,7 +150,7 @@ fn parsed(packet: &[u8]) -> Option<TcpSegment<'_>> {
     })
 }
 
-/// Destination and source of an IP packet, and the bytes of the TCP segment in it.
+/// Parts of a parsed IP packet: its destination, its source, and the bytes of its TCP segment.
 type Layers<'a> = (IpAddr, IpAddr, &'a [u8]);
 
 fn v4(packet: &[u8]) -> Option<Layers<'_>> {
@@ -170,8 +170,8 @@ fn v6(packet: &[u8]) -> Option<Layers<'_>> {
     (head[6] == TCP).then_some((address(24)?, address(8)?, segment))
 }
 
-/// Returns the data between the offsets `start` and `end` of a packet. Short packets have padding
-/// after `end`. If `end` is 0, returns all data after `start`: the kernel gives merged packets
+/// Returns the data between the offsets `start` and `end` of a packet, without any padding after
+/// `end`. If `end` is 0, returns all data after `start`, because the kernel gives merged packets
 /// above 64 KiB the length 0. Returns `None` if the packet ends before `start`.
 fn within(packet: &[u8], start: usize, end: usize) -> Option<&[u8]> {
     packet.get(start..if end == 0 { packet.len() } else { end.min(packet.len()) })

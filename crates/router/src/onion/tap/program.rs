@@ -120,8 +120,9 @@ impl Assembler {
         self.put(0x1f, to, from, 0, 0);
     }
 
-    /// Emits instructions that compare `left - right` with `than`, and jump to the label `to` if
-    /// the comparison `operation` is true. The difference is computed with 32 bits in `R5`.
+    /// Emits instructions that compare two sequence numbers, which may wrap around. The 32-bit
+    /// difference `left - right` is computed in `R5`. The program jumps to the label `to` if the
+    /// comparison `operation` of the difference with `than` is true.
     fn compare_numbers(&mut self, [left, right]: [u8; 2], operation: u8, than: i32, to: Label) {
         self.put(0xbc, R5, left, 0, 0);
         self.put(0x1c, R5, right, 0, 0);
@@ -210,7 +211,7 @@ pub(super) fn program(sockets: i32, ring: i32) -> Vec<u64> {
 }
 
 /// Emits instructions that read the segment's header length and sequence number, and the socket's
-/// cookie.
+/// cookie (the kernel's identifier).
 fn read_header(code: &mut Assembler) {
     code.copy(SEGMENT, R1);
     code.segment_byte(12);

@@ -37,9 +37,9 @@ pub(in crate::onion) fn save_syns(listener: impl AsFd) -> io::Result<()> {
     socket_option::set(listener.as_fd(), [libc::IPPROTO_TCP, TCP_SAVE_SYN], &1_i32.to_ne_bytes())
 }
 
-/// Returns the TCP sequence number of the SYN that began an accepted connection. Returns `None` if
-/// the kernel has not saved the SYN, for example during a SYN flood. Returns a number only at the
-/// first call for a connection.
+/// Returns the TCP sequence number of the SYN that opened an accepted connection. Returns `None`
+/// if the kernel has not saved the SYN, for example during a SYN flood, and at each further call
+/// for the same connection.
 pub(in crate::onion) fn saved_syn(socket: impl AsFd) -> Option<u32> {
     let mut headers = [0; HEADERS];
     let length =

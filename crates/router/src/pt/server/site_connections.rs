@@ -26,8 +26,8 @@ pub(super) struct SiteConnections {
     /// Pairs of joined wires. Maps the wire of each stranger (a peer that is not a client) to a
     /// wire to the site, and vice versa.
     pairs: BTreeMap<u64, u64>,
-    /// Wires (TCP connections) to the site that were opened for peers that are not recognised yet,
-    /// by the peer's wire.
+    /// Wires (TCP connections) to the site that were opened for peers that may be clients or
+    /// strangers. The key is the peer's wire.
     early: BTreeMap<u64, SitePeer>,
     /// For each wire to the site in `early`, the wire of the peer for which it was opened.
     owners: BTreeMap<u64, u64>,
@@ -127,8 +127,8 @@ impl ServerStation {
     }
 
     /// Returns whether `wire` (a TCP connection) belongs to a stranger (a peer that is not a
-    /// client), or leads to the site. A wire to the site may be for a stranger or for a peer that
-    /// is not recognised yet.
+    /// client), or leads to the site. Each wire to the site counts, even if it was opened for a
+    /// peer that may still prove to be a client.
     pub(super) fn is_of_visit(&self, wire: u64) -> bool {
         self.is_strangers(wire) || self.site_connections.owners.contains_key(&wire)
     }
@@ -139,7 +139,8 @@ impl ServerStation {
         self.site_connections.pairs.contains_key(&wire)
     }
 
-    /// Drops `wire` (a TCP connection) at once, together with the wire joined to it.
+    /// Drops `wire` (a TCP connection) at once. If it is joined to another wire, drops that wire,
+    /// too.
     pub(super) fn dismiss(&mut self, now: Time, wire: u64) {
         self.wires.drop_now(wire);
         let Some(&other) = self.site_connections.pairs.get(&wire) else {

@@ -11,8 +11,8 @@ use libc::{BPF_ABS, BPF_ALU, BPF_B, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_MOD, B
 
 use super::SocketIndex;
 
-/// BPF_A of `linux/bpf_common.h`: flag of the return instruction that makes the accumulator the
-/// packet filter's result.
+/// Flag `BPF_A` of `linux/bpf_common.h` for the return instruction of a packet filter: the
+/// accumulator is the filter's result.
 const A: u32 = 0x10;
 /// Bit of a packet's first byte that marks a long header (RFC 8999).
 const LONG: u32 = 0x80;
@@ -65,9 +65,9 @@ fn group(mut at: SocketAddr, shards: usize) -> io::Result<Vec<UdpSocket>> {
     Ok(group)
 }
 
-/// Returns the packet filter that implements [`SocketIndex::has`]. The filter selects a socket by
-/// the first byte of the connection ID modulo `of`, the number of sockets. A packet without a
-/// connection ID goes to the first socket.
+/// Returns the packet filter with which the kernel selects a socket, by the same rule as
+/// [`SocketIndex::has`]. The rule takes the first byte of the connection ID modulo `of`, the
+/// number of sockets. A packet without a connection ID goes to the first socket.
 fn program(of: u8) -> [libc::sock_filter; 7] {
     let load = BPF_LD | BPF_B | BPF_ABS;
     [
