@@ -24,11 +24,11 @@ use rand_chacha::ChaCha20Rng;
 
 use programs::Programs;
 
-/// Poller token of the file that ends the node.
+/// Poller token of the file whose readability ends the node.
 const STOP: u64 = 0;
 /// Poller token of the UDP socket.
 const UDP: u64 = 1;
-/// Poller token of the listener for programs.
+/// Poller token of the socket at which local programs connect.
 const LISTENER: u64 = 2;
 /// Maximum number of datagrams to receive before the relayed datagrams, which result from them,
 /// are sent.

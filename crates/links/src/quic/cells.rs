@@ -3,7 +3,7 @@
 
 use crate::{Fault, PeerFault, PeerFaultKind};
 
-/// Fields read from the beginning of a cell.
+/// Properties of a cell, parsed from its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// ID of the cell's circuit; cells with ID 0 belong to the link itself.
@@ -43,7 +43,7 @@ pub struct CellFormat {
 pub struct CellReader {
     /// The received beginning of an incomplete cell.
     rest: Vec<u8>,
-    /// True if nothing was read yet.
+    /// True for circuit 0 until its first cell is complete; false for other circuits.
     first: bool,
     circuit: Option<u32>,
 }
@@ -68,7 +68,7 @@ impl CellReader {
         CellReader { circuit: Some(circuit), ..CellReader::unnamed() }
     }
 
-    /// Returns the number of the circuit; `None` if it is not known yet.
+    /// Returns the ID of the circuit; `None` until the first cell has shown it.
     #[must_use]
     pub fn circuit(&self) -> Option<u32> {
         self.circuit

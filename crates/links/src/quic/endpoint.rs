@@ -35,7 +35,7 @@ const MOST_ANSWERS: usize = 256;
 /// (UDP segmentation offload).
 const SEGMENTS: usize = 32;
 
-/// Number of a link at its endpoint. Numbers are never reused.
+/// Identifier of a link at its endpoint. Identifiers are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub u64);
 
@@ -52,7 +52,7 @@ pub struct Arrival<'a> {
     pub bytes: &'a [u8],
 }
 
-/// An input of an [`Endpoint`].
+/// Input of an [`Endpoint`]: a received datagram, and the rule that admits new peers.
 pub struct EndpointInput<'a> {
     /// The datagram.
     pub arrival: Arrival<'a>,
@@ -68,7 +68,7 @@ impl fmt::Debug for EndpointInput<'_> {
     }
 }
 
-/// An output of an [`Endpoint`].
+/// Output of an [`Endpoint`], which the caller must handle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EndpointOutput {
     /// A datagram for a peer that has no link: its description and its bytes.
@@ -354,8 +354,8 @@ impl Endpoint {
         }
     }
 
-    /// Returns the link with the number `id`. Returns `None` if there is no such link, or if the
-    /// owner has closed it.
+    /// Returns the link with the identifier `id`. Returns `None` if there is no such link, or if
+    /// the owner has closed it.
     pub fn link(&mut self, id: ConnId) -> Option<&mut QuicLink> {
         self.links.get_mut(&id).filter(|entry| !entry.left).map(|entry| &mut entry.link)
     }

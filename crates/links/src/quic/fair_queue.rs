@@ -36,7 +36,7 @@ impl FairQueue {
         self.len == 0
     }
 
-    /// Queues a cell, which begins with the number of its circuit (4 bytes). If the queue is full,
+    /// Queues a cell, which begins with the ID of its circuit (4 bytes). If the queue is full,
     /// drops the oldest cell of the circuit with the most queued cells (RFC 8290, section 4.1.1).
     pub(super) fn push(&mut self, now: Time, cell: Bytes) {
         if self.len >= MOST_WAITING {

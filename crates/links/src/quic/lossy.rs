@@ -54,7 +54,8 @@ pub struct LossyCounts {
 /// State of one link's lossy cells: the send queue and the counters.
 #[derive(Debug)]
 pub(super) struct Lossy {
-    /// Length of a cell in bytes; 0 if the link has no lossy cells.
+    /// Length of a lossy cell in bytes; 0 if the link has no lossy cells (cells in DATAGRAM
+    /// frames).
     length: usize,
     waiting: FairQueue,
     counts: LossyCounts,
@@ -113,7 +114,7 @@ impl Lossy {
         Ok(())
     }
 
-    /// Passes as many queued cells to the connection as it has room for.
+    /// Passes queued lossy cells to the QUIC connection until its own queue is full.
     pub(super) fn flush(&mut self, now: Time, connection: &mut Connection) {
         while !self.waiting.is_empty() {
             let together = self.together(connection);

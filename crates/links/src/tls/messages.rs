@@ -74,7 +74,7 @@ pub(super) enum Note {
 /// Reader of all records of the peer that do not contain application data. A handshake message may
 /// span several records.
 pub(super) struct Messages {
-    /// True if the peer may send session tickets, which only servers may do.
+    /// True if the peer is a server. Only servers may send session tickets.
     tickets: bool,
     joined: Vec<u8>,
     updates: u8,

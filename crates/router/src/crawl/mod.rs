@@ -39,7 +39,7 @@ use anabranch_stego::{Shape, ShapeFault, Shapes};
 /// Maximum size, in bytes, of a file from which covers (web objects in which bytes can be hidden)
 /// are made.
 const LARGEST: u64 = 512 << 20;
-/// Description of an incomplete last packet, for messages.
+/// Words for an incomplete last packet of a capture, in messages about parts that were left out.
 const CUT: &str = "the capture's last packet, which is cut";
 /// Maximum number of web objects that are read from one site, and maximum number of its pages.
 const OBJECTS: usize = 20_000;

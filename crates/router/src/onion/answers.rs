@@ -9,7 +9,8 @@ use anabranch_onion::directory::cache::Cache;
 use anabranch_onion::directory::http::Request;
 use anabranch_onion::directory::reply::Reply;
 
-/// Result of passing a directory request to a source of replies.
+/// Result of passing a directory request to an implementation of [`Answers`]: the reply, or how to
+/// get it later.
 #[derive(Clone, Debug)]
 pub enum Answer {
     /// The reply is ready.

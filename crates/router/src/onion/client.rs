@@ -61,11 +61,12 @@ mod trace;
 
 /// Poller token of the socket that becomes readable when the client must stop.
 const STOP: u64 = 0;
-/// Poller token of the directory client's waker.
+/// Poller token of the socket that becomes readable when the directory client has messages.
 const NEWS: u64 = 1;
 /// Poller token of the file that becomes readable after SIGHUP.
 const HANGUP: u64 = 2;
-/// Poller token of the pluggable transports' waker.
+/// Poller token of the socket that becomes readable when a pluggable transport has started or has
+/// a message.
 const TRANSPORTS: u64 = 3;
 
 /// Settings of an onion client.
@@ -84,7 +85,7 @@ pub struct Settings {
     pub routes: Option<BridgeRoutes>,
     /// True to use Tor's extended SOCKS5 error codes for onion services.
     pub extended_errors: bool,
-    /// Amount of link padding.
+    /// Amount of padding cells on links, which hide from observers when a link is in use.
     pub padding: Amount,
     /// Maximum memory for queued cells, in bytes.
     pub memory: usize,
@@ -104,7 +105,7 @@ pub struct Settings {
     /// unordered links from guards that support them. An unordered link decrypts TLS records that
     /// arrive before earlier records.
     pub tap: Option<Tap>,
-    /// Link protocol on TCP connections.
+    /// Protocol of links over TCP connections, such as TLS.
     pub links: &'static StreamFamily,
     /// Settings of QUIC links, which are used with guards that support QUIC; `None` to use no
     /// QUIC.
@@ -123,7 +124,7 @@ pub struct Settings {
 pub struct Changes {
     /// Relays that the user requires or excludes for certain positions of a path.
     pub restrictions: RelayRestrictions,
-    /// Amount of link padding.
+    /// Amount of padding cells on links, which hide from observers when a link is in use.
     pub padding: Amount,
     /// Number of circuits among which the data of each stream is distributed; `None` for the
     /// number that the network recommends.
@@ -251,7 +252,7 @@ struct ClientLoop<'r> {
     /// signalled.
     ends: bool,
     unkept: bool,
-    /// True if no path of three relays was possible at the last check.
+    /// True if, at the last check, no three relays could form a path.
     pathless: bool,
     not_lossy: NotLossy,
     file_watch: FileWatch,
@@ -561,7 +562,8 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// Reports that enough relays are known, or that no path of three relays is possible.
+    /// Reports that enough relays are known to build circuits, or that no three relays can form a
+    /// path.
     fn on_ready(&mut self, watch: &mut dyn FnMut(ClientEvent)) {
         let bridges = self.settings.routes.is_some();
         let network = self.network.as_ref().filter(|_| !bridges);

@@ -36,7 +36,8 @@ struct Shelf {
     /// changes, these replies are outdated.
     edition: u64,
     ready: BTreeMap<Kind, Reply>,
-    /// Replies that are being compressed, by version of the document cache, path and encoding.
+    /// Replies that other threads are compressing, by version of the cached documents, path and
+    /// encoding.
     coming: BTreeMap<(u64, Kind), Promise>,
 }
 

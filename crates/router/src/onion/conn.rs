@@ -42,7 +42,8 @@ pub(super) struct Conn {
     /// Entry of this connection in the limits on incoming connections; `None` if we opened the
     /// connection.
     pub(super) admitted: Option<ConnectionSlot>,
-    /// The relay that we connected to; `None` if the neighbour opened the connection.
+    /// The relay that we connected to; `None` if the neighbour (a relay or client) opened the
+    /// connection.
     pub(super) target: Option<Target>,
     /// Index, among the relay's addresses, of the address that we connected to.
     pub(super) address_index: usize,
@@ -62,18 +63,18 @@ pub(super) struct Conn {
     /// The neighbour's violation of the link protocol that has ended the link; `None` if there was
     /// none.
     pub(super) fault: Option<CarrierFault>,
-    /// True if the protocol core has something to send on the link.
+    /// True if the protocol core (a state machine without I/O) has something to send on the link.
     pub(super) has_output: bool,
     /// True if the link will be closed after everything is sent.
     pub(super) closing: bool,
-    /// True if the poller watches the socket for room to write.
+    /// True if the poller reports when the socket can accept more data.
     pub(super) watched: bool,
     /// True if the socket is not read at present, because the rate limit is reached.
     pub(super) paused: bool,
     /// State of the packet tap for this connection; `None` if no tap watches it. The tap delivers
     /// TCP segments before earlier segments have arrived.
     tapped: Option<TapState>,
-    /// Bytes received and sent on the wire.
+    /// Number of bytes received from the socket, and number of bytes written to the socket.
     pub(super) transferred: [u64; 2],
     /// Value of `transferred` (both directions added) at the last check for idle links. A
     /// difference shows that the link was in use.
@@ -99,7 +100,8 @@ struct TapState {
     origin: Option<Origin>,
     /// True once the link may decrypt its records out of order.
     wanted: bool,
-    /// True if the packet tap delivers the connection's TCP segments.
+    /// True if the packet tap (which delivers TCP segments out of order) watches this connection
+    /// now.
     is_tapped: bool,
 }
 

@@ -203,7 +203,8 @@ impl DirClient {
         let _ = self.orders.send(DirCommand::AskBridges);
     }
 
-    /// Replaces the keys that sign the relay's descriptor, and publishes the descriptor again.
+    /// Replaces the keys that sign the relay's descriptor, and publishes the newly signed
+    /// descriptor.
     pub fn sign_with(&self, keys: Arc<RelayKeys>) {
         let _ = self.orders.send(DirCommand::Sign(keys));
     }
@@ -471,7 +472,8 @@ impl DirThread {
         self.take(events);
     }
 
-    /// Processes the results of the directory core: stores, serves and reports documents.
+    /// Processes the results of the protocol core for directory documents ([`Directory`]): stores,
+    /// serves and reports documents.
     fn take(&mut self, events: Vec<Event>) {
         let (mut known, mut ready) = (false, false);
         for event in events {

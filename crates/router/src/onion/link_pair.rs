@@ -29,7 +29,7 @@ pub(super) const RECORD: u64 = NUMBERED_CELL as u64 + 22;
 /// Number of cells that are passed to the link in one write when cells are sent at full speed.
 #[cfg(test)]
 const WRITTEN: u32 = 60;
-/// Pause between two checks for new data.
+/// Pause before the sockets are checked again for new data.
 const NAP: Duration = Duration::from_micros(200);
 /// Timeout of the link's handshake.
 const OPENING: Duration = Duration::from_secs(30);

@@ -19,7 +19,8 @@ pub(super) struct ConnectionSlot {
     entrance: Entrance,
     peer: IpAddr,
     is_open: bool,
-    /// True if the limits apply to the connection.
+    /// True if the connection is counted. It is not counted if the table of source addresses was
+    /// full when it arrived.
     counts: bool,
 }
 

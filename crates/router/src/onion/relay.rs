@@ -64,7 +64,8 @@ mod workers;
 /// Poller token of the socket that becomes readable when the relay must stop. Only the first event
 /// loop has this socket.
 const STOP: u64 = 0;
-/// Poller token of the directory client's waker. Only the first event loop has this waker.
+/// Poller token of the socket that becomes readable when the directory client has messages. Only
+/// the first event loop has this socket.
 const DIRECTORY: u64 = 2;
 /// Poller token of the file that becomes readable after SIGHUP. Only the first event loop has it.
 const HANGUP: u64 = 3;
@@ -102,11 +103,12 @@ pub struct Settings {
     /// Packet taps, which deliver TCP segments out of order: one for each event loop
     /// ([`Tap::open_all`]). An event loop without a tap uses ordered links.
     pub taps: Vec<Tap>,
-    /// Link protocol on TCP connections.
+    /// Protocol of links over TCP connections, such as TLS.
     pub links: &'static StreamFamily,
     /// Settings of QUIC links, which are opened in addition to TLS links; `None` to use no QUIC.
     pub quic: Option<QuicLinking>,
-    /// True if each circuit gets its own link to the next relay.
+    /// True if each circuit gets its own link to the next relay. Otherwise circuits to the same
+    /// relay share a link.
     pub dedicated_links: bool,
     /// True to use MPTCP for incoming and outgoing links, if the kernel supports it. Packet
     /// taps do not work with MPTCP.

@@ -47,7 +47,7 @@ enum List {
 #[derive(Serialize, Deserialize)]
 struct StateFileContent {
     guards: Vec<WrittenGuard>,
-    /// Guards for a user whose settings allow only few relays.
+    /// Guards that are used while the user's settings permit only few of the relays.
     restricted_guards: Vec<WrittenGuard>,
     /// Bridges, for a user who enters the network through bridges.
     #[serde(default)]

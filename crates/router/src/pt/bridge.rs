@@ -16,7 +16,7 @@ use crate::onion::store::{StoreError, replace};
 pub const TRANSPORT: &str = "anabranch";
 /// Camouflage profile (the protocol that connections imitate) if a bridge line has no `profile=`.
 pub const PROFILE: &str = "nosteg";
-/// Keys that the arguments in bridge lines of our transport may have.
+/// Permitted keys of the arguments in our transport's bridge lines.
 const KEYS: [&str; 3] = ["key", "profile", "host"];
 
 /// A server of our transport, as a bridge line describes it to clients.

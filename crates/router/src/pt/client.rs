@@ -31,7 +31,7 @@ const MOST: usize = 4096;
 /// Timeout for a bridge's answer, and for a program's SOCKS request.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Type of a port at which programs connect.
+/// Kind of a listening port for programs: how the client learns the bridge to connect to.
 #[derive(Clone, Debug)]
 pub enum Entrance {
     /// SOCKS5: a program requests the bridge's address as its destination. User name and password

@@ -89,7 +89,7 @@ impl Local {
         Local::new(socket, None, SocketWatch::of(Interest::READ))
     }
 
-    /// Wraps a connection whose socket no poller watches yet.
+    /// Wraps a connection whose socket must still be registered with a poller.
     pub(super) fn unwatched(socket: TcpStream) -> Local {
         Local::new(socket, None, SocketWatch::default())
     }
@@ -305,8 +305,8 @@ impl Leaving {
         }
     }
 
-    /// Resets connections whose programs no longer read. Otherwise these connections would stay
-    /// open forever.
+    /// Resets connections whose programs have read nothing for a minute. Otherwise these
+    /// connections would stay open forever.
     pub(super) fn sweep(&mut self, now: Time) {
         for (_, local) in self.0.extract_if(.., |_, local| local.out.is_stuck(now)) {
             local.cut();

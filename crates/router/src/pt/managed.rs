@@ -53,9 +53,9 @@ impl std::error::Error for ManagedFailure {}
 /// parent program sets none.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Maximum number of bytes that are queued for all links and both directions together.
+    /// Maximum number of bytes in the queues of all links together, in both directions.
     pub memory: usize,
-    /// Maximum number of links at a time.
+    /// Maximum number of links that clients may have open at the same time.
     pub links: usize,
 }
 

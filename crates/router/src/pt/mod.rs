@@ -65,18 +65,19 @@ pub const SCHEDULE: &str = "pull";
 const STOP: u64 = 0;
 /// Poller token of standard input, whose end may also stop a client or server.
 const PARENT: u64 = 1;
-/// Smallest poller token of a listening socket; the socket's index is added.
+/// Smallest poller token of a listening socket. The token is this value plus the socket's index.
 const LISTENERS: u64 = 16;
-/// Interval of periodic checks, which do not depend on events.
+/// Interval of checks for which there are no events, such as for timeouts.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Event of a client or server of our transport. A link is a pair of byte streams between a client
 /// and a server, which one or more TCP connections carry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PtEvent {
-    /// Opening of a link. At a client, the field is the bridge's address.
+    /// A link to a bridge, or from a client, has opened. At a client, the field is the bridge's
+    /// address.
     Up(Option<SocketAddr>),
-    /// End of a link. At a client, the first field is the bridge's address.
+    /// A link has ended. At a client, the first field is the bridge's address.
     Over(Option<SocketAddr>, Ending),
     /// Connection of a peer that did not prove to be a client of our transport, for example of a
     /// censor's probe.
@@ -128,7 +129,7 @@ trait Station {
     /// `None` if nothing is scheduled.
     fn next_timeout(&self) -> Option<Time>;
 
-    /// Handles the event `ready` of a file.
+    /// Handles the event `ready` of a socket that the poller has reported.
     fn take(&mut self, now: Time, ready: Ready);
 
     /// Runs periodic checks, which do not depend on events. It is called once in each [`TICK`].

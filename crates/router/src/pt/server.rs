@@ -35,7 +35,8 @@ mod tests;
 
 use site_connections::SiteConnections;
 
-/// Maximum number of connections at a time. The limit on file descriptors may reduce it.
+/// Maximum number of clients' and strangers' connections at the same time. A low limit on file
+/// descriptors reduces it.
 const MOST: u64 = 60_000;
 
 /// Destination to connect clients' links to.
@@ -57,18 +58,18 @@ pub struct ServerSettings {
     pub listen: SocketAddr,
     /// The bridge's key pair.
     pub key: ServerKey,
-    /// Camouflage profile of the server's connections.
+    /// Camouflage profile: the protocol that the server's connections imitate.
     pub profile: Profile,
-    /// Destination that the server connects links to.
+    /// Destination to connect clients' links to.
     pub onward: Onward,
     /// A web server that answers peers that are not clients of our transport; `None` for no
     /// answer.
     pub site: Option<SocketAddr>,
     /// Scheduler that chooses, for each chunk of a link's data, one of the link's TCP connections.
     pub schedule: Spec,
-    /// Maximum number of bytes that are queued for all links and both directions together.
+    /// Maximum number of bytes in the queues of all links together, in both directions.
     pub memory: usize,
-    /// Maximum number of links at a time.
+    /// Maximum number of links that clients may have open at the same time.
     pub links: usize,
     /// Data that some camouflage profiles need: shapes (sizes and times of messages that
     /// connections imitate), and covers (web objects in which answers hide bytes).
@@ -101,7 +102,7 @@ pub struct ServerStation {
     events: Vec<PtEvent>,
 }
 
-/// This side's end of one link.
+/// This side's end of one link (a pair of byte streams between a client and this server).
 struct End<'a> {
     core: &'a mut Server<ChaCha20Rng>,
     link: LinkId,

@@ -167,7 +167,7 @@ pub struct ListenSettings {
     pub address: SocketAddr,
     /// Key pair of the server. [`super::server_key`] stores a key pair in a file.
     pub key: ServerKey,
-    /// Camouflage profile of the server's connections.
+    /// Camouflage profile: the protocol that the server's connections imitate.
     pub profile: Profile,
     /// A web server that answers peers that are not clients; `None` for no answer. HTTP profiles
     /// require a web server.

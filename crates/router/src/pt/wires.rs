@@ -1,4 +1,5 @@
-//! Wires: the TCP connections over which links send their data.
+//! Wires: TCP connections between a client and a server of our transport. A link sends its data
+//! over one or more wires.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};

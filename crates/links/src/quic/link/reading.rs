@@ -1,4 +1,4 @@
-//! Reading of a QUIC link's streams, one circuit after another.
+//! Reading of a QUIC link's streams. Each stream carries the cells of one circuit.
 
 use quinn_proto::{Connection, ReadError, StreamId};
 
@@ -21,8 +21,8 @@ impl QuicLink {
     }
 
     /// Reads the circuit that `stream` carries. If the circuit has ended and another stream waited
-    /// for its number, returns that stream, which the caller can read next. Otherwise returns
-    /// `None`.
+    /// for the circuit's ID, returns that stream, which the caller can read next. Otherwise
+    /// returns `None`.
     pub(super) fn read_circuit(
         &mut self,
         stream: StreamId,
@@ -84,7 +84,7 @@ impl QuicLink {
 enum FeedOutcome {
     /// The circuit has consumed all bytes.
     All,
-    /// The bytes must wait, because the previous circuit with the same number has not ended.
+    /// The bytes must wait, because the previous circuit with the same ID has not ended.
     Held,
     /// The bytes contain the last cell of the circuit.
     Over,

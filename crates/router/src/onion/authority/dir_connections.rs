@@ -99,7 +99,8 @@ impl DirConnections {
         }
     }
 
-    /// Checks all requests without a reply, and sends the replies that `answers` now has.
+    /// Sends the replies that were not available before: checks each request without a reply
+    /// again.
     pub(super) fn call(&mut self, now: Time, poller: &Poller, answers: &dyn Answers) {
         let waits = |visitor: &Visitor| matches!(visitor.stage, Stage::Waiting(_));
         let waiting = self.visitors.iter().filter(|(_, visitor)| waits(visitor));

@@ -205,7 +205,8 @@ impl Registry {
         }
     }
 
-    /// Does the work that is due at the time `unix`, in seconds since 1970.
+    /// Does the work that is due at the time `unix`, in seconds since 1970, such as making a
+    /// consensus.
     fn tick(&mut self, unix: u64) {
         // While the clock may be wrong, no document is made, because its date would be wrong, too.
         if !self.wall.is_trusted(steady()) {

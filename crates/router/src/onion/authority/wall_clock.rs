@@ -27,8 +27,9 @@ pub(super) struct Step {
 /// State of the machine's clock when it was last checked. All fields are in seconds.
 pub(super) struct WallClock {
     /// The clock's time minus the time for which the machine was awake since the program's start.
+    /// It changes if the clock is set or the machine sleeps.
     awake: i64,
-    /// The clock's time minus the time since boot.
+    /// The clock's time minus the time since boot. It changes if the clock is set.
     started: i64,
     settling: u64,
     /// Sum of the clock's changes since it was last trusted, in seconds. If the sum is almost 0,

@@ -16,7 +16,7 @@ use crate::onion::dirclient::DirRequest;
 
 /// Timeout for building the circuit of a directory request.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Maximum time without progress of a directory request whose circuit is built.
+/// Time without progress after which a directory request fails, once its circuit is built.
 const SILENCE: Duration = Duration::from_secs(30);
 /// Minimum average rate of a directory's reply, in bytes per second. A request may take `PATIENCE`
 /// plus `SILENCE`, plus the time in which the bytes received so far arrive at this rate. A slower
@@ -44,7 +44,7 @@ pub(super) struct DirResponse {
     pub(super) outcome: Result<ResponseReader, Failure>,
 }
 
-/// Directory requests in progress, by the circuit that each uses.
+/// Directory requests in progress. Each uses its own circuit, which is the key.
 #[derive(Default)]
 pub(super) struct DirRequests {
     out: BTreeMap<CircuitKey, PendingDirRequest>,

@@ -57,9 +57,9 @@ struct PendingProgram {
     dialogue: Dialogue,
     request: ProxyRequest,
     tries: u32,
-    /// Exits whose policy refused the stream.
+    /// Exits that have refused the stream because of their policy. Further attempts avoid them.
     avoid: Vec<[u8; 20]>,
-    /// Exits at which the stream failed for a reason other than the policy.
+    /// Exits at which the stream failed for a reason other than the exit policy.
     failed_exits: Vec<[u8; 20]>,
 }
 
@@ -319,7 +319,7 @@ impl Programs {
         let _ = waiting.socket.write_all(&waiting.dialogue.answer(&outcome));
     }
 
-    /// Reads from the program `number` until its request is complete.
+    /// Reads from the program with the identifier `number` until its request is complete.
     fn listen_to(
         &mut self,
         now: Time,
@@ -455,7 +455,8 @@ impl Programs {
         matches!(program, Some(Program::Waiting(waiting)) if waiting.tries < TRIES)
     }
 
-    /// Reports to program `number` that its request has failed for `reason`.
+    /// Reports to the program with the identifier `number` that its request has failed for
+    /// `reason`.
     fn fail(&mut self, number: u64, reason: Reason) {
         if let Some(Program::Waiting(mut waiting)) = self.programs.remove(&number) {
             let answer = waiting.dialogue.answer(&Outcome::Failed(reason));
@@ -480,7 +481,8 @@ impl Programs {
         }
     }
 
-    /// Closes the stream of program `number`, because the program has closed its connection.
+    /// Closes the stream of the program with the identifier `number`, because the program has
+    /// closed its connection.
     fn leave_stream(
         &mut self,
         now: Time,

@@ -28,9 +28,9 @@ pub enum RefusalReason {
     NoPath(NoRelay),
     /// No circuit was built in time. The field is the reason.
     TimedOut(Lack),
-    /// None of the exits that were tried answered in time.
+    /// Several exits were tried, and none of them answered in time.
     Unanswered,
-    /// The policies of the exits that were tried refuse this address.
+    /// Several exits were tried, and their exit policies refuse the destination's address.
     Policy,
     /// The destination is an onion service.
     Onion,
@@ -48,14 +48,14 @@ pub enum Exits {
     Linking(Design),
 }
 
-/// Reason why a program's request timed out: what was missing.
+/// Resource without which a program's request timed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
     /// A consensus: the client had none.
     Consensus,
     /// A usable consensus: the newest one expired more than a day ago.
     LiveConsensus,
-    /// Relays: the descriptors of too few relays were known.
+    /// Relays: the client knew the descriptors of too few relays.
     Relays,
     /// A circuit: none could be built.
     Circuit,

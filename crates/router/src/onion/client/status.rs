@@ -22,7 +22,7 @@ pub struct Status {
     pub guards: Vec<(String, GuardReachability)>,
     /// The circuits that carry programs' streams, oldest first.
     pub circuits: Vec<CircuitStatus>,
-    /// Sets of several circuits over which streams are split, the oldest set first.
+    /// Sets of several circuits that carry the same streams, the oldest set first.
     pub sets: Vec<SetStatus>,
     /// Multipath design: the protocol that lets several circuits carry the same streams.
     pub design: Design,
@@ -70,7 +70,7 @@ impl Status {
 pub struct SetStatus {
     /// Identifier of the set: the identifier of its first circuit.
     pub number: u64,
-    /// State of the set as the protocol core reports it.
+    /// Counters and state of the set as the protocol core reports them.
     pub seen: SetNumbers,
     /// For each circuit of the set, its index in the set and its relays, in the order of
     /// [`SetNumbers::legs`].

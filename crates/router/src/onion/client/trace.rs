@@ -19,7 +19,7 @@ use super::sets::SetLeg;
 /// identified by their index only.
 const NAMED: usize = 8;
 
-/// A log of cells (trace) that is being written.
+/// Writer of a log of cells, which this project calls a trace.
 pub(super) struct CellTrace {
     writer: TraceWriter,
     latest: Time,

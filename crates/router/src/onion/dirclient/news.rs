@@ -41,7 +41,8 @@ pub struct FetchReport {
 /// A message from the directory client's thread to its owner, a client or relay.
 #[derive(Clone, Debug)]
 pub enum News {
-    /// The consensus or the microdescriptors have changed. The field is the new network.
+    /// The consensus or the microdescriptors have changed. The field has the relays that they
+    /// describe.
     Network(Arc<Network>),
     /// The documents that are served to directory clients have changed. The field answers requests
     /// with the new documents.

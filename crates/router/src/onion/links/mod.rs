@@ -87,14 +87,15 @@ pub(super) enum LinkEnd {
     Closed,
     /// Violation of the carrier's protocol by the other end of an open link.
     Broken(CarrierFault),
-    /// Loss of the connection of an open QUIC link, which neither end has closed.
+    /// Loss of the connection of an open QUIC link, for example by a timeout. Neither end has
+    /// closed it.
     Lost,
     /// Failure to connect to one of a relay's addresses. The field is a new link, which tries the
     /// next address.
     Replaced(LinkId),
     /// Failure to connect to the relay in the field. All of its addresses have been tried.
     Unreachable(Target),
-    /// Failure to open a second link, parallel to the link in the field.
+    /// Failure to open a QUIC link parallel to the TLS link in the field.
     QuicFailed(LinkId),
     /// End of a link that the protocol core does not know: the other end began to open it, or the
     /// carrier has no such link.
@@ -146,7 +147,8 @@ pub(super) trait Carrier {
         None
     }
 
-    /// Returns the state of a link's connection; `None` if it is unknown.
+    /// Returns the state of the network connection under a link (round-trip time, congestion
+    /// window and others); `None` if it is unknown.
     fn look(&mut self, _link: LinkId) -> Option<LinkView> {
         None
     }

@@ -99,7 +99,7 @@ struct Port {
     socket: UdpSocket,
     endpoint: Endpoint,
     at: SocketAddr,
-    /// True if the socket accepts incoming links.
+    /// True if the socket accepts links that other ends open.
     takes: bool,
     /// Packets for which the socket's send buffer had no room. They are sent before any other
     /// packets. `None` if no packets wait.

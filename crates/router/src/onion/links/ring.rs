@@ -80,7 +80,8 @@ pub(in crate::onion) struct Rings {
     shard: usize,
     waker: Arc<Waker>,
     others: BTreeMap<LinkId, Other>,
-    /// Links that may have received data, or may have room again to send.
+    /// Links that the event loop must handle, because they may have received data, or may have
+    /// room again to send.
     ready: VecDeque<LinkId>,
 }
 
@@ -103,7 +104,7 @@ pub(in crate::onion) struct SiblingLink {
     pub(in crate::onion) shard: usize,
 }
 
-/// A table that all shards (threads) share. Each operation locks the table separately.
+/// A table that all shards (threads) of a relay share. The lock is held for one operation only.
 struct Shared<T>(Arc<Mutex<T>>);
 
 impl<T> Shared<T> {
@@ -164,7 +165,7 @@ struct Other {
 /// The writing or the reading end of a ring buffer between two shards (threads).
 struct RingEnd<End> {
     ring: End,
-    /// True if the writer waits until the ring buffer has room.
+    /// True if the ring buffer is full and the writer waits for a signal from the reader.
     full: Arc<AtomicBool>,
 }
 
@@ -228,7 +229,8 @@ impl Siblings {
         Box::new(Shared(Arc::clone(&self.points)))
     }
 
-    /// Returns the table of sets of circuits that all shards (threads of the relay) share.
+    /// Returns the table of sets (circuits that carry the same streams). All shards (threads of
+    /// the relay) share the table.
     pub(in crate::onion) fn sets(&self) -> Box<dyn SetTable> {
         Box::new(Shared(Arc::clone(&self.sets)))
     }
@@ -252,7 +254,7 @@ impl Rings {
         &self.waker
     }
 
-    /// Returns the links to the other shards (threads of the relay).
+    /// Returns this shard's links to all other shards (threads of the relay).
     pub(in crate::onion) fn links(&self) -> Vec<SiblingLink> {
         let own = sibling(self.shard);
         let link = |link: &LinkId| SiblingLink {
@@ -342,7 +344,8 @@ impl ShardClaims {
         self.counted.insert(link, neighbour);
     }
 
-    /// Releases the claim on `neighbour`, because no link to that relay can be opened.
+    /// Releases the reservation of `neighbour` by [`ShardClaims::claim`], because no link to that
+    /// relay can be opened.
     pub(in crate::onion) fn failed(&self, neighbour: [u8; 20]) {
         self.claims().gone(neighbour, self.shard);
     }

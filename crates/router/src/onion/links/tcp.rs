@@ -34,7 +34,7 @@ const OPENING: Duration = Duration::from_secs(60);
 /// Carrier of links over TCP: all links by identifier, and their settings.
 pub(in crate::onion) struct TcpLinks {
     context: Context,
-    /// Type of link that is created on a new connection, in either direction.
+    /// Protocol of all links over TCP, such as TLS.
     pub(in crate::onion) family: &'static StreamFamily,
     conns: BTreeMap<LinkId, Conn>,
     /// Packet tap: access to TCP segments that the kernel has received but does not deliver yet,
@@ -43,7 +43,8 @@ pub(in crate::onion) struct TcpLinks {
     /// True if links may be unordered. Unordered links decrypt records whose segments arrived
     /// before an earlier, lost segment.
     may_be_unordered: bool,
-    /// Links by the socket cookies of their connections. `tap` reports these cookies.
+    /// Links whose connections the packet tap watches. The key is the kernel's identifier of the
+    /// socket, which `tap` reports with each segment.
     tapped: BTreeMap<Cookie, LinkId>,
     /// Counts of records that were decrypted out of order, on links that are now closed.
     early: EarlyCounts,
@@ -53,7 +54,8 @@ pub(in crate::onion) struct TcpLinks {
     /// Events of the link that was read last. [`Carrier::next_news`] returns them one after
     /// another; then the value is `None`.
     fresh: Option<PendingEvents>,
-    /// Links for which the tap has delivered data.
+    /// Links for which the packet tap has delivered TCP segments that arrived after a lost
+    /// segment.
     tapped_links: BTreeSet<LinkId>,
     /// Timeouts of links, by time.
     timeouts: BTreeSet<(Time, LinkId)>,

@@ -15,9 +15,10 @@ use super::{MainShard, Watch};
 use crate::onion::bridge_routes::Transports;
 use crate::onion::store::replace;
 
-/// Poller token of the waker for changes of pluggable transports.
+/// Poller token of the socket that becomes readable when pluggable transports have changed.
 pub(super) const TRANSPORTS: u64 = 4;
-/// Poller token of the waker for clients that arrive through the Extended ORPort.
+/// Poller token of the socket that becomes readable when clients have arrived through the Extended
+/// ORPort.
 pub(super) const EXTENDED: u64 = 5;
 /// Name of the file with the bridge lines, which clients need.
 const FILE: &str = "bridgelines.txt";

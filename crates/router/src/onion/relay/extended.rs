@@ -147,7 +147,7 @@ struct HandshakeThread {
     signal: UnixStream,
 }
 
-/// A handshake with a pluggable transport about the connection of one client.
+/// A handshake with a pluggable transport, which reports the address of one client.
 struct Dialogue {
     socket: TcpStream,
     from: SocketAddr,

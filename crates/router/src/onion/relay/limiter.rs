@@ -28,7 +28,7 @@ pub(super) struct Limiter<'w> {
 struct Kind {
     violation: Violation,
     reported_at: Time,
-    /// Number of violations since the last report that were not reported.
+    /// Number of violations since the last report. They were not reported.
     more: u64,
 }
 

@@ -47,7 +47,7 @@ pub(super) struct Parts {
     pub(super) hsdir: SharedHsDir,
     /// Packet tap that delivers TCP segments out of order; `None` if all links are ordered.
     pub(super) tap: Option<Tap>,
-    /// Link protocol on TCP connections.
+    /// Protocol of links over TCP connections, such as TLS.
     pub(super) links: &'static StreamFamily,
     /// True if cells wait in the protocol core until the kernel's send buffer has room for them.
     pub(super) by_room: bool,

@@ -26,7 +26,8 @@ pub(super) enum WorkerOrder {
     Link(Newcomer),
     Params(NetworkParams),
     Cache(Arc<dyn Answers>),
-    /// Request to use these new credentials: for incoming links, and for outgoing links.
+    /// Request to use these new credentials in link handshakes: the first for incoming links, the
+    /// second for outgoing links.
     Roles(Role, Role),
     /// Request to use this TLS certificate for new links.
     Tls(Context),

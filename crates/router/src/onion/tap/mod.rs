@@ -28,7 +28,7 @@ mod syn;
 
 pub(super) use syn::{Cookie, save_syns, saved_syn};
 
-/// Capabilities that only the opening of packet taps needs.
+/// Capabilities that are needed only for opening packet taps. Afterwards they are dropped.
 const NEEDED: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::NET_RAW);
 
 /// Kind of a packet tap, which delivers TCP segments out of order.

@@ -32,7 +32,8 @@ const SYN: u8 = 2;
 #[derive(Debug)]
 pub(super) struct Packets {
     socket: Socket,
-    /// Identifiers of the watched connections, by our address and the other end's address.
+    /// Identifiers of the watched connections. The key is our address, and then the address of the
+    /// other end.
     watched: BTreeMap<[SocketAddr; 2], Cookie>,
     known: BTreeMap<Cookie, Connection>,
     buffer: Vec<u8>,
