@@ -79,7 +79,7 @@ impl QuicLink {
     }
 }
 
-/// State of a circuit after received bytes were passed to it.
+/// Outcome of passing the bytes received on a stream to the circuit of this stream.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FeedOutcome {
     /// The circuit has consumed all bytes.
