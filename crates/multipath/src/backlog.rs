@@ -10,18 +10,18 @@ use crate::{Assignment, PathId, PathView, Splitter, Time};
 const MOST: usize = 4_096;
 /// Maximum time that a unit (datagram) waits.
 const LONGEST: Duration = Duration::from_secs(1);
-/// Lower bound of CoDel's interval, which grows with the paths' round-trip times. This bound suits
-/// the usual round-trip times (RFC 8289, section 4.3).
+/// Minimum of CoDel's interval. The interval is longer only if a path's round-trip time is above a
+/// third of this minimum, which suits the usual round-trip times (RFC 8289, section 4.3).
 const INTERVAL: Duration = Duration::from_millis(200);
 /// CoDel's interval, in units of the longest of the paths' minimum round-trip times. The interval
 /// is at least [`INTERVAL`]. A sender notices a drop after one round trip, and has reduced its
-/// rate after another round trip (PRR, RFC 6937). Queues lengthen both round trips. A second drop
-/// within this time would reduce the sender's rate twice for one excess.
+/// rate after another round trip (PRR, RFC 6937). Queues lengthen both round trips, so the
+/// interval has one more. A second drop within this time would reduce the sender's rate twice for
+/// one excess.
 const ROUND_TRIPS: u32 = 3;
 /// Ratio of CoDel's interval to its target. The target is 10 % of the interval, the maximum that
-/// RFC 8289, section 4.3, recommends. The paths' windows open in steps, one for each
-/// acknowledgement. Even with the shortest interval, the target is longer than the wait for the
-/// next step.
+/// RFC 8289, section 4.3, recommends. A path's window opens with each acknowledgement. Even with
+/// the shortest interval, the target is longer than the wait for the next acknowledgement.
 const TARGET: u32 = 10;
 /// Value of [`Queue::max_unit`] in bytes: one packet of the usual maximum size. CoDel drops
 /// nothing unless more bytes than this wait after the queue's first unit (datagram).
@@ -94,7 +94,7 @@ impl<T> Backlog<T> {
         Some(unit)
     }
 
-    /// Applies CoDel to the head of the queue.
+    /// Drops the units (datagrams) at the head of the queue that CoDel selects.
     fn keep_short(&mut self, now: Time, views: &[PathView]) {
         if self.units.is_empty() {
             return self.codel.empty();

@@ -1,4 +1,5 @@
-//! The rule that ends a run. A run is a group of consecutive units on one path.
+//! The rule for when a run ends. A run is a group of consecutive units (such as packets) on one
+//! path.
 
 use std::fmt;
 use std::str::FromStr;
@@ -235,8 +236,8 @@ pub(crate) fn write_range(
     write!(f, "{}-{}{unit}", least.as_micros() / micros, most.as_micros() / micros)
 }
 
-/// Returns the coarsest unit in which all `spans` are whole numbers, and the number of
-/// microseconds in that unit.
+/// Returns the longest time unit (`s`, `ms` or `us`) in which all `spans` are whole numbers, and
+/// the number of microseconds in that unit.
 fn unit(spans: &[Duration]) -> (&'static str, u128) {
     let whole = |micros| spans.iter().all(|span| span.as_micros() % micros == 0);
     let units = [("s", 1_000_000), ("ms", 1_000)];
@@ -247,8 +248,8 @@ fn unit(spans: &[Duration]) -> (&'static str, u128) {
 /// number of packets that may still follow in the run, and the time of its end.
 ///
 /// A run of fixed duration T ends at a point of a grid: at the start of the first run + T, + 2 T,
-/// and so on. So a late packet does not shift all later boundaries. If several grid points pass
-/// while nothing is sent, the scheduler is called only once.
+/// and so on. So a late packet does not shift the ends of all later runs. If several grid points
+/// pass while nothing is sent, the scheduler is called only once.
 #[derive(Debug)]
 pub struct Boundary {
     every: Every,
@@ -259,8 +260,9 @@ pub struct Boundary {
 }
 
 impl Boundary {
-    /// Returns the state before the first run, which [`Boundary::begin`] begins. `every` is the
-    /// length of runs. Random lengths are drawn from `stream`.
+    /// Returns the state before the first run (group of units on one path), which
+    /// [`Boundary::begin`] begins. `every` is the length of runs. Random lengths are drawn from
+    /// `stream`.
     pub fn new(every: Every, stream: Stream) -> Boundary {
         Boundary { every, stream, packets_left: 0, ends: Time::ZERO, origin: None }
     }
@@ -316,8 +318,8 @@ impl Boundary {
         }
     }
 
-    /// Subtracts `units` from the number of units (such as packets) that the present run may still
-    /// have.
+    /// Counts `units` units (such as packets) as sent in the present run, which reduces the number
+    /// that may still follow in this run.
     pub fn spend(&mut self, units: u64) {
         self.packets_left = self.packets_left.saturating_sub(units);
     }

@@ -28,7 +28,7 @@ impl Default for Codel {
     }
 }
 
-/// The state of a queue at the time when its head may be sent.
+/// The content of a queue at the time when its head may be sent.
 pub struct Queue<I> {
     /// The arrival time and the size in bytes of each unit (such as a packet), beginning with the
     /// head.
@@ -40,7 +40,8 @@ pub struct Queue<I> {
     pub max_unit: usize,
 }
 
-/// The state of the control law, named as in the pseudocode of RFC 8289, section 5.
+/// The state of CoDel's control law. The fields have the names of the pseudocode in RFC 8289,
+/// section 5.
 #[derive(Clone, Debug, Default)]
 pub struct Law {
     /// Time at which the waits will have been longer than `target` for a whole `interval`; `None`
@@ -75,14 +76,14 @@ impl Law {
         1
     }
 
-    /// Leaves the dropping state, because the queue is empty. If dropping starts again soon, it
-    /// starts at the present drop rate.
+    /// Records that the queue is empty, which ends the dropping state. If dropping starts again
+    /// soon, it starts at the present drop rate.
     pub fn empty(&mut self) {
         (self.first_above, self.dropping) = (None, false);
     }
 
-    /// Removes the head of `queue`, and returns whether it may be dropped (`dodequeue` in RFC
-    /// 8289).
+    /// Removes the head of `queue`, and returns whether CoDel may drop this unit: `dodequeue` in
+    /// RFC 8289.
     fn waits_too_long<I>(&mut self, rule: &Codel, now: Time, queue: &mut Queue<I>) -> bool
     where
         I: Iterator<Item = (Time, usize)>,

@@ -65,10 +65,10 @@ pub fn check(make: impl Fn(u64) -> Box<dyn Scheduler>) {
     Rules { make, open: PathView::open() }.check();
 }
 
-/// Checks that a scheduler obeys every rule of this test suite over paths with measured windows,
-/// such as circuits. Also checks that the scheduler chooses no path whose round-trip time is
-/// unmeasured, and that all units (such as cells) are sent in the end. `make` builds a scheduler
-/// for three paths from a seed.
+/// Checks that a scheduler obeys every rule of this test suite over paths with windows, such as
+/// circuits. Also checks that the scheduler chooses no path whose round-trip time is unmeasured,
+/// and that all units (such as cells) are sent in the end. `make` builds a scheduler for three
+/// paths from a seed.
 ///
 /// # Panics
 /// A rule is violated.
@@ -84,8 +84,8 @@ const WINDOW: u64 = 124;
 /// Number of units (such as cells) that one acknowledgement covers in this suite.
 const STEP: u64 = 31;
 
-/// Returns the view of a path with a window and a measured round-trip time. `inflight` units (such
-/// as cells) are in flight on it.
+/// Returns the state of a path with a window and a measured round-trip time, as a scheduler sees
+/// it. `inflight` units (such as cells) are in flight on the path.
 fn leg(inflight: u64) -> PathView {
     let rtt = Duration::from_millis(40);
     let leg = LegView {
@@ -101,7 +101,7 @@ fn leg(inflight: u64) -> PathView {
 
 struct Rules<M> {
     make: M,
-    /// The view of a usable path.
+    /// The state of a usable path, as the tested scheduler sees it.
     open: PathView,
 }
 
@@ -133,13 +133,15 @@ impl<M: Fn(u64) -> Box<dyn Scheduler>> Rules<M> {
         (self.make)(seed)
     }
 
-    /// Returns the views of three paths. Path `i` is usable if bit `i` of `mask` is 1.
+    /// Returns the states of three paths, as a scheduler sees them. Path `i` is usable if bit `i`
+    /// of `mask` is 1.
     fn views(&self, mask: usize) -> Vec<PathView> {
         let view = |index| if mask >> index & 1 == 1 { self.open } else { PathView::dead() };
         (0..PATHS).map(view).collect()
     }
 
-    /// Returns the views of three paths, where path `index` has room for `room(index)` units.
+    /// Returns the states of three paths, as a scheduler sees them, where path `index` has room
+    /// for `room(index)` units.
     fn with_room(&self, room: impl Fn(usize) -> u64) -> Vec<PathView> {
         let view = |index| PathView { window: Some(room(index)), ..self.open };
         (0..PATHS).map(view).collect()
@@ -185,8 +187,8 @@ impl<M: Fn(u64) -> Box<dyn Scheduler>> Rules<M> {
         }
     }
 
-    /// Checks a splitter that redraws its schedule after pauses in the traffic: to an observer,
-    /// each load (burst of traffic) must look like the first load of another splitter.
+    /// Checks a splitter that draws a new random schedule after each pause in the traffic. After a
+    /// pause, the splitter must choose the same paths as a new splitter with this schedule.
     fn begins_anew_after_a_silence(&self) {
         let views = self.views(7);
         let load = |splitter: &mut Splitter, begins: Time| -> Vec<usize> {
@@ -215,9 +217,10 @@ impl<M: Fn(u64) -> Box<dyn Scheduler>> Rules<M> {
         );
     }
 
-    /// Checks that full paths delay the choices of a scheduler that ignores windows, but do not
-    /// change them. Units always wait to be sent. Path `index` (from 0) has room for one unit in
-    /// the ticks whose numbers are divisible by `index * 3 + 1`, and for none in other ticks.
+    /// Checks that full paths only delay the units of a scheduler that ignores windows, and do not
+    /// change its choices. The test always has units to send. Path `index` (from 0) has room for
+    /// one unit in each tick whose number is divisible by `index * 3 + 1`, and no room in other
+    /// ticks.
     fn holds_for_the_path_it_chose(&self) {
         let mut free = Splitter::new(self.make(5), boundary());
         let mut tight = Splitter::new(self.make(5), boundary());

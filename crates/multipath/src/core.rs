@@ -1,4 +1,5 @@
-//! The shape of a core: the interface between protocol code and the loop that drives it.
+//! The interface between a core (protocol code without I/O) and the event loop that drives the
+//! core.
 
 use std::iter;
 
@@ -6,8 +7,8 @@ use crate::Time;
 
 /// A protocol as a state machine: input and time in, actions out.
 ///
-/// A core opens no socket, reads no clock and draws no entropy. The driver owns sockets, clock and
-/// entropy, and repeats four steps:
+/// A core opens no socket, reads no clock and asks the system for no random numbers. The driver
+/// (the event loop around a core) does all this, and repeats four steps:
 ///
 /// 1. Wait for input, or until [`next_timeout`](Core::next_timeout).
 /// 2. Pass the input, if any, to [`handle`](Core::handle).
@@ -15,12 +16,11 @@ use crate::Time;
 /// 4. Read `next_timeout` again.
 ///
 /// A timeout is not an input: `poll` processes the timers that have expired. All calls pass times
-/// of one clock, which never goes back. A core may have further methods, such as queries,
-/// settings, and reads and writes of streams. After a method that changes the core, the driver
-/// continues with step 3.
+/// of one monotonic clock. A core may have further methods, such as queries, settings, and reads
+/// and writes of streams. After a method that changes the core, the driver continues with step 3.
 ///
 /// After `poll` has returned `None` at the time `now`, it returns `None` again, and `next_timeout`
-/// is later than `now`. So a driver never spins.
+/// is later than `now`. So a driver never loops without waiting.
 ///
 /// # Example
 ///
@@ -78,7 +78,8 @@ pub trait Core {
     /// Valid after `poll` has returned `None`.
     fn next_timeout(&self) -> Option<Time>;
 
-    /// Returns an iterator over the actions that are due: [`Core::poll`] until it returns `None`.
+    /// Returns an iterator over the actions that are due at `now`. It calls [`Core::poll`] until
+    /// `poll` returns `None`.
     fn drain(&mut self, now: Time) -> impl Iterator<Item = Self::Out> {
         iter::from_fn(move || self.poll(now))
     }

@@ -4,7 +4,7 @@
 //! gap, on a path that the schedule is not using. A decoy run copies the packet sizes and
 //! intervals of a run that the session has really sent. The other end must be this project's far
 //! end (our program at the server's side), because it drops the decoys. The bytes of decoys never
-//! exceed a budget, which is a share of the bytes really carried.
+//! exceed a budget, which is a share of the real traffic's bytes.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -147,7 +147,7 @@ pub struct Decoys {
     present: Run,
     known: VecDeque<Box<[Unit]>>,
     /// The recorded run (group of packets on one path) that the next decoy run will copy; `None`
-    /// if none is drawn yet.
+    /// until one is drawn.
     next: Option<Box<[Unit]>>,
     running: Option<DecoyRun>,
 }
@@ -229,7 +229,7 @@ impl Decoys {
         self.saved = (self.saved + thousandths).min(SAVED * u64::from(WHOLE));
     }
 
-    /// Adds the cost of the decoy run's unsent units (packets) to the remaining budget again.
+    /// Credits the cost of the decoy run's unsent units (packets) to the remaining budget.
     fn give_back(&mut self, running: &DecoyRun) {
         self.save(price(&running.units[running.done..]));
     }

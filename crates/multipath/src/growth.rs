@@ -5,9 +5,10 @@
 //! all runs last 10-20 ms, long downloads are slow. So a run's length depends on the time since
 //! the pause: its mean is a quarter of that time, within the user's bounds.
 //!
-//! The mean length of a run is proportional to the elapsed time. A load (a burst of traffic)
-//! therefore has as many runs with a mean length of 50 to 100 ms as with one of 100 to 200 ms. If
-//! the user's maximum is 100 ms, the mean reaches it 400 ms after the pause.
+//! The mean length of a run is proportional to the elapsed time. So the lengths are spread evenly
+//! on a logarithmic scale. For example, a load (a burst of traffic) has as many runs with a mean
+//! of 50 to 100 ms as with a mean of 100 to 200 ms. If the user's maximum is 100 ms, the mean
+//! reaches it 400 ms after the pause.
 
 use std::time::Duration;
 
@@ -22,8 +23,8 @@ const PART: u32 = 4;
 /// Draws the duration of a run (consecutive packets on one path). `since` is the time from the
 /// first run after a pause in the traffic to the beginning of this run.
 ///
-/// The duration is uniform from half to one and a half times its mean. If all runs grew alike,
-/// their lengths would reveal when the pause ended.
+/// The duration is uniform from half to one and a half times its mean. Without this random factor,
+/// an observer could compute from the lengths when the pause ended.
 pub(crate) fn length(
     least: Duration,
     most: Duration,

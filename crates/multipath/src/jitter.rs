@@ -1,4 +1,4 @@
-//! A random delay before the split.
+//! A random delay of each unit (such as a packet) before the splitter chooses the unit's path.
 //!
 //! A split randomises the share of a page that each path carries. A random delay also randomises
 //! the times of the page's packets. The delay is applied before the scheduler, so that one delayed
@@ -49,8 +49,8 @@ impl Jitter {
         self.most
     }
 
-    /// Returns the mean of the delays drawn. Units in close succession wait longer than their own
-    /// delay, because each unit (such as a packet) also waits for the units before it.
+    /// Returns the mean of the random delays. Units (such as packets) in close succession wait
+    /// longer than their own delay, because each unit also waits for the units before it.
     pub fn mean(self) -> Duration {
         (self.least + self.most) / 2
     }
@@ -59,8 +59,7 @@ impl Jitter {
 impl FromStr for Jitter {
     type Err = JitterError;
 
-    /// Parses a range in the notation of run lengths, such as `0-20ms` or `500-1500us`. The range
-    /// may begin at 0.
+    /// Parses a range of delays, such as `0-20ms` or `500-1500us`. The range may begin at 0.
     fn from_str(text: &str) -> Result<Jitter, JitterError> {
         let form = || JitterError::Form(text.into());
         let Some((least, rest)) = text.split_once('-') else {
@@ -198,8 +197,8 @@ impl<T> DelayQueue<T> {
         self.units.is_empty()
     }
 
-    /// Returns the number of units (such as packets) that left early since the last call of this
-    /// function.
+    /// Returns the number of units (such as packets) that left before their delay was over, since
+    /// the last call of this function. They leave early if the queue is full.
     pub fn take_hurried(&mut self) -> u64 {
         std::mem::take(&mut self.hurried)
     }

@@ -2,31 +2,31 @@
 //!
 //! # Tour
 //!
-//! The splitter, the onion network, camouflage and the lab all split and merge with this crate;
-//! the workspace has no second scheduler. The list follows the order in which a unit (a packet, a
-//! cell, a chunk) passes through the types:
+//! All programs of this workspace that split or merge traffic use this crate. The list follows the
+//! order in which a unit (a packet, a cell, a chunk) passes through the types:
 //!
 //! * [`PathView`] is a path as a scheduler sees it: whether the path is usable, its round-trip
 //!   time and its window. For a circuit it also has the state of the leg and of the first hop's
 //!   link ([`LegView`], [`LinkView`]).
-//! * [`SmoothedRtt`] has `SRTT` and `RTTVAR` of RFC 6298.
+//! * [`SmoothedRtt`] estimates a round-trip time (`SRTT` and `RTTVAR` of RFC 6298).
 //! * A [`Scheduler`](schedule::Scheduler) chooses the path of the next run. A *run* is a group of
 //!   consecutive units on one path. [`schedule`] has one algorithm per file; [`schedule::FAMILIES`]
 //!   lists them for command lines and documents. Algorithms that need windows serve circuits only.
-//! * A [`Boundary`] decides when a run ends: after N packets or T milliseconds, fixed, of random
-//!   length, or growing with the load.
+//! * A [`Boundary`] decides when a run ends: after a number of packets or a time, which is fixed,
+//!   random, or grows while the traffic continues.
 //! * A [`Splitter`] combines a scheduler and a boundary. It returns *hold* when the window of the
-//!   chosen path is closed. It can redraw scheduler and boundary after an idle time.
+//!   chosen path is closed. It can draw a new random schedule after each pause in the traffic.
 //! * A [`DelayQueue`] delays units before the split by times drawn from a [`Jitter`].
 //! * [`Decoys`] plans dummy traffic for idle paths within a [`DecoyBudget`].
 //! * A [`Backlog`] queues units while no window has room.
 //! * A [`Merger`], built on [`Reorder`], restores the order of units at the other end.
-//! * [`Replay`] records received numbers, so that each number is accepted only once.
+//! * [`Replay`] records received packet numbers, so that each packet is accepted only once.
 //! * [`Core`] is the interface of every protocol core of the workspace.
 //! * [`trace`] splits recorded traffic for the lab, with the same [`Splitter`].
 //!
-//! Deliberately absent: clocks, entropy, sockets and threads. The caller passes [`Time`], and all
-//! randomness comes from [`seed::stream`]. So a result depends only on the inputs and the seed.
+//! The crate has no clocks, sockets or threads, and reads no system entropy. The caller passes
+//! [`Time`], and all randomness comes from [`seed::stream`]. So a result depends only on the
+//! inputs and the seed.
 
 mod backlog;
 mod boundary;

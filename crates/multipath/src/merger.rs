@@ -1,4 +1,4 @@
-//! Merging the units of several paths into one sequence.
+//! Merges the units (such as packets) of several paths into one ordered sequence.
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ pub struct Merger<T> {
 }
 
 impl<T> Merger<T> {
-    /// Returns a merger for `paths` paths. The first unit (such as a packet) has number `first`,
-    /// and at most `limit` units wait.
+    /// Returns a merger for `paths` paths. The first unit (such as a packet) has the sequence
+    /// number `first`. At most `limit` units wait for earlier units.
     pub fn new(paths: usize, first: u64, limit: usize, patience: Option<Duration>) -> Merger<T> {
         let (reorder, taken) = (Reorder::new(first, limit), vec![0; paths]);
         Merger { reorder, limit, patience, taken, lost: 0 }
@@ -32,8 +32,8 @@ impl<T> Merger<T> {
         self.patience = patience;
     }
 
-    /// Inserts unit `number`, which arrived on `path`. The caller then calls [`Merger::poll`]
-    /// until it returns `None`.
+    /// Inserts the unit with the sequence number `number`, which arrived on `path`. The caller
+    /// then calls [`Merger::poll`] until it returns `None`.
     pub fn handle(&mut self, now: Time, path: PathId, number: u64, unit: T) -> Insertion {
         let insertion = self.reorder.insert(number, (now, unit));
         if insertion == Insertion::Taken {
@@ -42,27 +42,29 @@ impl<T> Merger<T> {
         insertion
     }
 
-    /// Counts unit `number` as delivered, if it is the next unit (such as a packet) in order and
-    /// no unit waits. In this common case no unit has to be stored. Otherwise returns false and
-    /// counts nothing.
+    /// Counts the unit with the sequence number `number` as delivered, and returns true. If this
+    /// unit (such as a packet) is not the next in order, or if other units wait, returns false and
+    /// counts nothing. So a unit that arrives in order need not be stored.
     pub fn pass(&mut self, path: PathId, number: u64) -> bool {
         let passes = self.reorder.pass(number);
         self.taken[path.index()] += u64::from(passes);
         passes
     }
 
-    /// Returns whether unit `number` is stored, was delivered or was given up.
+    /// Returns whether the unit with the sequence number `number` is stored, was delivered, or was
+    /// given up as lost.
     pub fn has_seen(&self, number: u64) -> bool {
         self.reorder.has_seen(number)
     }
 
-    /// Returns whether unit `number` is stored until earlier ones arrive.
+    /// Returns whether the unit with the sequence number `number` is stored until earlier units
+    /// arrive.
     pub fn holds(&self, number: u64) -> bool {
         self.reorder.holds(number)
     }
 
-    /// Returns the next unit (such as a packet) in order, with its number; `None` if it has not
-    /// arrived yet.
+    /// Returns the next unit (such as a packet) in order, with its sequence number; `None` if this
+    /// unit has not arrived yet.
     pub fn poll(&mut self, now: Time) -> Option<(u64, T)> {
         if self.next_timeout().is_some_and(|due| now >= due) {
             self.skip_missing();
@@ -70,24 +72,26 @@ impl<T> Merger<T> {
         self.reorder.pop().map(|(number, (_, unit))| (number, unit))
     }
 
-    /// Gives up the missing units (such as packets) before the first waiting unit.
+    /// Counts the missing units (such as packets) before the first waiting unit as lost, so that
+    /// this unit can be delivered.
     pub fn skip_missing(&mut self) {
         self.lost += self.reorder.skip_gap();
     }
 
-    /// Returns the time at which missing units (such as packets) will be given up. Returns `None`
-    /// if no unit waits, or if there is no limit.
+    /// Returns the time at which missing units (such as packets) will be given up as lost. Returns
+    /// `None` if no unit waits, or if there is no limit.
     pub fn next_timeout(&self) -> Option<Time> {
         let (received, _) = self.reorder.first().filter(|_| self.reorder.has_gap())?;
         Some(*received + self.patience?)
     }
 
-    /// Returns the number of the next unit (such as a packet) in order.
+    /// Returns the sequence number of the next unit (such as a packet) in order.
     pub fn next_number(&self) -> u64 {
         self.reorder.next_number()
     }
 
-    /// Returns whether the maximum number of units (such as packets) wait.
+    /// Returns whether the buffer is full: the maximum number of units (such as packets) wait for
+    /// earlier units.
     pub fn is_full(&self) -> bool {
         self.reorder.len() >= self.limit
     }
@@ -97,7 +101,7 @@ impl<T> Merger<T> {
         &self.taken
     }
 
-    /// Returns the number of units (such as packets) that were given up.
+    /// Returns the number of units (such as packets) that were given up as lost.
     pub fn lost(&self) -> u64 {
         self.lost
     }

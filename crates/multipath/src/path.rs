@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// A path of one schedule, as its position in the user's list of paths, from 0.
+/// Identifier of a path: its index in the user's list of paths, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PathId(pub u16);
 
@@ -28,7 +28,8 @@ impl fmt::Display for PathId {
     }
 }
 
-/// A path as a scheduler sees it. The index in the slice of views is the path's [`PathId`].
+/// The state of a path, as a scheduler sees it. A scheduler receives a slice of these states; a
+/// path's index in the slice is its [`PathId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathView {
     /// True if the scheduler may choose the path. False for a dead path, and for a path with a
@@ -43,7 +44,8 @@ pub struct PathView {
     pub leg: LegView,
 }
 
-/// The state of a path with a window (a leg), except for the window's room. Units are cells.
+/// The state of a path with a window (a *leg*, such as a circuit), except for the window's room.
+/// All counts of units are counts of cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LegView {
     /// The minimum round-trip time until now.
@@ -110,26 +112,26 @@ impl LinkView {
 }
 
 impl PathView {
-    /// Returns the view of a usable path of unknown round-trip time and without a window.
+    /// Returns the state of a usable path whose round-trip time is unknown, and which has no
+    /// window.
     pub const fn open() -> PathView {
         PathView { usable: true, rtt: None, window: None, leg: LegView::NOTHING }
     }
 
-    /// Returns the view of a path that is not usable.
+    /// Returns the state of a path that schedulers must not choose.
     pub const fn dead() -> PathView {
         PathView { usable: false, ..PathView::open() }
     }
 
-    /// Returns the view of a path that can take `room` units (such as packets) now. If `rtt` is
-    /// `None`, the path is not usable, because a leg without a measured round-trip time carries no
-    /// data (Tor proposal 329, as implemented in C tor).
+    /// Returns the state of a path whose window has room for `room` units (such as packets) now.
+    /// If `rtt` is `None`, the path is not usable, because a leg without a measured round-trip
+    /// time carries no data (Tor proposal 329, as implemented in C tor).
     pub const fn leg(rtt: Option<Duration>, room: u64, leg: LegView) -> PathView {
         PathView { usable: rtt.is_some(), rtt, window: Some(room), leg }
     }
 
-    /// Counts `units` that were just sent on this path: the window's room shrinks, and the number
-    /// of units (such as packets) in flight grows. So a caller can send several runs with one
-    /// view.
+    /// Updates this state after `units` units (such as packets) were sent on the path: less room
+    /// in the window, more units in flight. So a caller can send several runs with one state.
     pub const fn sent(&mut self, units: u64) {
         if let Some(room) = self.window {
             self.window = Some(room.saturating_sub(units));
@@ -144,7 +146,7 @@ impl PathView {
 }
 
 impl LegView {
-    /// The leg state of a path without a window: all fields are 0.
+    /// Value for a path without a window: all fields are 0.
     pub const NOTHING: LegView = LegView {
         least_rtt: Duration::ZERO,
         size: 0,
@@ -178,8 +180,8 @@ pub(crate) fn quickest_ready(paths: &[PathView]) -> Option<usize> {
     quickest(paths, ready(paths)).or_else(|| quickest(paths, usable(paths)))
 }
 
-/// Returns the index in `places` whose path has the lowest round-trip time; the first one if
-/// several are equal, and `None` if `places` is empty.
+/// Returns the index of the path with the lowest round-trip time among the indices in `places`;
+/// the first one if several are equal, and `None` if `places` is empty.
 pub(crate) fn quickest(paths: &[PathView], places: impl Iterator<Item = usize>) -> Option<usize> {
     places.min_by_key(|&index| paths[index].rtt.unwrap_or(Duration::MAX))
 }

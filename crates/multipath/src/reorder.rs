@@ -1,4 +1,4 @@
-//! A buffer that puts numbered units (such as packets) back in order.
+//! A buffer that restores the order of units (such as packets) by their sequence numbers.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ pub enum Insertion {
     Full,
 }
 
-/// A bounded buffer that returns units (such as packets) in the order of their numbers.
+/// A bounded buffer that returns units (such as packets) in the order of their sequence numbers.
 #[derive(Debug)]
 pub struct Reorder<T> {
     next: u64,
@@ -22,14 +22,14 @@ pub struct Reorder<T> {
 }
 
 impl<T> Reorder<T> {
-    /// Returns a buffer whose first unit (such as a packet) has number `first`. It stores at most
-    /// `limit` units.
+    /// Returns an empty buffer for at most `limit` units (such as packets). The first unit has the
+    /// sequence number `first`.
     pub fn new(first: u64, limit: usize) -> Reorder<T> {
         Reorder { next: first, waiting: BTreeMap::new(), limit }
     }
 
-    /// Inserts unit `number`. The next unit (such as a packet) in order is always accepted, so
-    /// that a full buffer can drain.
+    /// Inserts the unit with the sequence number `number`. The next unit (such as a packet) in
+    /// order is accepted even by a full buffer, so that the buffer can drain.
     pub fn insert(&mut self, number: u64, unit: T) -> Insertion {
         if self.has_seen(number) {
             return Insertion::Duplicate;
@@ -41,48 +41,50 @@ impl<T> Reorder<T> {
         Insertion::Taken
     }
 
-    /// Returns whether unit `number` is stored, was delivered or was given up.
+    /// Returns whether the unit with the sequence number `number` is stored, was delivered, or was
+    /// given up as lost.
     pub fn has_seen(&self, number: u64) -> bool {
         number < self.next || self.holds(number)
     }
 
-    /// Returns whether unit `number` is stored.
+    /// Returns whether the unit with the sequence number `number` is stored.
     pub fn holds(&self, number: u64) -> bool {
         self.waiting.contains_key(&number)
     }
 
-    /// Returns the next unit (such as a packet) in order with its number; `None` if it has not
-    /// arrived.
+    /// Returns the next unit (such as a packet) in order, with its sequence number; `None` if this
+    /// unit has not arrived.
     pub fn pop(&mut self) -> Option<(u64, T)> {
         let unit = self.waiting.remove(&self.next)?;
         self.next += 1;
         Some((self.next - 1, unit))
     }
 
-    /// Counts unit `number` as delivered, if it is the next unit (such as a packet) in order and
-    /// no unit is stored. Returns whether it was counted.
+    /// Counts the unit with the sequence number `number` as delivered, if it is the next in order
+    /// and no unit (such as a packet) is stored. Returns whether the unit was counted.
     pub fn pass(&mut self, number: u64) -> bool {
         let passes = number == self.next && self.waiting.is_empty();
         self.next += u64::from(passes);
         passes
     }
 
-    /// Counts unit `number` as delivered, if it is the next unit (such as a packet) in order. In
-    /// contrast to [`Reorder::pass`], other units may be stored. Returns whether it was counted.
+    /// Counts the unit with the sequence number `number` as delivered, if it is the next in order.
+    /// In contrast to [`Reorder::pass`], other units (such as packets) may be stored. Returns
+    /// whether the unit was counted.
     pub fn advance(&mut self, number: u64) -> bool {
         let next = number == self.next;
         self.next += u64::from(next);
         next
     }
 
-    /// Returns the stored unit (such as a packet) with the lowest number; `None` if none is
-    /// stored.
+    /// Returns the stored unit (such as a packet) with the lowest sequence number; `None` if none
+    /// is stored.
     pub fn first(&self) -> Option<&T> {
         self.waiting.values().next()
     }
 
-    /// Gives up the missing units (such as packets) before the first stored unit, which becomes
-    /// the next unit. Returns the number of units given up.
+    /// Gives up the missing units (such as packets) before the first stored unit as lost. That
+    /// stored unit becomes the next in order. Returns the count of lost units.
     pub fn skip_gap(&mut self) -> u64 {
         let Some(&first) = self.waiting.keys().next() else { return 0 };
         let lost = first - self.next;
@@ -90,7 +92,7 @@ impl<T> Reorder<T> {
         lost
     }
 
-    /// Returns the number of the next unit (such as a packet) in order.
+    /// Returns the sequence number of the next unit (such as a packet) in order.
     pub fn next_number(&self) -> u64 {
         self.next
     }

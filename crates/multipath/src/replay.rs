@@ -1,16 +1,17 @@
-//! Replay protection: a record of the numbers received. Each number is accepted once. Numbers too
-//! old to be checked are refused.
+//! Replay protection: a record of the packet numbers received. Each packet number is accepted
+//! once. Packet numbers too old to be checked are refused.
 
-/// Size of the window: the count of numbers, up to the greatest received number, that can still be
-/// checked. Paths whose delays differ by 50 ms need 5,000 at 100,000 packets per second.
+/// Size of the replay window: the count of packet numbers, up to the greatest received one, that
+/// can still be checked. If the paths' delays differ by 50 ms, 100,000 packets per second need
+/// 5,000.
 const WINDOW: u64 = 16_384;
-/// Number of 64-bit words in the bit set of received numbers.
+/// Number of 64-bit words in the bit set of received packet numbers.
 const WORDS: usize = (WINDOW / 64) as usize;
 
-/// A sliding window over the received numbers.
+/// A sliding window that records which packet numbers were received.
 #[derive(Clone, Debug)]
 pub struct Replay {
-    /// The greatest received number plus 1; 0 before the first.
+    /// The greatest received packet number plus 1; 0 before the first packet.
     next: u64,
     bits: Box<[u64; WORDS]>,
 }
@@ -22,19 +23,20 @@ impl Default for Replay {
 }
 
 impl Replay {
-    /// Returns a window in which no number has been received.
+    /// Returns a window in which no packet number is recorded.
     #[must_use]
     pub fn new() -> Replay {
         Replay { next: 0, bits: Box::new([0; WORDS]) }
     }
 
-    /// Returns the greatest received number plus 1; 0 before the first.
+    /// Returns the greatest received packet number plus 1; 0 before the first packet.
     #[must_use]
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// Records `number`. Returns false if it was received before, or is too old to be checked.
+    /// Records the packet number `number`. Returns false if the number was received before, or is
+    /// too old to be checked.
     pub fn accept(&mut self, number: u64) -> bool {
         if number + WINDOW < self.next {
             return false;

@@ -17,8 +17,8 @@ pub struct Silence(Duration);
 pub struct SilenceError(String);
 
 impl Silence {
-    /// Default length: one second. It is longer than the pauses within a page load over a slow
-    /// path, and shorter than a reader's pause between two loads.
+    /// Default: one second. It is longer than the pauses within a page load over a slow path, and
+    /// shorter than a reader's pause between two page loads.
     pub const USUAL: Silence = Silence(Duration::from_secs(1));
 
     /// Returns the rule that pauses of at least `least` separate two loads (bursts of traffic);
@@ -36,7 +36,7 @@ impl Silence {
 impl FromStr for Silence {
     type Err = SilenceError;
 
-    /// Parses a time in the notation of run lengths: `1s`, `500ms`.
+    /// Parses a time such as `1s` or `500ms`.
     fn from_str(text: &str) -> Result<Silence, SilenceError> {
         match text.parse() {
             Ok(Every::Time { mean, random: false }) => Ok(Silence(mean)),

@@ -9,7 +9,7 @@ const BETA: u32 = 4;
 /// Factor `K` of `RTTVAR` in the timeout (RFC 6298, section 2.3).
 const K: u32 = 4;
 
-/// `SRTT` and `RTTVAR` of RFC 6298.
+/// Estimator of a round-trip time: `SRTT` and `RTTVAR` of RFC 6298.
 ///
 /// ```
 /// use std::time::Duration;
@@ -54,8 +54,8 @@ impl SmoothedRtt {
     }
 
     /// Returns the retransmission timeout, `SRTT + max(G, K * RTTVAR)` with `G` = `least` (RFC
-    /// 6298, section 2.3); `None` before the first sample. The caller limits it (sections 2.4 and
-    /// 2.5).
+    /// 6298, section 2.3); `None` before the first sample. The caller applies the lower and upper
+    /// bounds (sections 2.4 and 2.5).
     #[must_use]
     pub fn rto(&self, least: Duration) -> Option<Duration> {
         self.smoothed.map(|(srtt, rttvar)| srtt + (rttvar * K).max(least))

@@ -1,5 +1,5 @@
-//! The splitter: a scheduler and a boundary, which together choose the path of the next units
-//! (such as packets).
+//! The splitter: a scheduler, which chooses paths, and a boundary, which determines for how many
+//! units (such as packets) or how much time each choice applies.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::schedule::{Scheduler, Spec, SpecError};
 use crate::seed::Stream;
 use crate::{Boundary, Every, PathId, PathView, Silence, Time};
 
-/// The decision about the next units (such as packets).
+/// The decision on which path the next units (such as packets) are sent, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Assignment {
     /// Send the first `units` of the waiting units (such as packets) on `path`.
@@ -44,8 +44,8 @@ pub struct Splitter {
     redraw: Option<Redraw>,
 }
 
-/// A function that draws a schedule: a scheduler, and the state that ends its runs. The argument
-/// is the number of the draw, from 0.
+/// A function that draws a random schedule: a scheduler, and the state that determines when its
+/// runs (consecutive units on one path) end. The argument is the index of the draw, from 0.
 pub type DrawSchedule = dyn Fn(u64) -> (Box<dyn Scheduler>, Boundary) + Send;
 
 /// The source of the schedules that are drawn after pauses in the traffic.
@@ -62,7 +62,8 @@ impl fmt::Debug for Redraw {
 }
 
 impl Splitter {
-    /// Returns a splitter that has not chosen a path yet, and never redraws its schedule.
+    /// Returns a splitter that has not chosen a path yet, and that keeps its schedule after pauses
+    /// in the traffic.
     pub fn new(scheduler: Box<dyn Scheduler>, boundary: Boundary) -> Splitter {
         Splitter {
             scheduler,
@@ -74,7 +75,7 @@ impl Splitter {
         }
     }
 
-    /// Returns a splitter that draws its schedule again after each `silence` (pause in the
+    /// Returns a splitter that draws a new random schedule after each `silence` (pause in the
     /// traffic). To an observer each load (burst of traffic) then looks like the first load of
     /// another session.
     ///
@@ -87,8 +88,8 @@ impl Splitter {
     }
 
     /// Returns a splitter with the scheduler `spec` over `paths` paths, in runs of `every`. With
-    /// `redraw`, the splitter redraws its schedule after each pause in the traffic of at least
-    /// this length.
+    /// `redraw`, the splitter draws a new random schedule after each pause in the traffic of at
+    /// least this length.
     ///
     /// `dice` returns the random stream of a purpose. The purposes are `scheduler` and `boundary`,
     /// and after pause number n `scheduler draw n` and `boundary draw n`.
@@ -153,7 +154,8 @@ impl Splitter {
     }
 
     /// Records that a group of units (such as packets), which were assigned together, has arrived
-    /// by `now`. The next pause is counted from `now`. Returns the time since the previous record.
+    /// by `now`. The duration of the next pause is measured from `now`. Returns the time since the
+    /// previous record.
     pub fn on_arrival(&mut self, now: Time) -> Duration {
         now.since(std::mem::replace(&mut self.last_arrival, now))
     }
@@ -189,7 +191,8 @@ impl Splitter {
         self.boundary.restart(now);
     }
 
-    /// Returns whether the scheduler reads the state of links that the system reports.
+    /// Returns whether the scheduler reads the TCP state of the paths' first links
+    /// ([`Scheduler::sees_links`]).
     pub fn sees_links(&self) -> bool {
         self.scheduler.sees_links()
     }

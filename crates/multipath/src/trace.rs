@@ -45,11 +45,11 @@ impl Delay {
 /// additional load does not change the split of another load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entity {
-    /// The page load's number, unique within its repetition of the experiment.
+    /// Identifier of the page load, unique within one repetition of the experiment.
     pub load: i64,
-    /// Number of the repetition of the experiment that the page load belongs to.
+    /// Index of the repetition of the experiment that the page load belongs to.
     pub run: i32,
-    /// Number of this split among the splits of the same page load, from 0.
+    /// Index of this split among the splits of the same page load, from 0.
     pub replica: u32,
 }
 
@@ -85,7 +85,7 @@ impl TraceSplit {
         Ok(TraceSplit { spec, every, mode, draw, seed, delays, views })
     }
 
-    /// Sets the rule for when the schedule draws its probabilities again.
+    /// Sets the rule for when the schedule draws new random path probabilities.
     pub fn drawn(self, draw: Draw) -> TraceSplit {
         TraceSplit { draw, ..self }
     }
@@ -232,7 +232,7 @@ impl TraceSplit {
         }
     }
 
-    /// Assigns paths to packets that have no pause between them.
+    /// Assigns paths to the packets between two pauses in the traffic.
     fn stretch(&self, splitter: &mut Splitter, times: &[f64], out: &mut [i16]) {
         let mut done = 0;
         while done < times.len() {
@@ -263,8 +263,9 @@ impl TraceSplit {
         Splitter::redrawing(least, Box::new(draw))
     }
 
-    /// Builds one schedule of the split `entity`: the scheduler, and the state that ends its runs.
-    /// `name` distinguishes the random numbers of different schedules of one split.
+    /// Builds one schedule of the split `entity`: the scheduler, and the state that determines
+    /// when its runs end. `name` distinguishes the random numbers of different schedules of one
+    /// split.
     fn draw(&self, entity: Entity, name: &str) -> (Box<dyn Scheduler>, Boundary) {
         let Entity { load, run, replica } = entity;
         let stream = |what: &str| {
@@ -289,7 +290,7 @@ impl TraceSplit {
     }
 }
 
-/// Returns the index ranges of packets that are separated by pauses of at least `least`.
+/// Returns the index ranges of the packets between pauses of at least `least`.
 fn stretches(times: &[f64], least: Duration) -> impl Iterator<Item = Range<usize>> {
     let mut begin = 0;
     let after_silence = move |end: &usize| time(times[*end]).since(time(times[*end - 1])) >= least;
@@ -298,7 +299,7 @@ fn stretches(times: &[f64], least: Duration) -> impl Iterator<Item = Range<usize
 }
 
 /// Returns the number of packets before `ends`, the end of the present run (consecutive packets on
-/// one path). If the run is over, returns 1: that packet opens the next run.
+/// one path). If the run is over, returns 1, for the first packet of the next run.
 fn within(ends: Time, times: &[f64]) -> usize {
     if ends == Time::MAX {
         return times.len();

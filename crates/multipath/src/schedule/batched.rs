@@ -22,12 +22,12 @@ pub(super) const FAMILY: Family = Family {
 ///
 /// The client draws probabilities from a Dirichlet distribution once per page load, as `weighted`
 /// does. It draws a path for each batch of cells. The length of a batch is uniform from 50 to 70
-/// cells. In this crate a batch is a run with this family's own length, `50-70p`. The middle node
-/// does the same for the other direction, with its own probabilities.
+/// cells. In this crate a batch is a run (consecutive units on one path), with the default length
+/// `50-70p`. The middle node does the same for the other direction, with its own probabilities.
 ///
 /// The published simulator draws a length for each cell, and ends a batch if that length divides
-/// the number of cells sent. The mean length is the same, but lengths vary more. This function
-/// follows the paper's text.
+/// the number of cells sent. In that simulator the mean length is the same, but lengths vary more.
+/// This function follows the paper's text.
 fn build(argument: Option<&str>, paths: usize, stream: Stream) -> BuildResult {
     weighted::build_dirichlet(argument, paths, stream)
 }

@@ -46,9 +46,9 @@ const TARGET_RATE: f64 = 1.4;
 /// has a lower probability; all other paths have the same probability. A path that was never full
 /// counts as one of the fastest.
 ///
-/// The probabilities are set once a path has been full, and whenever a path fails or returns.
-/// Because the first estimates are rough, they are set again after 1 s, 2 s, 4 s and so on, in the
-/// end every hour. Before they are set for the first time, all paths have equal probabilities.
+/// All paths have equal probabilities until a path has been full. Then the probabilities are set
+/// from the capacities. They are set again after 1 s, 2 s, 4 s and so on, in the end every hour,
+/// because the first estimates are rough. They are also set whenever a path fails or returns.
 #[derive(Debug)]
 struct ByCapacity {
     chances: Weighted,

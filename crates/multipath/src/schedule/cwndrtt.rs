@@ -1,4 +1,5 @@
-//! C tor's scheduler CWNDRTT, which no peer can request from us.
+//! C tor's scheduler CWNDRTT. No Conflux peer can request it, because no UX value (the preference
+//! that a peer sends) stands for it.
 
 use std::time::Duration;
 

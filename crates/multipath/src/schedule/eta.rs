@@ -102,8 +102,8 @@ impl Eta {
 
     /// Returns the index of the best leg if that leg has room. Otherwise returns the best leg with
     /// room, if its cell would arrive no later than the best leg would deliver all `units`, or if
-    /// the best leg has no cell in flight. If not, returns the best leg, to wait for it. Returns
-    /// `None` if no leg is usable.
+    /// the best leg has no cell in flight. If not, returns the best leg although it is full, so
+    /// that the sender waits for this leg. Returns `None` if no leg is usable.
     fn best(&mut self, now: Time, paths: &[PathView], units: u64) -> Option<usize> {
         self.look(now, paths);
         if usable(paths).all(|index| paths[index].leg.bdp == 0 && paths[index].leg.turn > 0) {
@@ -128,8 +128,9 @@ impl Eta {
     }
 }
 
-/// Returns the seconds until a cell should arrive. `rate` is in cells per second, `burst` in
-/// seconds.
+/// Returns the expected seconds until a cell that is sent now arrives. `rate` is the leg's rate in
+/// cells per second. `burst` is the time in seconds until all earlier cells have passed the
+/// narrowest link.
 fn arrival(view: &PathView, rate: f64, burst: f64) -> f64 {
     let LegView { queued, inflight, bdp, step, .. } = view.leg;
     let queued_here = match view.leg.link {
@@ -144,8 +145,8 @@ fn arrival(view: &PathView, rate: f64, burst: f64) -> f64 {
     queued_here + beyond.max(burst) + closed + least(view).as_secs_f64() / 2.0
 }
 
-/// Returns the rate in cells per second: the path's capacity if it is known, else the window's
-/// size divided by the round-trip time.
+/// Returns the estimated rate of a path in cells per second: the path's capacity if it is known,
+/// else the window's size divided by the round-trip time.
 fn rate(view: &PathView) -> f64 {
     if view.leg.capacity > 0 {
         return view.leg.capacity as f64;

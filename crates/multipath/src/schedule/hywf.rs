@@ -33,7 +33,7 @@ fn build(argument: Option<&str>, paths: usize, mut stream: Stream) -> BuildResul
     Ok(Box::new(Weighted::fixed(chances, stream)?))
 }
 
-/// Cuts a stick of length 1 into `pieces` random pieces, and shuffles them.
+/// Divides the probability 1 into `pieces` random parts (stick-breaking), and shuffles the parts.
 fn cut(pieces: usize, stream: &mut Stream) -> Vec<f64> {
     let mut left = 1.0;
     let mut chances: Vec<f64> = (1..pieces)

@@ -1,11 +1,11 @@
 //! Schedulers, with one algorithm per file, and the table of their names.
 //!
 //! To add a scheduler, write its file with its [`Family`], declare the file here, and add the
-//! family to [`FAMILIES`]. It then appears in the splitter's `--schedule` and in reports. It
-//! appears in the lab once the binding is rebuilt (`lab/run-tests --install`). The conformance
-//! suite runs on it. An algorithm with `needs_windows` serves only circuits, and the paths between
-//! a splitter and its far end (this project's program at the server's side). The lab and a
-//! splitter without a far end refuse it.
+//! family to [`FAMILIES`]. It then appears in the splitter's `--schedule` and in reports, and the
+//! conformance suite tests it. The lab (experiments in Python) has it once the Python binding is
+//! rebuilt (`lab/run-tests --install`). An algorithm with `needs_windows` serves only circuits,
+//! and the paths between a splitter and its far end (this project's program at the server's side).
+//! The lab and a splitter without a far end refuse it.
 //!
 //! **Push and pull share one interface.** The sender asks the scheduler for the path of each run.
 //! A sender with more data than its windows take asks only after a window has opened. Then the
@@ -58,14 +58,16 @@ pub trait Scheduler: fmt::Debug + Send {
     }
 
     /// Records that `_units` units (such as packets) were sent on the chosen path. If the path's
-    /// window had room for a part of a run only, the caller reports each part separately.
+    /// window had room for only some of a run's consecutive units, the caller reports each part
+    /// separately.
     fn on_sent(&mut self, _now: Time, _path: PathId, _units: u64) {}
 
     /// Records the end of a pause in the traffic, after which the scheduler's knowledge of the
     /// earlier traffic is obsolete.
     fn after_silence(&mut self) {}
 
-    /// Draws random numbers from `stream` from now on. The probabilities do not change.
+    /// Makes the scheduler draw its random numbers from `stream` from now on. The paths'
+    /// probabilities do not change.
     fn reseed(&mut self, _stream: Stream) {}
 
     /// Returns whether the choice depends on the paths' windows.
@@ -80,8 +82,8 @@ pub trait Scheduler: fmt::Debug + Send {
         false
     }
 
-    /// Returns whether the scheduler reads [`LegView::link`](crate::LegView::link), which costs
-    /// system calls.
+    /// Returns whether the scheduler reads [`LegView::link`](crate::LegView::link). If not, the
+    /// caller need not make the system calls that obtain it.
     fn sees_links(&self) -> bool {
         false
     }
@@ -100,7 +102,7 @@ pub struct Family {
     pub example: &'static str,
     /// Description in one line, for help.
     pub about: &'static str,
-    /// Description for people who have never heard of schedulers.
+    /// Description in plain words, for users who do not know schedulers.
     pub plain: &'static str,
     /// The run length (number of consecutive packets on one path, or a time) that the algorithm
     /// was published with, in the notation of [`Every`](crate::Every); `None` if it was published

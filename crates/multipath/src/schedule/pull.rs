@@ -1,4 +1,5 @@
-//! mTor's scheduler, in which the legs pull cells.
+//! mTor's scheduler, in which each leg (circuit of a set) takes the next cell when its window
+//! opens.
 
 use super::{BuildResult, Family, Scheduler, no_argument};
 use crate::path::{ready, usable};

@@ -45,7 +45,7 @@ pub(super) const FIXED: Family = Family {
 #[derive(Debug)]
 pub struct Weighted {
     weights: Vec<f64>,
-    /// The weights as cumulative probabilities, for draws while all paths are usable.
+    /// Cumulative probabilities computed from the weights, for draws while all paths are usable.
     chances: Chances,
     stream: Stream,
 }

@@ -11,12 +11,12 @@ pub struct Decoy {
     pub time: f64,
     /// Size in bytes, without a sign: a decoy has the direction of the packets passed in.
     pub bytes: i32,
-    /// Number of the path, from 0.
+    /// Index of the path, from 0.
     pub path: i16,
 }
 
 /// Returns the decoys that one end of a tunnel sends in addition to its packets of a page load, in
-/// the order of time. A real tunnel has the same code and the same limits.
+/// the order of time. A real tunnel uses the same code with the same limits.
 ///
 /// `times` are seconds, not negative and sorted. `sizes` are signed; their absolute values are
 /// bytes. `at` is the path of each packet, less than `paths`.

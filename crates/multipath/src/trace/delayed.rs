@@ -5,7 +5,7 @@ use crate::seed::Stream;
 use crate::{DELAYED_BYTES, DelayQueue, Jitter, Time};
 
 /// Returns the times, in seconds, at which packets of one direction leave the delay queue. The
-/// packets arrive at `times`. `anabranch split` has the same queue with the same limits.
+/// packets arrive at `times`. `anabranch split` uses the same queue with the same limits.
 ///
 /// `times` are seconds, not negative and sorted. `sizes` are signed; their absolute values are
 /// bytes.

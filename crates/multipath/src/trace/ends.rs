@@ -1,5 +1,5 @@
 //! Settings for splitting a trace: which end chooses each packet's path, and when a schedule draws
-//! its probabilities again.
+//! new random path probabilities.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,23 +10,25 @@ use crate::{Every, Silence};
 /// Default of `after` in [`Mode::Follow`]: the round-trip time of a nearby server.
 const NEAR: Duration = Duration::from_millis(20);
 
-/// The relation between the schedules of the two directions.
+/// The relation between the schedule of the client's packets and the schedule of the server's
+/// packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// One schedule serves both directions: the server answers at once on the client's last path.
-    /// Packets of both directions count towards a run. The delay from a request to its answer is
-    /// ignored.
+    /// One schedule chooses the paths of both directions: the server answers at once on the
+    /// client's last path. Packets of both directions count towards a run. The delay from a
+    /// request to its answer is ignored.
     Together,
-    /// A schedule serves the client's packets. The server sends on the path of the newest client
-    /// packet that has reached it. An unmodified WireGuard, Mosh or QUIC server behaves in this
-    /// way if its client uses a splitter. While the client is silent, the server does not change
-    /// its path.
+    /// A schedule chooses the paths of the client's packets. The server sends on the path of the
+    /// newest client packet that has reached it. An unmodified WireGuard, Mosh or QUIC server
+    /// behaves in this way if its client uses a splitter. While the client is silent, the server
+    /// does not change its path.
     Follow {
         /// Time after a client packet is sent until the server uses this packet's path, in
         /// addition to the path's delay from client to server.
         after: Duration,
     },
-    /// Each direction has a schedule with its own random numbers, as if both ends were multi-path.
+    /// Each direction has a schedule with its own random numbers, as if client and server both had
+    /// several paths.
     Independent,
 }
 
@@ -52,7 +54,7 @@ impl FromStr for Mode {
     }
 }
 
-/// The rule for when a schedule draws its probabilities again.
+/// The rule for when a schedule draws new random path probabilities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Draw {
     /// The probabilities are drawn for each page load.
@@ -85,8 +87,7 @@ impl FromStr for Draw {
     }
 }
 
-/// Parses a time in the notation of run lengths: `20ms`, `1s`. Returns `None` if `text` does not
-/// have this form.
+/// Parses a time such as `20ms` or `1s`. Returns `None` if `text` does not have this form.
 fn span(text: &str) -> Option<Duration> {
     match text.parse() {
         Ok(Every::Time { mean, random: false }) => Some(mean),
