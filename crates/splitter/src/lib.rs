@@ -5,7 +5,8 @@
 //! * **The splitter.** [`split`] is its driver. [`paths`] parses a user's `--path` and finds the
 //!   route out of this machine; [`socks`] implements the dialogue with SOCKS5 proxies.
 //!   [`wg_quick`] edits a user's WireGuard configuration, and [`mosh`] logs a user in with Mosh,
-//!   so that their packets go to the splitter. [`metered`] exports the counters to Prometheus.
+//!   so that the packets of WireGuard and Mosh go to the splitter. [`metered`] exports the
+//!   counters to Prometheus.
 //! * **A far end.** [`merge`] is the driver in front of a server. [`far_end`] has the settings of
 //!   both ends and the key files. [`streams`] implements paths that are TCP connections, for both
 //!   ends. The calling program provides TLS through the trait [`streams::TlsEnd`].

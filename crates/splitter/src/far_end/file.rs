@@ -66,7 +66,7 @@ pub struct KeyFile {
 /// A peer in a key file: the other end of a session.
 #[derive(Clone)]
 pub struct Peer {
-    /// The peer's name. It is defined in this file only; the peer itself need not know it.
+    /// Name of the peer, used only on this machine; the peer itself need not know it.
     pub name: String,
     /// The peer's public key.
     pub public: PublicKey,
@@ -82,13 +82,13 @@ pub enum KeyFileError {
     /// The file cannot be written.
     Write(PathBuf, io::Error),
     /// The file's mode gives access to users other than its owner. The fields are the file and its
-    /// mode. As an exception, the group of a file of root may read it.
+    /// mode. Exception: a file owned by root may be readable by its group.
     Open(PathBuf, u32),
     /// The content of the key file is invalid.
     Content(TomlError),
     /// The file is empty.
     Empty(PathBuf),
-    /// The file is not a key file, but a wg-quick file of a tunnel.
+    /// The file is not a key file, but a wg-quick configuration of a WireGuard tunnel.
     WgQuick(PathBuf),
     /// A key file that was made for the other end of a session. The fields are the file's path,
     /// the end that should read it, and the name of the first peer in the file, if it has a peer.
@@ -202,7 +202,7 @@ pub fn secret_text(bytes: &[u8; 32]) -> String {
 }
 
 impl KeyFile {
-    /// Returns a key file with the key pair `own` and no peers.
+    /// Returns the content of a key file with the key pair `own` and no peers.
     #[must_use]
     pub fn of(own: KeyPair) -> KeyFile {
         KeyFile { end: None, own, peers: Vec::new() }
@@ -277,7 +277,7 @@ impl KeyFile {
         bytes_of(text).map(PublicKey)
     }
 
-    /// Returns the file's text, including secrets.
+    /// Returns the text of the key file (TOML), including the secret keys.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = HEAD.to_owned();

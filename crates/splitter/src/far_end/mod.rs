@@ -26,9 +26,11 @@ pub struct FarEnd {
     pub psk: Psk,
     /// Name of the server to request from the far end; empty if the far end has a single server.
     pub server_name: String,
-    /// Allowed lengths of packets, in bytes of UDP payload; empty if any length is allowed.
+    /// Allowed lengths of tunnel packets, in bytes of UDP payload. Packets are padded to these
+    /// lengths. If empty, any length is allowed.
     pub pad: Vec<usize>,
-    /// Budget for decoys (dummy packets) on idle paths; `None` for no decoys.
+    /// Budget for decoys (dummy packets) on idle paths, as a share of the real traffic; `None` for
+    /// no decoys.
     pub decoys: Option<DecoyBudget>,
 }
 
@@ -40,14 +42,14 @@ impl FarEnd {
         FarEnd { server_name: INTERFACE.to_owned(), ..self }
     }
 
-    /// Returns the IP addresses of our end of the tunnel, for IP packets in the tunnel.
+    /// Returns our own IP addresses for the IP packets that the tunnel carries.
     #[must_use]
     pub fn inner(&self) -> Inner {
         Inner::of(&self.public, &self.own.public)
     }
 
-    /// Returns the maximum difference in bytes between a datagram and the tunnel packet that
-    /// carries it, excluding padding zeros.
+    /// Returns the maximum number of bytes that the tunnel adds to a datagram, excluding padding
+    /// zeros.
     #[must_use]
     pub fn overhead(&self) -> usize {
         if self.pad.is_empty() { OVERHEAD } else { PADDED_OVERHEAD }

@@ -1,6 +1,6 @@
-//! The network interface of a far end (our program in front of servers). It forwards clients' IP
-//! packets and returns the answers. The kernel routes and filters these packets as on any other
-//! interface.
+//! The TUN interface of a far end (our program in front of servers). Through it, the far end
+//! passes clients' IP packets to the kernel, and receives the answers. The kernel routes and
+//! filters these packets as on any other interface.
 
 use std::collections::HashMap;
 use std::io;
@@ -24,8 +24,8 @@ const MTU: u32 = 1_400;
 /// Buffer size for one packet, in bytes. No interface of this program has a larger MTU.
 const ROOM: usize = 65_536;
 
-/// The network interface of the far end (our program in front of the server), and the map from
-/// addresses in the interface's network to clients.
+/// The TUN interface of the far end (our program in front of the server), and the map from
+/// clients' addresses on this interface to clients.
 pub(super) struct ClientInterface {
     pub(super) name: String,
     tun: Tun,
@@ -110,8 +110,8 @@ impl ClientInterface {
         is_own && self.tun.write(packet).is_ok()
     }
 
-    /// Reads at most `most` packets, and drops the packets to unknown addresses. The caller
-    /// returns the result to [`ClientInterface::recycle`].
+    /// Reads at most `most` packets, and drops the packets to unknown addresses. When the caller
+    /// has processed the result, it passes the result to [`ClientInterface::recycle`].
     ///
     /// # Errors
     /// The interface was removed.
@@ -133,7 +133,7 @@ impl ClientInterface {
         Ok(arena)
     }
 
-    /// Takes back the memory of an [`Arena`] for the next read.
+    /// Keeps the memory of a processed [`Arena`], for reuse by the next read.
     pub(super) fn recycle(&mut self, mut arena: Arena) {
         arena.places.clear();
         self.arena = arena;
@@ -146,8 +146,8 @@ impl AsFd for ClientInterface {
     }
 }
 
-/// Returns an error if two clients in `keys` have the same address. Each address is derived from
-/// the client's public key.
+/// Returns an error if two clients in `keys` have the same IP address on the interface. Each
+/// address is derived from the client's public key.
 pub(super) fn alike(keys: &KeyFile) -> Result<(), Failure> {
     let mut known: HashMap<IpAddr, &str> = HashMap::new();
     for peer in &keys.peers {

@@ -34,10 +34,11 @@ pub(super) struct ClientState {
     id: ClientId,
     name: String,
     pub(super) public: PublicKey,
-    /// True if the client was removed from the key file. Its state remains, so that other clients
-    /// keep their numbers.
+    /// True if the client was removed from the key file. Its state remains, so that the indices of
+    /// other clients do not change.
     gone: bool,
-    /// The destination that the client requested; `None` if it is not available here.
+    /// The destination that the client requested; `None` if this far end does not offer that
+    /// destination.
     pub(super) wanted: Option<Destination>,
     /// Number of the flow (the datagrams of one program) that the client's last datagram belongs
     /// to.
@@ -50,13 +51,13 @@ pub(super) struct ClientState {
     /// `None` if answers are not delayed.
     delay: Option<DelayQueue<(u16, Box<[u8]>)>>,
     /// Queue of answers that wait for room in a congestion window, each with its flow number;
-    /// `None` if the schedule does not use windows.
+    /// `None` if the path scheduler ignores congestion windows.
     backlog: Option<Backlog<(u16, Box<[u8]>)>>,
     paths: Vec<PathSnapshot>,
     /// Counts of decoys (dummy packets) in the client's earlier sessions, and in the present
     /// session. Each pair counts decoys sent to the client and decoys received from it.
     decoys: [[DecoyCount; 2]; 2],
-    /// Time for which the client's timer is set in the driver's table; `None` if it is not set.
+    /// Expiry time of the client's timer in the driver's table; `None` if no timer is set.
     pub(super) armed: Option<Time>,
 }
 
@@ -83,7 +84,7 @@ impl ClientState {
         self.name.clone()
     }
 
-    /// Returns the client's number.
+    /// Returns the client's identifier, which is its index in the driver's list of clients.
     pub(super) fn id(&self) -> ClientId {
         self.id
     }
@@ -102,8 +103,8 @@ impl ClientState {
         self.gone = true;
     }
 
-    /// Begins a session over `paths` paths. Returns false if the schedule does not support this
-    /// number of paths; the default schedule is then used.
+    /// Begins a session over `paths` paths. Returns false if the scheduler in the settings does
+    /// not support this number of paths; the default scheduler is then used.
     pub(super) fn begin(&mut self, settings: &Settings, paths: usize) -> bool {
         let (seed, id) = (settings.seed, self.id.0.into());
         let splitter = |schedule: &Spec| {
@@ -126,7 +127,8 @@ impl ClientState {
         fits
     }
 
-    /// Returns the plan of decoys (dummy packets) for a new session; `None` if no decoys are sent.
+    /// Returns the generator of decoys (dummy packets) for a new session; `None` if no decoys are
+    /// sent.
     pub(super) fn decoys(&self, settings: &Settings) -> Option<Decoys> {
         let dice = seed::stream(settings.seed, self.id.0.into(), "decoys");
         // If the schedule uses congestion windows, decoys would occupy part of the windows.
@@ -150,7 +152,8 @@ impl ClientState {
     }
 
     /// Queues `datagrams` (answers of the server) if the settings demand a delay. Returns whether
-    /// they were queued. [`ClientState::next_delayed`] returns them when they are due.
+    /// the datagrams were queued. [`ClientState::next_delayed`] returns each when its delay is
+    /// over.
     pub(super) fn delays(&mut self, now: Time, flow: u16, datagrams: &Received<'_>) -> bool {
         let Some(delay) = &mut self.delay else { return false };
         for datagram in datagrams.datagrams() {
@@ -165,7 +168,8 @@ impl ClientState {
         self.delay.as_mut()?.pop(now)
     }
 
-    /// Returns when the oldest delayed answer is due; `None` if none is delayed.
+    /// Returns the time at which the oldest delayed answer is to be sent; `None` if no answer is
+    /// delayed.
     pub(super) fn next_due(&self) -> Option<Time> {
         self.delay.as_ref()?.next_due()
     }
@@ -176,7 +180,7 @@ impl ClientState {
         self.delay.as_mut().map_or(0, DelayQueue::take_hurried)
     }
 
-    /// Returns whether the client's schedule uses congestion windows.
+    /// Returns whether the scheduler for the client's paths uses congestion windows.
     pub(super) fn has_windows(&self) -> bool {
         self.backlog.is_some()
     }
@@ -222,7 +226,8 @@ impl ClientState {
         self.views.extend((0..self.paths.len()).map(view));
     }
 
-    /// Updates the state of the client's paths, and returns the changes.
+    /// Updates the source address and the state (up or down) of each of the client's paths.
+    /// Returns the changes.
     pub(super) fn look(&mut self, now: Time, far: &FarSide<ChaCha20Rng>) -> Vec<News> {
         self.refresh(now, far);
         if self.splitter.is_some() {

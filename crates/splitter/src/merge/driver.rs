@@ -36,11 +36,11 @@ use crate::split::signals::signals;
 /// Poller token of the socket for clients' packets. The sockets to servers have tokens that count
 /// up from 0.
 const LISTENER: u64 = u64::MAX;
-/// Poller token of the file that becomes readable at SIGINT and SIGTERM.
+/// Poller token of the file descriptor that becomes readable on SIGINT or SIGTERM.
 const STOP: u64 = u64::MAX - 1;
-/// Poller token of the interface to the clients' networks.
+/// Poller token of the TUN interface for clients' IP packets.
 const HUB: u64 = u64::MAX - 2;
-/// Poller token of the file that becomes readable at SIGHUP.
+/// Poller token of the file descriptor that becomes readable on SIGHUP.
 const RELOAD: u64 = u64::MAX - 3;
 /// Poller token of the listener for streams over TCP.
 const TCP_LISTENER: u64 = u64::MAX - 4;
@@ -56,13 +56,13 @@ const RUNS: usize = 32;
 const ROUND: usize = 64;
 /// Maximum number of ready files (such as sockets) that one wait for events returns.
 const EVENTS: usize = 256;
-/// Interval between checks for idle flows and silent clients.
+/// Interval between checks for idle flows and silent clients, whose sessions are then closed.
 const SWEEP: Duration = Duration::from_secs(1);
 /// Minimum interval between reports that a server's port is closed.
 const COMPLAINT: Duration = Duration::from_secs(10);
 
-/// Runs the far end (our program in front of the server) until SIGINT, SIGTERM or SIGHUP. If the
-/// process ignores SIGHUP (nohup), it continues to ignore it. Returns the counters at the end.
+/// Runs the far end (our program in front of the server) until SIGINT, SIGTERM or SIGHUP. A SIGHUP
+/// that the process ignored at its start (nohup) stays ignored. Returns the counters at the end.
 ///
 /// # Errors
 /// The settings cannot be applied, or a system call fails.
@@ -132,7 +132,8 @@ pub(super) struct Driver<'s> {
     pub(super) far: FarSide<ChaCha20Rng>,
     pub(super) settings: Settings,
     pub(super) servers: Vec<(String, SocketAddr)>,
-    /// The interface that the option `--tun` creates; `None` if the option is not used.
+    /// The TUN interface for clients' IP packets (option `--tun`); `None` if the option is not
+    /// used.
     pub(super) interface: Option<ClientInterface>,
     pub(super) client_states: Vec<ClientState>,
     pub(super) flows: Flows,
@@ -156,8 +157,8 @@ pub(super) struct Driver<'s> {
     next_snapshot: Time,
     next_sweep: Time,
     next_complaint: Time,
-    /// Counters that the driver itself maintains: `handshakes`, `strangers`, `unsent`, `hurried`
-    /// and `refused`. The other fields are unused.
+    /// Counters that the driver itself maintains, in the fields `handshakes`, `strangers`,
+    /// `unsent`, `hurried` and `refused`. The other fields are unused.
     counted: Snapshot,
     /// Buffer for a client's datagrams (reused, and empty between calls).
     datagrams: Vec<Datagram>,
@@ -275,7 +276,7 @@ impl<'s> Driver<'s> {
         Ok(())
     }
 
-    /// Receives UDP packets of clients and of unknown peers.
+    /// Receives and processes UDP packets of clients and of unknown peers.
     fn on_packets(&mut self, buffers: &mut RecvBatch) {
         let Ok(runs) = buffers.recv(&self.listener) else { return };
         let now = self.clock.now();
@@ -365,8 +366,8 @@ impl<'s> Driver<'s> {
         self.streams.iter_mut().for_each(|streams| streams.close_all(client));
     }
 
-    /// Processes a packet. Returns the client whose session the packet belongs to or starts;
-    /// `None` for other packets.
+    /// Processes a packet from the network. Returns the client whose session this packet belongs
+    /// to or starts; `None` if there is no such client.
     fn take(&mut self, now: Time, from: Peer, packet: &[u8]) -> Option<ClientId> {
         match self.far.receive(now, from, packet) {
             PacketKind::Session(client) => Some(client),
@@ -384,7 +385,7 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// Starts the session of a client whose handshake was accepted.
+    /// Starts the session of a client whose handshake was accepted, and returns the client.
     fn welcome(&mut self, now: Time, new: &NewRun, from: Peer) -> ClientId {
         let id = new.client;
         let wanted = self.wanted(&new.label);
@@ -433,8 +434,8 @@ impl<'s> Driver<'s> {
         found.or(only).map(|(name, server)| (name.clone(), Destination::Server(*server)))
     }
 
-    /// Forwards a client's datagrams, sends the client the packets that are due, reports changes
-    /// of its paths, and sets its timer.
+    /// Serves one client: forwards its datagrams to the server, sends it the packets that are due,
+    /// reports changes of its paths, and sets its timer.
     pub(super) fn tend(&mut self, now: Time, client: ClientId) {
         self.hand_on(now, client);
         self.send_own_packets(now, client);
@@ -463,7 +464,8 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// Forwards the datagrams that a client has sent.
+    /// Forwards the datagrams that a client has sent: to the client's server, or to the TUN
+    /// interface.
     fn hand_on(&mut self, now: Time, client: ClientId) {
         let Some(session) = self.far.session(client) else { return };
         let mut datagrams = std::mem::take(&mut self.datagrams);
@@ -545,7 +547,7 @@ impl<'s> Driver<'s> {
         self.arm(now, key.0);
     }
 
-    /// Reads packets for clients from the interface.
+    /// Reads packets for clients from the TUN interface, and sends them over the clients' paths.
     fn on_hub(&mut self) -> Result<(), Failure> {
         let Some(interface) = &mut self.interface else { return Ok(()) };
         let arena = interface.read(ROUND);
@@ -580,7 +582,7 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// Assigns paths to the datagrams whose delay has ended.
+    /// Assigns paths to a client's delayed datagrams whose delay has ended.
     fn deal_delayed(&mut self, now: Time, client: ClientId) {
         let place = client.0 as usize;
         while let Some((flow, bytes)) = self.client_states[place].next_delayed(now) {
@@ -614,8 +616,8 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// Sends datagrams that wait for a congestion window, as many as the windows of the paths
-    /// allow.
+    /// Sends a client the datagrams that wait for room in a congestion window, as many as the
+    /// paths' windows allow.
     fn use_windows(&mut self, now: Time, client: ClientId) {
         let state = &mut self.client_states[client.0 as usize];
         while let Some((path, units)) = state.next_run(now, &self.far) {
@@ -652,8 +654,9 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// Handles the clients' timers that are due, and removes paths whose streams have ended. At
-    /// their intervals, also closes idle flows and silent clients, and reports the counters.
+    /// Handles the clients' timers that are due, and removes paths whose streams have ended.
+    /// Periodically, also closes idle flows and the sessions of silent clients, and reports the
+    /// counters.
     fn on_time(&mut self) {
         let now = self.clock.now();
         while let Some(&(due, client)) = self.timers.first()

@@ -32,7 +32,7 @@ pub(super) struct FlowSocket {
 pub(super) struct Flows {
     sockets: HashMap<u64, FlowSocket>,
     tokens: HashMap<FlowKey, u64>,
-    /// Poller token that the next socket gets. No token is reused.
+    /// Poller token of the next new socket. Tokens are not reused.
     next: u64,
     most: usize,
 }
@@ -64,8 +64,8 @@ impl Flows {
     /// Opens a socket if the flow has no socket, or if its socket leads to another server.
     ///
     /// # Errors
-    /// The kernel cannot open the socket; or the maximum number of flows is open, and no other
-    /// flow belongs to this client.
+    /// The kernel cannot open the socket; or the maximum number of flows is open, and none of them
+    /// belongs to this client, so none can be replaced.
     pub(super) fn of(
         &mut self,
         now: Time,

@@ -27,7 +27,7 @@ const FRESH: Duration = Duration::from_secs(1);
 pub struct Metered<'s> {
     inner: &'s mut dyn Screen,
     numbers: Arc<Mutex<Snapshot>>,
-    /// Earliest time at which the counters are forwarded to `inner` again.
+    /// Earliest time at which the counters are forwarded to the wrapped screen (`inner`) again.
     next: Time,
     server: Server,
 }
@@ -133,7 +133,7 @@ impl Collector for Run {
     }
 }
 
-/// Encodes the traffic of each path of each client.
+/// Writes the metrics with the traffic of each path of each client.
 fn paths(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt::Result {
     type Pick = fn(&PathSnapshot) -> [u64; 2];
     let datagrams: Pick = |path| [path.inward.datagrams, path.outward.datagrams];
@@ -163,7 +163,7 @@ fn paths(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt::Resul
     Ok(())
 }
 
-/// Encodes the counters of decoys (dummy packets): decoys sent, and decoys received and dropped.
+/// Writes the metrics with the counters of decoys (dummy packets): sent, and received and dropped.
 fn decoys(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt::Result {
     type Pick = fn(&Flow) -> u64;
     let packets: Pick = |flow| flow.datagrams;
@@ -189,7 +189,7 @@ fn decoys(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt::Resu
     Ok(())
 }
 
-/// Encodes a gauge, with one value for each client.
+/// Writes a metric of the type gauge, with one value for each client.
 fn clients<'c>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,

@@ -1,5 +1,4 @@
-//! Packets to clients, collected so that consecutive packets for one path are sent in one system
-//! call.
+//! Packets to clients, collected so that one system call sends consecutive packets for one path.
 
 use std::ops::Range;
 
@@ -27,8 +26,8 @@ struct Piece {
 }
 
 impl Outbox {
-    /// Collects the packets that carry `datagram` of the flow `flow` to `client` on `path`.
-    /// Returns false if the datagram, or a part of it, cannot be sent.
+    /// Encrypts `datagram` of the flow `flow` into packets to `client` on `path`, and collects
+    /// these packets. Returns false if the datagram, or a part of it, cannot be sent.
     pub(super) fn seal(
         &mut self,
         now: Time,
@@ -48,7 +47,8 @@ impl Outbox {
         all
     }
 
-    /// Adds one packet for `to`: the bytes in `bytes` from the offset `start` to the end.
+    /// Adds one packet for `to`: the bytes of the field `bytes` from the offset `start` to the
+    /// end.
     pub(super) fn add(&mut self, to: Peer, start: usize) {
         let (end, length) = (self.bytes.len(), self.bytes.len() - start);
         match self.pieces.last_mut().filter(|last| last.takes(to, length)) {

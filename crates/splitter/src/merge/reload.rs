@@ -47,7 +47,8 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Adopts the clients of the key file. Notifies each removed client on all of its paths.
+    /// Adopts the clients of the new key file. Notifies each removed client, on all of its paths,
+    /// that its session has ended.
     fn replace_clients(&mut self) {
         let now = self.clock.now();
         let peers = &self.settings.keys.peers;
@@ -86,7 +87,7 @@ fn tls(settings: &Settings) -> Option<SocketAddr> {
     settings.listen_tls.as_ref().map(|(listen, _)| *listen)
 }
 
-/// Refuses changes of settings that are fixed while the far end runs.
+/// Returns an error if a setting differs that cannot change while the far end runs.
 fn refuse_fixed(old: &Settings, new: &Settings) -> Result<(), String> {
     let changed = [
         ("listen", old.listen != new.listen),

@@ -31,14 +31,14 @@ pub struct Settings {
     /// The web server that answers streams of unknown peers, if any. Its name is looked up at the
     /// start and at each reload.
     pub web_server: Option<Target>,
-    /// Maximum time for which a packet waits for room in a stream.
+    /// Maximum time for which a packet waits for room in a stream before it is dropped.
     pub stream_age: Duration,
     /// Our keys, and the keys of the clients.
     pub keys: KeyFile,
     /// The servers: at least one if there is no interface. Their names are looked up at the start
     /// and at each reload.
     pub servers: Vec<Server>,
-    /// Name of the interface to create, which forwards clients' IP packets; `None` for no
+    /// Name of the TUN interface to create, which forwards clients' IP packets; `None` for no
     /// interface.
     pub tun: Option<String>,
     /// Scheduler that chooses the path of the answers to each client.
@@ -46,8 +46,8 @@ pub struct Settings {
     /// Length of a run (consecutive answers on one path), as a time or a number of packets. After
     /// each run, the scheduler chooses a path again.
     pub every: Every,
-    /// Minimum pause between a server's answers to a client after which the client's schedule
-    /// chooses new random path probabilities; `None` for never.
+    /// Minimum pause in the answers to a client after which the client's scheduler draws new
+    /// random path probabilities; `None` for never.
     pub redraw: Option<Silence>,
     /// Delay of each answer of a server, before the answer's path is chosen; `None` for no delay.
     pub jitter: Option<Jitter>,
@@ -56,12 +56,13 @@ pub struct Settings {
     pub decoys: Option<DecoyBudget>,
     /// Seed of the schedules' random choices.
     pub seed: u64,
-    /// Allowed lengths of packets, in bytes of UDP payload; empty if any length is allowed.
+    /// Allowed lengths of tunnel packets, in bytes of UDP payload. Packets are padded to these
+    /// lengths. If empty, any length is allowed.
     pub pad: Vec<usize>,
-    /// Time without a datagram after which a flow is closed.
+    /// Time without a datagram after which a flow (one program's datagrams) is closed.
     pub idle: Duration,
-    /// Maximum number of open flows. At the limit, a new flow replaces the flow of the same client
-    /// that has been idle longest.
+    /// Maximum number of open flows (each has the datagrams of one program). At the limit, a new
+    /// flow replaces the flow of the same client that has been idle longest.
     pub flows: usize,
 }
 
@@ -74,7 +75,7 @@ pub struct Server {
     pub to: Target,
 }
 
-/// Settings in force, with names resolved, for display.
+/// The settings in force, with host names resolved, for display to the user.
 #[derive(Clone, Debug)]
 pub struct ActiveSettings {
     /// Address at which packets arrive. If the settings name port 0, the kernel has chosen the
@@ -92,15 +93,16 @@ pub struct ActiveSettings {
     pub public: [u8; 32],
     /// The servers' names and addresses.
     pub servers: Vec<(String, SocketAddr)>,
-    /// The interface, and our addresses on it; `None` for no interface.
+    /// Name of the TUN interface, and our addresses on it; `None` for no interface.
     pub tun: Option<(String, Inner)>,
     /// The clients' names.
     pub clients: Vec<String>,
     /// Scheduler that chooses the paths of answers, in the user's notation.
     pub schedule: String,
-    /// Time or number of packets after which a path is chosen again, in the user's notation.
+    /// Time or number of packets after which the scheduler chooses a path again, in the user's
+    /// notation.
     pub every: String,
-    /// Minimum pause between answers after which a client's schedule chooses new random path
+    /// Minimum pause in the answers to a client after which its scheduler draws new random path
     /// probabilities, in the user's notation; `None` for never.
     pub redraw: Option<String>,
     /// Delay of answers before their paths are chosen, in the user's notation; `None` for no
@@ -114,7 +116,8 @@ pub struct ActiveSettings {
 }
 
 impl ActiveSettings {
-    /// Describes in words how the paths of datagrams are chosen.
+    /// Describes in one line for users how and how often paths are chosen, and the delays and
+    /// decoys (dummy packets).
     pub fn dealing(&self) -> String {
         let more = [&self.redraw, &self.jitter, &self.decoys].map(Option::as_deref);
         dealing(&self.schedule, &self.every, more)
@@ -174,7 +177,7 @@ pub enum News {
 pub struct Snapshot {
     /// Counters of each client, in the key file's order.
     pub clients: Vec<ClientSnapshot>,
-    /// Number of open flows, each with a socket to a server.
+    /// Number of open flows (each has the datagrams of one program, and a socket to a server).
     pub flows: usize,
     /// Number of answered handshakes.
     pub handshakes: u64,
@@ -199,9 +202,9 @@ pub struct Snapshot {
 /// Counters of all streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamsSnapshot {
-    /// Number of open streams of clients.
+    /// Number of open streams that belong to known clients.
     pub bound: usize,
-    /// Number of open streams whose sender is not known.
+    /// Number of open streams that belong to no known client.
     pub strangers: usize,
     /// Number of streams of unknown peers that were passed to the web server.
     pub handed: u64,
@@ -215,7 +218,7 @@ pub struct StreamsSnapshot {
 pub struct StreamSnapshot {
     /// Number of bytes that wait for room in the stream.
     pub queued: u64,
-    /// Number of packets that were dropped because they waited too long.
+    /// Number of packets that were dropped because they waited too long for room in the stream.
     pub aged: u64,
 }
 
@@ -228,8 +231,8 @@ pub struct ClientSnapshot {
     pub up: bool,
     /// Counters of the client's paths, in the client's own order.
     pub paths: Vec<PathSnapshot>,
-    /// Number of the client's packets that did not arrive in time, so that later packets no longer
-    /// wait for them.
+    /// Number of the client's packets that count as lost, because they had not arrived when later
+    /// packets had waited for `patience`.
     pub lost: u64,
     /// Maximum time for which a datagram from the client waits for earlier datagrams.
     pub patience: Duration,
@@ -260,7 +263,7 @@ pub type Reread<'r> = Box<dyn FnMut(&Settings) -> Result<Settings, String> + 'r>
 
 /// Display of the events and counters of a running far end.
 pub trait Screen {
-    /// Reports that clients can connect.
+    /// Reports that the far end is ready, so that clients can connect.
     fn listening(&mut self, about: &ActiveSettings);
     /// Reports that the settings in `about` are in force from `now` on.
     fn reloaded(&mut self, now: Time, about: &ActiveSettings);

@@ -6,7 +6,7 @@
 //! bytes are read and dropped until the peer's deadline, or until newer streams exceed the limit
 //! on unknown peers. Only a TLS error is answered, with an alert, and ends the stream. With
 //! `--behind`, an unknown peer's stream is relayed to a web server instead ([`Relay`]). For this
-//! purpose, the bytes received so far are kept. A stream that was relayed only because of its
+//! relay, the bytes received so far are kept. A stream that was relayed only because of its
 //! silence may still belong to a client, because a slow onion circuit may delay the first packet.
 //! Until the web server answers, a client's packet still binds the stream to the client.
 
@@ -27,10 +27,10 @@ use super::settings::{StreamSnapshot, StreamsSnapshot};
 use super::web_relay::Relay;
 use crate::streams::{Connection, Ending, TlsEnd, prepare};
 
-/// Bit that marks the token of a stream. The other bits are the stream's number.
+/// Bit that marks a poller token as the token of a stream. The other bits are the stream's number.
 pub(super) const STREAMS: u64 = 1 << 62;
-/// Bit that marks the token of a web server's connection. The other bits are the number of the
-/// unknown peer's stream.
+/// Bit that marks a poller token as the token of a connection to the web server. The other bits
+/// are the number of the unknown peer's stream.
 pub(super) const BEHIND: u64 = 1 << 61;
 /// Maximum number of streams that are not bound to a client. If there is a further stream, the
 /// oldest unbound stream is closed.
@@ -50,7 +50,7 @@ const AT_ONCE: usize = 64;
 /// Maximum bytes read from a stream at once.
 const BUFFER: usize = 64 << 10;
 
-/// A stream, and its owner.
+/// A stream, and the client or unknown peer that it belongs to.
 struct Carrier {
     connection: Connection,
     from: SocketAddr,
@@ -108,7 +108,8 @@ impl Entry {
 /// Owner of a stream: a client, or a peer that is not known to be a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
-    /// An unknown peer. The field is the deadline for a client's packet.
+    /// An unknown peer. The field is the deadline for a packet that identifies the peer as a
+    /// client.
     Stranger(Time),
     /// An unknown peer that has sent bytes that no client sends. Further bytes are dropped. The
     /// field is the time at which the stream is closed.
@@ -120,7 +121,7 @@ enum Owner {
     /// server. Until the web server answers, a client's packet still binds the stream to the
     /// client.
     Late,
-    /// An unknown peer whose stream is relayed to the web server for good.
+    /// An unknown peer whose stream is relayed to the web server until it closes.
     Handed,
     /// The stream belongs to this client.
     Client(ClientId),
@@ -150,7 +151,7 @@ pub(super) struct Streams {
     entries: Vec<Entry>,
     /// Address of the web server that answers unknown peers; `None` if there is none.
     web_server: Option<SocketAddr>,
-    /// Maximum time for which a packet waits for room in a stream.
+    /// Maximum time for which a packet waits for room in a stream before it is dropped.
     age: Duration,
     carriers: BTreeMap<u64, Carrier>,
     /// Numbers of streams without a client, in the order of their arrival. Streams that were bound
@@ -160,24 +161,24 @@ pub(super) struct Streams {
     unbound: usize,
     /// Number that the next accepted stream gets.
     next: u64,
-    /// Streams with packets that were not written to the socket yet.
+    /// Streams with queued packets that the next [`Streams::flush`] writes to the sockets.
     touched: Vec<u64>,
-    /// Streams that ended, each with its client.
+    /// Streams of clients that have ended and are not yet reported by [`Streams::ended`].
     ended: Vec<(u64, ClientId)>,
     buffer: Vec<u8>,
     /// Number of streams that were passed to the web server.
     handed: u64,
-    /// Number of packets that were dropped because they waited too long, on streams that have
-    /// ended.
+    /// Number of packets that were dropped because they waited too long for room, on streams that
+    /// have ended.
     past: u64,
 }
 
 impl Streams {
-    /// Accepts streams at `entries`. The web server `web_server`, if given, answers unknown peers.
-    /// Packets wait at most `age` for room.
+    /// Creates the table of streams, which accepts new ones at `entries`. The web server
+    /// `web_server`, if given, answers unknown peers. Packets wait at most `age` for room.
     ///
     /// # Errors
-    /// An entry cannot be watched.
+    /// The poller cannot watch one of the accepting sockets.
     pub(super) fn new(
         entries: Vec<Entry>,
         (web_server, age): (Option<SocketAddr>, Duration),
@@ -241,8 +242,8 @@ impl Streams {
         }
     }
 
-    /// Adds an accepted stream. A stream that cannot be prepared or watched is dropped: its client
-    /// dials again.
+    /// Adds an accepted stream. If the socket's options cannot be set, or the poller cannot watch
+    /// it, the stream is closed, and its client connects again.
     fn admit(
         &mut self,
         now: Time,
@@ -332,8 +333,8 @@ impl Streams {
         }
     }
 
-    /// Begins to relay an unknown peer's stream to the web server, if there is one. `owner` is the
-    /// stream's owner from now on.
+    /// Begins to relay an unknown peer's stream to the web server, if there is one. Sets the
+    /// stream's owner to `owner`.
     fn hand_over(&mut self, number: u64, owner: Owner, poller: &Poller) {
         let (Some(server), Some(carrier)) = (self.web_server, self.carriers.get_mut(&number))
         else {
@@ -414,8 +415,8 @@ impl Streams {
         }
     }
 
-    /// Appends a packet to a stream. If `lasts` is true, the packet is never dropped for its
-    /// waiting time. Returns false if the stream has ended or its queue is full.
+    /// Appends a packet to a stream. If `lasts` is true, the packet is not dropped, however long
+    /// it waits for room. Returns false if the stream has ended or its queue is full.
     pub(super) fn push(&mut self, now: Time, number: u64, packet: &[u8], lasts: bool) -> bool {
         let Some(carrier) = self.carriers.get_mut(&number) else { return false };
         if self.touched.last() != Some(&number) {
@@ -424,7 +425,7 @@ impl Streams {
         carrier.connection.push(now, packet, lasts)
     }
 
-    /// Writes appended packets to the sockets.
+    /// Writes the queued packets of all streams to the sockets.
     pub(super) fn flush(&mut self, now: Time, poller: &Poller) {
         let touched = std::mem::take(&mut self.touched);
         touched.iter().for_each(|&number| self.flush_one(now, number, poller));
@@ -523,7 +524,8 @@ impl Streams {
         false
     }
 
-    /// Closes a stream, and counts its end. Closing the socket removes it from the poller.
+    /// Closes a stream, and updates the counters. Closing the socket also removes it from the
+    /// poller.
     fn close(&mut self, number: u64) {
         let Some(carrier) = self.carriers.remove(&number) else { return };
         self.past += carrier.connection.count().aged;

@@ -25,8 +25,8 @@ pub(super) struct Relay {
     /// Two flags. The first is true if the unknown peer has closed its sending side, the second if
     /// the web server has.
     ended: [bool; 2],
-    /// True if our sending side of the connection to the web server is shut down, because the
-    /// unknown peer has closed its sending side.
+    /// True if we have shut down our sending side of the connection to the web server, because the
+    /// unknown peer has closed its own sending side.
     is_shut_down: bool,
     /// True if the web server has sent bytes, or has closed its sending side.
     has_answered: bool,

@@ -1,7 +1,7 @@
 //! Export of a splitter's counters to Prometheus (`docs/formats.md`).
 //!
-//! [`Metered`] wraps a [`Screen`] and stores the latest counters. A separate thread serves them,
-//! so that slow or frequent requests do not delay datagrams.
+//! [`Metered`] wraps a [`Screen`] and stores the latest counters. A separate thread answers
+//! Prometheus, so that slow or frequent requests do not delay datagrams.
 
 mod run;
 
@@ -25,7 +25,7 @@ const FRESH: Duration = Duration::from_secs(1);
 pub struct Metered<'s> {
     inner: &'s mut dyn Screen,
     numbers: Arc<Mutex<Numbers>>,
-    /// Earliest time at which the counters are forwarded to `inner` again.
+    /// Earliest time at which the counters are forwarded to the wrapped screen (`inner`) again.
     next: Time,
     server: Server,
 }

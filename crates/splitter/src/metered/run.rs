@@ -40,8 +40,8 @@ impl Numbers {
 #[derive(Debug)]
 pub(super) struct Run(pub(super) Arc<Mutex<Numbers>>);
 
-/// A metric with values for each path: its name, help text and unit, and a function that returns
-/// its values from the counters of one path, with their labels.
+/// A metric with values for each path: name, help text, unit, and a function. The function returns
+/// the metric's values for the counters of one path, each with its label.
 type PathCounter =
     (&'static str, &'static str, Option<Unit>, fn(&PathCounters) -> Vec<(Labels, u64)>);
 /// A label and its value, in addition to the label with the path's name; `None` if there is no

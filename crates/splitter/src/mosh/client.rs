@@ -12,8 +12,8 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use super::answer::Key;
 use super::words::Words;
 
-/// Control sequences of xterm that reset cursor keys, attributes, cursor, mouse reports and screen
-/// after the client was killed.
+/// Control sequences of xterm that reset the terminal after mosh-client was killed: cursor keys,
+/// attributes, cursor, mouse reports and screen.
 const PLAIN: &[u8] =
     b"\x1b[?1l\x1b[0m\x1b[?25h\x1b[?1003l\x1b[?1002l\x1b[?1000l\x1b[?1006l\x1b[?1049l\r\n";
 
@@ -64,10 +64,11 @@ pub struct Running {
 }
 
 impl Running {
-    /// Returns a function that terminates the client. The function may outlive `self`.
+    /// Returns a function that terminates mosh-client. The function remains valid after `self` is
+    /// dropped.
     ///
     /// # Errors
-    /// No further file can be opened.
+    /// The process has no file descriptor left.
     pub fn ender(&self) -> io::Result<impl Fn() + Send + use<>> {
         let handle = self.handle.try_clone()?;
         // On this signal the client closes its session. An error means that the client has already
@@ -116,7 +117,8 @@ impl Terminal {
         Terminal(tcgetattr(io::stdin()).ok())
     }
 
-    /// Restores the terminal after a client that ended as `ended`. Errors are ignored.
+    /// Restores the terminal after mosh-client has ended. `ended` describes how it ended. Errors
+    /// are ignored.
     pub fn restore(&self, ended: ClientEnd) {
         if let Some(before) = &self.0 {
             let _ = tcsetattr(io::stdin(), OptionalActions::Drain, before);

@@ -15,7 +15,7 @@ use super::words::Words;
 /// Maximum bytes of a line of ssh's output. Longer lines are read in pieces.
 const LONGEST_LINE: u64 = 1 << 16;
 
-/// The IP versions of addresses at which the server may be reached.
+/// The IP versions that may be used to reach the server, and the order of the attempts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Family {
     /// Both versions, with IPv4 addresses first.
@@ -114,7 +114,7 @@ pub struct Login {
     pub ports: Option<String>,
     /// Number of colours of the local terminal; `None` if it is unknown.
     pub colors: Option<u32>,
-    /// Local locale variables, which the server uses as a fallback.
+    /// The local locale variables (such as `LANG`), which mosh-server uses as a fallback.
     pub locale: Vec<(String, String)>,
     /// The command that the server runs instead of a login shell; empty for a login shell.
     pub command: Vec<String>,
@@ -205,7 +205,7 @@ impl Login {
         Ok(MoshServer { server: SocketAddr::new(ip, port), key })
     }
 
-    /// Resolves the name of the other machine. Returns `None` if ssh resolves the name.
+    /// Resolves the name of the other machine. Returns `None` if ssh is to resolve this name.
     fn look_up(&self) -> Result<Option<IpAddr>, LoginError> {
         if self.remote != RemoteIp::Local {
             return Ok(None);
@@ -257,7 +257,7 @@ impl Login {
         self.user.as_ref().map_or(host.clone(), |user| format!("{user}@{host}"))
     }
 
-    /// Returns the command line for the shell on the other machine.
+    /// Returns the command line that starts mosh-server, for the shell on the other machine.
     fn remote_command(&self) -> String {
         let mut words = vec![self.server.clone(), "new".into()];
         words.extend(self.colors.map(|colors| format!("-c {colors}")));
@@ -285,7 +285,7 @@ impl Login {
     }
 }
 
-/// Kills an ssh process, which would otherwise keep running.
+/// Kills the ssh process after a failed login; otherwise it would keep running.
 fn end(child: &mut Child) {
     // An error means that the process has already ended.
     let _ = child.kill();

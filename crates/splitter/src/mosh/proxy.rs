@@ -15,16 +15,16 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Time after which the user is notified that the connection is not established yet.
 const NOTICE: Duration = Duration::from_secs(3);
 
-/// Hint in messages about a failed or slow connection. The cause may be a `ProxyJump` of
-/// ssh_config(5): a `ProxyCommand` on the command line overrides it, so this program connects
-/// directly.
+/// Hint in messages about a failed or slow connection. A possible cause is a `ProxyJump` in
+/// ssh_config(5): our `ProxyCommand` on ssh's command line overrides the `ProxyJump`, so this
+/// program connects directly.
 const JUMP: &str = "if ssh reaches the server through another machine (ProxyJump), add \
                     --remote-ip remote";
 
 /// Implements a `ProxyCommand` of ssh_config(5): connects to `host`, and copies standard input to
 /// the host, and the host's answers to standard output. Before copying, prints `MOSH IP ADDRESS`
-/// on standard error. The session's datagrams must be sent to the printed address, because the
-/// server is reachable there.
+/// on standard error. Mosh's datagrams must go to the printed address, where the server is known
+/// to be reachable.
 ///
 /// # Errors
 /// The name has no address of the accepted IP versions, no address answers, or a copy fails.
@@ -47,7 +47,8 @@ pub fn carry(host: &str, port: u16, family: Family) -> io::Result<()> {
     copy(&mut &server, &mut io::stdout().lock())
 }
 
-/// Runs `work`. Calls `send` from another thread if `work` takes longer than `after`.
+/// Runs `work`, and returns its result. If `work` takes longer than `after`, another thread calls
+/// `send` to notify the user.
 fn with_notice<R>(
     after: Duration,
     send: impl FnOnce() + Send + 'static,

@@ -30,36 +30,37 @@ pub struct Egress {
     /// The source address to bind to. `None` lets the kernel choose, so that the path survives a
     /// change of address.
     pub source: Option<IpAddr>,
-    /// The source address of packets at present; `None` if the kernel does not report it.
+    /// The source address that the kernel uses at present for packets on this path; `None` if the
+    /// kernel does not report it.
     pub sends_as: Option<IpAddr>,
     /// The server for which the route was looked up.
     pub server: SocketAddr,
     /// The next router; `None` if the server is on the interface's own network.
     pub gateway: Option<IpAddr>,
-    /// Maximum bytes of an IP packet on the part of the route that this machine knows; `None` if
-    /// unknown.
+    /// MTU of the route in bytes, as far as this machine knows the route; `None` if unknown.
     pub mtu: Option<u32>,
-    /// Number of source ports among which the path rotates, at least 1.
+    /// Number of source ports that the path uses in turn, at least 1.
     pub ports: u16,
     /// TCP address of the proxy. If the path is a stream, it is the address of the stream's first
     /// hop (the proxy or the far end). The interface, the route and the MTU then belong to the
     /// connection to this address. `None` for a path of datagrams without a proxy, and for a
     /// stream through OpenSSH.
     pub proxy: Option<SocketAddr>,
-    /// Intermediary of the stream ([`Apart`]), if the path is a stream; `None` for a path of
-    /// datagrams.
+    /// Intermediary of the stream ([`Apart`]: a proxy or an ssh host), if the path is a stream;
+    /// `None` for a path of datagrams.
     pub stream: Option<Apart>,
     /// Warning about a setting that works but is probably a mistake; `None` if there is none.
     pub note: Option<String>,
 }
 
-/// Intermediary of a stream: the proxy with its user, or the ssh host. `None` for a direct
-/// connection. Two streams on one interface count as different paths if their intermediaries
-/// differ, because different observers see the streams.
+/// Intermediary of a stream: the proxy with our user name on it, or the ssh host. `None` for a
+/// direct connection. Two streams on one interface count as different paths if their
+/// intermediaries differ, because different observers see the streams.
 pub type Apart = Option<String>;
 
 impl Egress {
-    /// Returns the local address for a socket to `server`. The kernel chooses the port.
+    /// Returns the local address to bind a socket to `server` to, with port 0, so that the kernel
+    /// chooses the port.
     pub fn local(&self, server: SocketAddr) -> SocketAddr {
         let unspecified = match server {
             SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
@@ -127,11 +128,13 @@ impl Egress {
 pub struct Mtu {
     /// Maximum bytes of UDP payload.
     pub udp_payload: u32,
-    /// The MTU in bytes for a WireGuard interface whose packets use the paths.
+    /// The MTU in bytes that the user should set on a WireGuard interface whose packets use the
+    /// paths.
     pub tunnel: u32,
 }
 
-/// Returns the limits of the path with the smallest MTU; `None` if no path's MTU is known.
+/// Returns the size limits for datagrams, from the path with the smallest MTU; `None` if no path's
+/// MTU is known.
 pub fn recommended(egresses: &[Egress]) -> Option<Mtu> {
     let udp_payload = egresses.iter().filter_map(Egress::udp_payload).min()?;
     Some(Mtu { udp_payload, tunnel: udp_payload.saturating_sub(WIREGUARD) })

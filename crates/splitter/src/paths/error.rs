@@ -24,17 +24,18 @@ pub enum SpecError {
     Kind(String),
     /// The same setting of a path is given twice.
     Twice(String),
-    /// The named path has no setting.
+    /// The named path has no setting, such as an interface or an address.
     NoKind(String),
     /// The text cannot be the name of an interface.
     Device(String),
     /// wg-quick would not accept this file name.
     Tunnel(String),
-    /// The named path has both an interface and a tunnel.
+    /// The named path has both an interface (`if:`) and a wg-quick tunnel (`wg:`); only one of
+    /// them is allowed.
     Both(String),
     /// The text is not an IP address.
     Address(String),
-    /// The text is not a number of ports, or the number is out of range.
+    /// The text is not a count of source ports, or the count is out of range.
     Ports(String),
     /// The proxy is invalid.
     Proxy(ProxyError),
@@ -124,7 +125,7 @@ impl fmt::Display for SpecError {
 
 impl std::error::Error for SpecError {}
 
-/// Reason why a path does not lead to the server, with the path's name.
+/// Reason why a path cannot be used to reach the server, with the path's name.
 #[derive(Debug)]
 pub struct PathError {
     /// Name of the path.

@@ -1,4 +1,5 @@
-//! Paths in the user's notation, and the egress of each path: how its packets leave this machine.
+//! Paths in the user's notation, and the egress of each path: the interface, source address and
+//! route of its packets.
 //!
 //! A [`PathSpec`] is the user's text (`lte=if:wwan0,ports:4`). [`resolve`] asks the kernel for the
 //! path's route and returns an [`Egress`], which has all parameters that a driver needs to open

@@ -1,4 +1,4 @@
-//! Resolves paths in the user's notation to egresses of this machine.
+//! Resolves paths in the user's notation to egresses (interface, source address and route).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,7 +11,7 @@ use super::{Egress, PathError, PathSpec, StreamKind};
 use crate::paths::error::Fault;
 use crate::socks::{Proxy, ProxyFault};
 
-/// Function that returns the addresses of a name, at least one.
+/// Function that resolves a host name. It returns at least one address, or an error.
 pub type Names<'n> = &'n dyn Fn(&Target) -> io::Result<Vec<SocketAddr>>;
 
 /// Returns the egresses (interface, source address and route) of the paths to the first of
@@ -29,8 +29,8 @@ pub type Names<'n> = &'n dyn Fn(&Target) -> io::Result<Vec<SocketAddr>>;
 ///   routed into the tunnel itself.
 /// * If the path uses a proxy or is a stream, these rules apply to the route to its first hop.
 ///
-/// `fwmark` is the mark of our sockets, which routing rules may use. Without destinations the
-/// result is empty.
+/// `fwmark` is the firewall mark of our sockets, because routing rules may match it. Without
+/// destinations the result is empty.
 ///
 /// # Errors
 /// The first path, in the order given, that does not lead to the first destination. Two paths with
@@ -77,7 +77,7 @@ pub fn resolve_by(
 /// packet into the tunnel, regardless of its source.
 ///
 /// # Errors
-/// The kernel's list of interfaces could not be read, so nothing is known of any path.
+/// The kernel's list of interfaces could not be read, so no path could be resolved.
 pub fn again(
     specs: &[PathSpec],
     before: &[Egress],
@@ -122,7 +122,7 @@ const FAR: [SocketAddr; 2] = [
 /// routes: for each path an egress for IPv4 and an egress for IPv6.
 ///
 /// # Errors
-/// The kernel's list of interfaces could not be read, so nothing is known of any path.
+/// The kernel's list of interfaces could not be read, so no path could be resolved.
 pub fn anywhere(
     specs: &[PathSpec],
     fwmark: Option<u32>,
@@ -151,8 +151,8 @@ pub fn uplinks() -> io::Result<Vec<PathSpec>> {
     Ok(candidates.filter_map(|link| uplink(&link.name)).filter(leads_out).collect())
 }
 
-/// Returns the path over the interface `device`. Characters that a path's name cannot contain
-/// become '-'. Returns `None` if the result is not a valid name.
+/// Returns a path over the interface `device`, named after it. Characters that a path's name
+/// cannot contain become '-'. Returns `None` if the result is not a valid name.
 fn uplink(device: &str) -> Option<PathSpec> {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "_.-".contains(c) { c } else { '-' };
     let name: String = device.chars().map(plain).collect();
@@ -265,8 +265,9 @@ fn to_stream(
     }
 }
 
-/// Refuses two paths with the same interface and source address, because one observer sees both.
-/// Paths through different proxies count as different, because different observers see them.
+/// Returns an error if two paths have the same interface and source address, because one observer
+/// sees both. Paths through different proxies count as different, because different observers see
+/// them.
 pub(crate) fn refuse_same<'e>(
     egresses: impl IntoIterator<Item = &'e Egress>,
 ) -> Result<(), PathError> {
@@ -280,8 +281,9 @@ pub(crate) fn refuse_same<'e>(
     Ok(())
 }
 
-/// Returns the properties that distinguish paths for an observer. A stream without a proxy is
-/// observed at its interface, regardless of the address that it connects to.
+/// Returns the path's interface, source address, proxy and intermediary. Paths that are equal in
+/// these have the same observer. A stream without a proxy is observed at its interface, regardless
+/// of the address that it connects to.
 fn seen_as(egress: &Egress) -> (u32, Option<IpAddr>, Option<SocketAddr>, Option<&str>) {
     let proxy = egress.proxy.filter(|_| egress.stream != Some(None));
     let apart = egress.stream.as_ref().and_then(Option::as_deref);
@@ -375,7 +377,8 @@ impl Machine {
         }
     }
 
-    /// Returns the interface that has the address `source`. The interface must be up.
+    /// Returns the interface that has the address `source`; an error if there is none, or if it is
+    /// down.
     fn holder_up(&self, source: IpAddr) -> Result<&Link, Fault> {
         let holder = self.holder(source).ok_or(Fault::ForeignAddress(source))?;
         if holder.up { Ok(holder) } else { Err(Fault::DeviceDown(holder.name.clone())) }
@@ -501,8 +504,8 @@ impl Machine {
         })
     }
 
-    /// Returns the interface that has the address `ip`, if `route` (the route of packets from this
-    /// address) uses another interface. Otherwise returns `None`.
+    /// Returns the name of the interface that has the source address `ip`, if packets from this
+    /// address leave by another interface (according to `route`). Otherwise returns `None`.
     fn stray(&self, ip: IpAddr, route: Route) -> Option<&str> {
         let home = self.holder(ip)?;
         let stray = home.index != route.oif && home.kind != LinkKind::Loopback;

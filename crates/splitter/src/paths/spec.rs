@@ -12,9 +12,9 @@ use crate::wg_quick::interface_name;
 
 /// Maximum number of characters of a path's name, which becomes a file name.
 pub const MAX_NAME: usize = 32;
-/// Maximum number of source ports among which a path rotates.
+/// Maximum number of source ports that a path uses in turn.
 pub const MAX_PORTS: u16 = 64;
-/// Keyword of a proxy.
+/// Keyword of the setting that names a path's proxy.
 const PROXY: &str = "socks5";
 /// Keywords of a path's settings, except those that make the path a stream.
 const KINDS: [&str; 5] = ["if", "wg", "addr", "ports", PROXY];
@@ -35,13 +35,13 @@ pub struct PathSpec {
     /// Source address that the path's sockets are bound to (`addr:`); `None` if the user names
     /// none.
     pub source: Option<IpAddr>,
-    /// Number of source ports among which the path rotates (`ports:`), from 1 to [`MAX_PORTS`].
+    /// Number of source ports that the path uses in turn (`ports:`), from 1 to [`MAX_PORTS`].
     pub ports: u16,
     /// The proxy of the path (`socks5:`); `None` for a path without a proxy. With a proxy,
     /// `device` and `source` apply to the connection to the proxy.
     pub proxy: Option<Proxy>,
     /// The kind of stream that the path is; `None` for a path of datagrams. For a stream, `device`
-    /// and `source` apply to the connection to the stream's first hop.
+    /// and `source` apply to the connection to the stream's first hop (the proxy or far end).
     pub stream: Option<StreamKind>,
 }
 
@@ -84,14 +84,14 @@ impl PathSpec {
         Ok(PathSpec { tunnel: Some(tunnel.into()), ..spec })
     }
 
-    /// Returns the path with `proxy`. `device` and `source` then apply to the connection to the
-    /// proxy.
+    /// Returns this path with `proxy` added. `device` and `source` then apply to the connection to
+    /// the proxy.
     pub fn by(self, proxy: Proxy) -> PathSpec {
         PathSpec { proxy: Some(proxy), ..self }
     }
 
-    /// Returns the path as a stream of `kind`. `device` and `source` then apply to the connection
-    /// to the stream's first hop.
+    /// Returns this path, changed to a stream of `kind`. `device` and `source` then apply to the
+    /// connection to the stream's first hop (the proxy or far end).
     pub fn streaming(self, kind: StreamKind) -> PathSpec {
         PathSpec { stream: Some(kind), ..self }
     }
@@ -105,8 +105,8 @@ fn check_name(name: &str) -> Result<(), SpecError> {
     if good { Ok(()) } else { Err(SpecError::Name(name.into())) }
 }
 
-/// Refuses an interface name that the kernel does not allow (`IFNAMSIZ` is 16 with the final
-/// zero).
+/// Returns an error if the kernel does not allow `device` as the name of an interface (`IFNAMSIZ`
+/// is 16 with the final zero).
 fn check_device(device: &str) -> Result<(), SpecError> {
     let forbidden = |c: char| c == '/' || c == ':' || c.is_whitespace();
     let good = (1..16).contains(&device.len()) && !device.contains(forbidden);
@@ -234,8 +234,8 @@ impl fmt::Display for PathSpec {
     }
 }
 
-/// Refuses an empty list, and equal names of two paths. Names that differ only in case count as
-/// equal, as they do in some file systems.
+/// Returns an error if the list is empty, or if two paths have the same name. Names that differ
+/// only in case count as equal, because paths' names become file names.
 pub fn distinct(specs: &[PathSpec]) -> Result<(), SpecError> {
     if specs.is_empty() {
         return Err(SpecError::None);

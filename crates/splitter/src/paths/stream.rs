@@ -44,8 +44,8 @@ pub struct SshHost {
     pub port: Option<u16>,
 }
 
-/// The value of a path's setting `onion:`, that is, circuits of an onion network's client. They
-/// carry the path's streams.
+/// The value of a path's setting `onion:`: circuits of an onion network's client, which carry the
+/// path's streams.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Circuits {
     /// Number of circuits. Each becomes a separate path.
@@ -103,8 +103,8 @@ impl StreamKind {
         }
     }
 
-    /// Returns the target of our own TCP connection for this stream. `far` is the far end. Returns
-    /// `None` if OpenSSH makes the connection.
+    /// Returns the target of our own TCP connection for this stream: the proxy or the far end
+    /// `far`. Returns `None` if OpenSSH makes the connection.
     pub fn first_hop<'s>(&'s self, far: &'s Target) -> Option<&'s Target> {
         match self {
             StreamKind::Tcp(at) => Some(at.as_ref().unwrap_or(far)),
@@ -114,8 +114,8 @@ impl StreamKind {
         }
     }
 
-    /// Returns the stream's intermediary as text: the proxy with its user, or the ssh host.
-    /// Returns `None` for a direct connection. Streams with different intermediaries have
+    /// Returns the stream's intermediary as text: the proxy with our user name on it, or the ssh
+    /// host. Returns `None` for a direct connection. Streams with different intermediaries have
     /// different observers, even on the same interface.
     pub(super) fn apart(&self) -> Option<String> {
         match self {
@@ -163,8 +163,8 @@ impl Circuits {
 }
 
 /// Returns `count` streams through the SOCKS port `at` of an onion network's client. Each stream
-/// has a separate user name, so that the client puts each on a separate circuit. `run` differs at
-/// each start of the program, and makes the user names unique.
+/// has a separate user name, so that the client puts each on a separate circuit. `run` is a text
+/// that differs at each start of the program, and makes the user names unique.
 pub fn circuits(count: u8, at: &Target, run: &str) -> Vec<StreamKind> {
     let user = |n: u8| format!("anabranch-{run}-{n}");
     let login = |n| Login::new(&user(n), Password::Text("stream".into()));

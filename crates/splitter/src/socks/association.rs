@@ -11,17 +11,18 @@ use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use super::dialogue::converse;
 use super::fault::ProxyFault;
 
-/// Timeout for opening an association, until the relay's address is known.
+/// Timeout for opening an association (a UDP relay of a proxy), until the relay's address is
+/// known.
 const PATIENCE: Duration = Duration::from_secs(8);
 /// Idle time before the first TCP keep-alive. Then three probes are sent, 4 s apart, so that the
 /// failure of a proxy's machine is detected after 20 s.
 const KEEPALIVE: Duration = Duration::from_secs(8);
-/// Interval between TCP keep-alives that are not answered.
+/// Interval between TCP keep-alives while they are not answered.
 const KEEPALIVE_AGAIN: Duration = Duration::from_secs(4);
 /// Number of unanswered TCP keep-alives after which the connection fails.
 const KEEPALIVES: u32 = 3;
 
-/// Parameters of the TCP connection to a proxy, or to another first hop.
+/// Parameters of the TCP connection to a proxy, or to another first hop of a stream.
 #[derive(Clone, Debug)]
 pub struct ConnectSettings {
     /// TCP address of the proxy or other first hop.
@@ -83,16 +84,16 @@ pub fn associate(
 }
 
 /// Returns the address of a proxy's relay. `named` is the address that the proxy reports. If
-/// `named` is unspecified, or valid in a smaller part of the Internet than `proxy`, returns
-/// `proxy`. For example, a proxy at a NAT may report its private address.
+/// `named` is unspecified, or has a smaller scope than `proxy` (such as a private address, which a
+/// proxy at a NAT may report), returns `proxy`.
 fn relay_at(proxy: IpAddr, named: IpAddr) -> IpAddr {
     let named = named.to_canonical();
     let is_narrower = Scope::of(named) < Scope::of(proxy.to_canonical());
     if named.is_unspecified() || is_narrower { proxy } else { named }
 }
 
-/// Size of the part of the Internet in which an address is valid. The variants are in ascending
-/// order.
+/// Scope of an address: the part of the Internet in which the address is valid, from the smallest
+/// to the largest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Scope {
     Machine,
@@ -121,8 +122,8 @@ fn is_shared(ip: Ipv4Addr) -> bool {
     first == 100 && second & 0xc0 == 64
 }
 
-/// Opens a TCP connection to a proxy or another first hop, with the parameters `reach`. Waits for
-/// at most `patience`.
+/// Opens a TCP connection to a proxy or another first hop, with the parameters `reach`. Fails if
+/// this takes longer than `patience`.
 pub(crate) fn connect(reach: &ConnectSettings, patience: Duration) -> io::Result<Socket> {
     let domain = Domain::for_address(reach.proxy);
     let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;

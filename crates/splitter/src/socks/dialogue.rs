@@ -1,5 +1,5 @@
-//! The SOCKS dialogue: authentication, and the request for a relay. It blocks, and works over any
-//! stream.
+//! The SOCKS5 dialogue with a proxy: authentication, and the request for a UDP relay. It blocks,
+//! and works over any byte stream.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -43,7 +43,7 @@ fn relay_of(grant: SocksGrant) -> Result<SocketAddr, ProxyFault> {
     }
 }
 
-/// Writes a message in one call, so that it is sent as one segment.
+/// Writes a message with one system call, so that it is sent in one TCP segment.
 fn write_message(stream: &mut impl Write, message: &[u8]) -> Result<(), ProxyFault> {
     if message.is_empty() {
         return Ok(());

@@ -21,7 +21,7 @@ pub enum ProxyFault {
     NotSocks(u8),
     /// The proxy requires a user name and a password, and none were given.
     LoginWanted,
-    /// The proxy accepts no login method that we support.
+    /// The proxy accepts no authentication method that we support.
     NoMethod,
     /// The proxy refuses the user name or the password.
     LoginRefused,
@@ -40,7 +40,7 @@ pub enum ProxyFault {
 }
 
 impl ProxyFault {
-    /// Returns the fault for a connection error during the dialogue.
+    /// Converts an I/O error of the connection to the proxy during the SOCKS dialogue.
     pub(crate) fn of_stream(error: io::Error) -> ProxyFault {
         use io::ErrorKind;
         match error.kind() {
@@ -54,7 +54,7 @@ impl ProxyFault {
         }
     }
 
-    /// Returns the fault for an error while connecting to a proxy.
+    /// Converts an I/O error of an attempt to connect to a proxy.
     pub(crate) fn of_connecting(error: io::Error) -> ProxyFault {
         match error.kind() {
             io::ErrorKind::TimedOut => ProxyFault::Timeout,

@@ -15,7 +15,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Returns the header for datagrams to `server`.
+    /// Returns the SOCKS5 header for datagrams to `server`.
     pub fn to(server: SocketAddr) -> Header {
         // The first bytes are two reserved bytes, and a zero that marks the datagram as no
         // fragment.
@@ -40,9 +40,9 @@ impl Header {
         if server.is_ipv4() { 10 } else { 22 }
     }
 
-    /// Puts the header before each datagram of `run`, which contains consecutive datagrams. Each
-    /// has `stride` bytes, except that the last may be shorter. The result is also a sequence of
-    /// datagrams of equal length, except the last, and can be sent in one system call.
+    /// Puts the SOCKS5 header before each datagram of `run`, which contains consecutive datagrams.
+    /// Each has `stride` bytes, except that the last may be shorter. The same holds for the
+    /// result, so one system call can send all of them.
     pub fn wrap(&self, run: &[u8], stride: usize) -> Vec<u8> {
         let stride = stride.max(1);
         let datagrams = run.len().div_ceil(stride).max(1);
@@ -95,7 +95,8 @@ impl RelayedDatagrams {
         }
     }
 
-    /// Returns the accepted datagrams in order, as if `server` had sent them to us directly.
+    /// Returns the accepted datagrams in order, without their SOCKS5 headers, as if `server` had
+    /// sent them to us directly.
     pub fn runs(&self, server: SocketAddr) -> impl Iterator<Item = Received<'_>> {
         self.runs.iter().map(move |run| Received {
             from: server,
@@ -113,8 +114,8 @@ impl RelayedDatagrams {
 
     /// Adds the datagram `payload` to the last run (datagrams of equal length, stored together),
     /// or begins a new run. A new run begins if the last run is complete, or if its index is below
-    /// `first`. It also begins if `payload` is empty, or longer than the datagrams of the last
-    /// run.
+    /// `first`. A new run also begins if `payload` is empty, or longer than the datagrams of the
+    /// last run.
     fn add(&mut self, first: usize, payload: &[u8], ecn: u8) {
         let start = self.bytes.len();
         self.bytes.extend(payload);

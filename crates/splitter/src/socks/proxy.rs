@@ -22,7 +22,7 @@ const LONGEST: usize = 255;
 pub struct Proxy {
     /// TCP address at which the proxy listens.
     pub at: Target,
-    /// Our user name and password; `None` if the proxy requires none.
+    /// Our user name and password for the proxy; `None` if the user gave none.
     pub login: Option<Login>,
 }
 
@@ -60,7 +60,7 @@ impl Login {
         &self.user
     }
 
-    /// Returns the login of another user with the same password.
+    /// Returns a login with the user name `user` and the same password.
     ///
     /// # Errors
     /// The errors of [`Login::new`].

@@ -1,5 +1,5 @@
 //! The driver's code for paths that are byte streams (TCP, TLS, proxies, OpenSSH): sending and
-//! receiving, finished dials, and reports to the core.
+//! receiving, finished connection attempts, and reports to the protocol core.
 
 use std::net::SocketAddr;
 
@@ -13,8 +13,8 @@ use super::onward::Outgoing;
 use super::streams::Outcome;
 
 impl Driver<'_> {
-    /// Appends sealed packets of the tunnel to the streams of their paths. If a stream has no room
-    /// or no connection, drops the packets for it, as the kernel drops datagrams for a full
+    /// Appends encrypted packets of the tunnel to the streams of their paths. If a stream has no
+    /// room or no connection, drops the packets for it, as the kernel drops datagrams for a full
     /// socket.
     pub(super) fn send_by_stream(&mut self, now: Time, group: &[Outgoing<'_>]) {
         for outgoing in group {
@@ -32,7 +32,7 @@ impl Driver<'_> {
     }
 
     /// Sends the packets that the tunnel itself originates, such as probes and handshakes. These
-    /// packets are never dropped for their age while they wait for room in a stream.
+    /// packets are never dropped, however long they wait for room in a stream.
     pub(super) fn send_words(&mut self, now: Time, words: Vec<Outgoing<'static>>) {
         let streams = &mut self.uplinks.streams;
         let (by_stream, others): (Vec<_>, Vec<_>) =
@@ -45,7 +45,7 @@ impl Driver<'_> {
         self.flush_streams(now);
     }
 
-    /// Writes the queued data of all streams to their sockets.
+    /// Writes the queued packets of all streams to their sockets.
     pub(super) fn flush_streams(&mut self, now: Time) {
         let ended = self.uplinks.streams.flush(now, &self.poller);
         self.capture_streams(now);
@@ -118,14 +118,14 @@ impl Driver<'_> {
         self.on_far_end(now, path, std::iter::empty::<Received<'_>>());
     }
 
-    /// Passes the recorded bytes of all streams to the packet captures.
+    /// Passes the bytes that all streams have sent and received to the packet captures.
     fn capture_streams(&mut self, now: Time) {
         let recorded = self.uplinks.streams.take_recorded();
         recorded.iter().for_each(|seen| self.report.see_stream(now, seen));
     }
 
-    /// Handles expired timers of streams: begins dials that are due, and closes unanswered
-    /// connections.
+    /// Handles expired timers of streams: connects the paths whose next attempt is due, and closes
+    /// connections on which the far end has not answered.
     pub(super) fn on_stream_time(&mut self, now: Time) {
         if self.uplinks.streams.next_timeout().is_none_or(|due| due > now) {
             return;
@@ -140,7 +140,7 @@ impl Driver<'_> {
         self.settle(now);
     }
 
-    /// Reports to the core (the protocol state machine) whether a path's stream has a connection.
+    /// Reports to the protocol core whether a path's stream has a connection.
     pub(super) fn report_stream(&mut self, now: Time, path: PathId) {
         let broken = self.uplinks.streams.broken(path);
         self.report_path(now, path, broken);

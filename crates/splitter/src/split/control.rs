@@ -14,8 +14,8 @@ use super::lookup::Lookup;
 use super::signals::signals;
 use super::{Failure, Reread, Settings};
 
-/// The sources of external events: signals, the reader of settings, and the kernel's network
-/// messages.
+/// The sources of external events: signals, the function that reads the settings again, and the
+/// kernel's network messages.
 pub(super) struct Control<'s> {
     /// Socket that becomes readable when the splitter must stop: on a signal, or at the request of
     /// the calling program.
@@ -26,11 +26,11 @@ pub(super) struct Control<'s> {
     hasty: Arc<AtomicBool>,
     /// Function that reads the settings again on a reload; `None` if reloads are not supported.
     pub(super) reread: Option<Reread<'s>>,
-    /// New settings that wait for name resolution.
+    /// Lookup of the host names in new settings, which take effect when it ends.
     pub(super) lookup: Lookup<Settings>,
     pub(super) monitor: Monitor,
-    /// Time at which the machine's routes and rules are checked again, because the system could
-    /// not answer the last check; `None` if it could.
+    /// Time at which the splitter's routes and rules are checked again, because the system lacked
+    /// resources for the last check; `None` if no check is due.
     pub(super) keep_at: Option<Time>,
     pub(super) stopped: bool,
 }

@@ -1,4 +1,5 @@
-//! The event loop of the splitter. It passes input to the core and executes the core's outputs.
+//! The event loop of the splitter. It passes input to the protocol core and executes the core's
+//! outputs.
 
 use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
@@ -24,11 +25,11 @@ use super::{ActiveSettings, Failure, Reread, Screen, Settings, manager};
 /// Poller token of the socket at which clients' datagrams arrive. The tokens of path sockets count
 /// up from 0.
 pub(super) const LISTENER: u64 = u64::MAX;
-/// Poller token of the file that becomes readable at SIGINT and SIGTERM.
+/// Poller token of the file descriptor that becomes readable on SIGINT or SIGTERM.
 pub(super) const STOP: u64 = u64::MAX - 1;
 /// Poller token of the netlink socket that reports changes of the network.
 pub(super) const NETWORK: u64 = u64::MAX - 2;
-/// Poller token of the resolver of the server's name.
+/// Poller token of the thread that resolves the server's name.
 pub(super) const NAMES: u64 = u64::MAX - 3;
 /// Poller token of the threads that open associations (UDP relays of proxies).
 pub(super) const PROXIES: u64 = u64::MAX - 4;
@@ -37,13 +38,13 @@ pub(super) const PROXIES: u64 = u64::MAX - 4;
 pub(super) const SPARES: u64 = u64::MAX - (1 << 17);
 /// Last poller token of spare associations.
 const LAST_SPARE: u64 = SPARES + u16::MAX as u64;
-/// Poller token of the file that becomes readable at SIGHUP.
+/// Poller token of the file descriptor that becomes readable on SIGHUP.
 pub(super) const RELOAD: u64 = u64::MAX - 5;
 /// Poller token of the sockets that report changes of the splitter's routes and rules.
 pub(super) const STEERED: u64 = u64::MAX - 6;
-/// Poller token of the lookups of names in changed settings.
+/// Poller token of the lookup of host names in changed settings.
 pub(super) const LOOKED_UP: u64 = u64::MAX - 7;
-/// Poller token of the threads that dial the connections of TCP paths.
+/// Poller token of the threads that open the connections of stream paths.
 pub(super) const DIALS: u64 = u64::MAX - 8;
 
 /// Maximum number of messages that one system call reads from a socket. A message may contain
@@ -108,16 +109,16 @@ pub(super) struct Driver<'s> {
     pub(super) core: Core,
     pub(super) clock: Clock,
     pub(super) poller: Poller,
-    /// The entrance of clients' datagrams: a local port or an interface.
+    /// The place at which clients' datagrams arrive: a local port or an interface.
     pub(super) ingress: Ingress,
-    /// The connections to the servers.
+    /// The connections to the servers: path sockets, proxies and streams.
     pub(super) uplinks: Uplinks,
     /// Our end of a tunnel to a far end (our program in front of the server); `None` if the server
     /// is not a far end.
     pub(super) tunnel: Option<Tunnel>,
     /// Signals, reloads and network changes.
     pub(super) control: Control<'s>,
-    /// Screen, captures and counters of the running splitter.
+    /// The output of the splitter: screen, packet captures and counters.
     pub(super) report: Report<'s>,
     /// The present settings.
     pub(super) settings: Settings,
@@ -177,8 +178,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Handles datagrams of clients: passes each received batch to the core, and then sends all
-    /// outputs.
+    /// Handles datagrams of clients: passes each received batch to the protocol core, and then
+    /// sends the datagrams that the core returns.
     fn on_clients(&mut self, buffers: &mut RecvBatch) {
         let Some(Ok(runs)) = self.ingress.port().map(|port| buffers.recv(port)) else { return };
         let now = self.clock.now();
@@ -232,8 +233,8 @@ impl Driver<'_> {
         self.send(now, &outgoing);
     }
 
-    /// Handles errors of datagrams that were sent earlier. The kernel reports them in the error
-    /// queue of the socket with `token`.
+    /// Handles errors of datagrams that were sent earlier, such as ICMP errors. The kernel reports
+    /// these errors in the error queue of the socket with `token`.
     fn on_late_errors(&mut self, now: Time, token: u64) {
         while let Some(socket) = self.uplinks.sockets.by_token(token) {
             let Ok(Some(error)) = socket.udp.take_error() else { return };
@@ -347,7 +348,7 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Executes the core's outputs after an event other than received datagrams.
+    /// Executes the outputs of the protocol core after an event other than received datagrams.
     pub(super) fn settle(&mut self, now: Time) {
         let (mut outgoing, mut back) = (Vec::new(), Vec::new());
         self.drain(now, None, &mut outgoing, &mut back);
@@ -355,9 +356,9 @@ impl Driver<'_> {
         self.send(now, &outgoing);
     }
 
-    /// Takes the core's outputs. Datagrams for the server go into `outgoing`, datagrams for the
-    /// client into `back`. All other outputs are executed at once. `run` contains the datagrams
-    /// that the core has just handled; `None` after another event.
+    /// Takes the outputs of the protocol core. Datagrams for the server go into `outgoing`,
+    /// datagrams for the client into `back`. All other outputs are executed at once. `run`
+    /// contains the datagrams that the core has just handled; `None` after another event.
     pub(super) fn drain<'a>(
         &mut self,
         now: Time,
@@ -392,9 +393,9 @@ impl Driver<'_> {
         }
     }
 
-    /// Finds the server of a new session. With a far end, opens a flow of the tunnel. Otherwise
-    /// uses the server's address at once if the user gave an address, or looks up the server's
-    /// name.
+    /// Determines the server of a new session. With a far end, opens a flow of the tunnel.
+    /// Otherwise takes the server's address if the user gave an address, or begins to look up the
+    /// server's name.
     fn resolve(&mut self, now: Time, session: SessionId) {
         if let Some(tunnel) = &mut self.tunnel {
             let far = self.uplinks.servers.get(&TUNNEL).copied();
@@ -421,9 +422,9 @@ impl Driver<'_> {
         }
     }
 
-    /// Returns the core's counters, with the counters of the sockets, the tunnel, the streams and
-    /// the pinned connections (kept on one path). `missed` is the number of datagrams dropped by
-    /// the paths' sockets.
+    /// Returns the counters of the protocol core, the sockets, the tunnel, the streams and the
+    /// pinned connections (kept on one path). `missed` is the number of datagrams dropped by the
+    /// paths' sockets.
     pub(super) fn snapshot(&mut self, missed: u64) -> Snapshot {
         let now = self.clock.now();
         let pinned = self.ingress.pinned(self.control.stopped);
@@ -436,8 +437,8 @@ impl Driver<'_> {
         snapshot
     }
 
-    /// Closes the sessions, undoes the machine's setup, reports the final counters, and completes
-    /// the captures.
+    /// Ends the run: closes the sessions, undoes the changes to the machine's routes and rules,
+    /// reports the final counters, and completes the captures.
     fn end(mut self) -> Result<Snapshot, Failure> {
         manager::stopping();
         let now = self.clock.now();

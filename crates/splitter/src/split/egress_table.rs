@@ -24,7 +24,7 @@ const RETRY: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RouteLookup {
     pub(super) path: PathId,
-    /// Reason why the path is down; `None` if it works.
+    /// Reason why the path is down; `None` if the path works.
     pub(super) broken: Option<DownReason>,
     /// The change of the path's interface or source address; `None` if neither has changed.
     pub(super) moved: Option<RouteChange>,
@@ -126,7 +126,7 @@ impl EgressTable {
         Ok(EgressTable { last: families.clone(), families: Some(families), ..egress_table })
     }
 
-    /// Returns this table, with `fwmark` as the firewall mark of packets in later lookups.
+    /// Returns this table, changed to use the firewall mark `fwmark` in later route lookups.
     pub(super) fn marked(self, fwmark: u32) -> EgressTable {
         EgressTable { fwmark: Some(fwmark), ..self }
     }
@@ -146,7 +146,7 @@ impl EgressTable {
     }
 
     /// Returns the paths that do not reach servers of `server`'s IP version, but reach servers of
-    /// the other one.
+    /// the other IP version.
     pub(super) fn barred(&self, server: SocketAddr) -> Vec<PathId> {
         let (its, other) = (usize::from(server.is_ipv6()), usize::from(server.is_ipv4()));
         let families = self.families.iter().flatten().enumerate();
@@ -154,7 +154,7 @@ impl EgressTable {
         lacking.map(|(index, _)| PathId::at(index)).collect()
     }
 
-    /// Returns, for each path, whether it leads to IPv4 servers and whether it leads to IPv6
+    /// Returns, for each path, whether it reaches IPv4 servers, and whether it reaches IPv6
     /// servers. Returns an empty list if all clients share one server, as with a local port or a
     /// far end.
     pub(super) fn led(&self) -> Vec<[bool; 2]> {
@@ -251,9 +251,8 @@ impl EgressTable {
         self.learn(now, answers)
     }
 
-    /// Stores the kernel's answers to lookups. A path without an answer keeps its last state and
-    /// is looked up again later, because a lack of file descriptors or memory is not a fault of
-    /// the path.
+    /// Stores the results of the lookups of all paths' routes. If a lookup failed for lack of file
+    /// descriptors or memory, the path keeps its state, and its route is looked up again later.
     fn learn(
         &mut self,
         now: Time,
@@ -268,9 +267,9 @@ impl EgressTable {
         looks
     }
 
-    /// Changes a path to another address of its proxy or first hop. `found` has the addresses that
-    /// the name now resolves to. Returns the change; `None` if the path's interface reaches none
-    /// of them.
+    /// Changes a path to a new address of its proxy or first hop. `found` has the addresses to
+    /// use, from a new lookup of the name. Returns the change; `None` if the path's interface
+    /// reaches none of them.
     pub(super) fn redirect(&mut self, path: PathId, found: &[SocketAddr]) -> Option<RouteLookup> {
         let index = path.index();
         let (spec, before) = (&self.specs[index], &self.egresses[index]);
@@ -302,8 +301,8 @@ impl EgressTable {
         numbered.map(|(index, both)| self.judge_both(index, both)).collect()
     }
 
-    /// Applies the results of a path's lookups for IPv4 and IPv6. The path works if it has a route
-    /// for at least one of the two.
+    /// Applies the results of looking up a path's routes for IPv4 and IPv6. The path works if it
+    /// has a route for at least one of the two.
     fn judge_both(&mut self, index: usize, answers: [Result<Egress, PathError>; 2]) -> RouteLookup {
         let path = PathId::at(index);
         let families = self

@@ -1,5 +1,5 @@
-//! The driver's code for a far end (our program in front of the server): seals packets for the far
-//! end, opens packets from it, and reports changes of its state.
+//! The driver's code for a far end (our program in front of the server): encrypts packets for the
+//! far end, decrypts packets from it, and reports changes of its state.
 
 use std::net::SocketAddr;
 
@@ -23,8 +23,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Adopts the far end's address `found` from a lookup. If the lookup has failed (`None`),
-    /// repeats it. Replaces all sockets if the address has changed.
+    /// Adopts the far end's address `found`, the result of a lookup. If the lookup has failed
+    /// (`None`), repeats the lookup. If the address has changed, replaces all sockets.
     pub(super) fn on_far_end_found(&mut self, now: Time, found: Option<SocketAddr>) {
         let Some(far) = found else { return self.uplinks.resolver.ask(now, TUNNEL) };
         let before = self.uplinks.servers.insert(TUNNEL, far);
@@ -33,8 +33,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Sends the core's datagrams. If there is a far end, encrypts them in tunnel packets;
-    /// otherwise sends them unchanged.
+    /// Sends the datagrams that the protocol core has assigned to paths. If there is a far end,
+    /// encrypts them in tunnel packets; otherwise sends them unchanged.
     pub(super) fn send(&mut self, now: Time, outgoing: &[Outgoing<'_>]) {
         let Some(tunnel) = self.tunnel.as_mut().filter(|_| !outgoing.is_empty()) else {
             return self.send_as_is(now, outgoing);
@@ -63,7 +63,7 @@ impl Driver<'_> {
         self.hand_over(now);
     }
 
-    /// Takes the datagrams that arrived through the tunnel, and passes them to the core.
+    /// Takes the datagrams that arrived through the tunnel, and passes them to the protocol core.
     fn hand_over(&mut self, now: Time) {
         let Some(tunnel) = &mut self.tunnel else { return };
         let Some(&far) = self.uplinks.servers.get(&TUNNEL) else { return };
@@ -90,8 +90,8 @@ impl Driver<'_> {
         self.uplinks.servers.contains_key(&TUNNEL).then(|| tunnel.next_timeout())
     }
 
-    /// Does the tunnel's due work: passes received datagrams to the core, sends packets that this
-    /// end originates, and reports changes of the far end and of each path.
+    /// Does the tunnel's due work: passes received datagrams to the protocol core, sends packets
+    /// that this end originates, and reports changes of the far end and of each path.
     pub(super) fn tend_tunnel(&mut self, now: Time) {
         if self.tunnel.is_none() || !self.uplinks.servers.contains_key(&TUNNEL) {
             return;
@@ -114,7 +114,8 @@ impl Driver<'_> {
         self.look_at_windows(now);
     }
 
-    /// Replaces the onion network's circuit of `path` if it has been slow for too long.
+    /// Replaces the onion network's circuit of `path` by another circuit, if the path has been
+    /// slow for too long.
     fn look_at_lag(&mut self, now: Time, path: PathId) {
         let Some(tunnel) = self.tunnel.as_mut() else { return };
         if !self.uplinks.streams.is_circuit(path) {
@@ -125,8 +126,8 @@ impl Driver<'_> {
         self.report.warn(warning);
     }
 
-    /// Passes the state of the paths' congestion windows to the core, if the schedule uses
-    /// windows.
+    /// Passes the state of the paths' congestion windows to the protocol core, if the path
+    /// scheduler uses windows.
     fn look_at_windows(&mut self, now: Time) {
         if let Some(windows) = self.tunnel.as_mut().and_then(|tunnel| tunnel.windows(now)) {
             self.core.handle(now, Input::Windows(windows));
@@ -152,8 +153,9 @@ impl Driver<'_> {
         }
     }
 
-    /// Reports to the core whether `path` is down. `broken` is the reason if the cause is on this
-    /// machine. If it is `None`, the path is down only if the far end is silent on it.
+    /// Reports to the protocol core whether `path` is down. `broken` is the reason if the cause is
+    /// on this machine. If `broken` is `None`, the path is down only if no packets of the far end
+    /// arrive on it.
     pub(super) fn report_path(&mut self, now: Time, path: PathId, broken: Option<DownReason>) {
         let tunnel = self.tunnel.as_mut();
         let broken = tunnel.map_or(broken, |tunnel| tunnel.note_broken(now, path, broken));

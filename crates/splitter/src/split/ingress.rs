@@ -1,4 +1,4 @@
-//! The entrance where clients' datagrams arrive: a local port, or an interface of this machine.
+//! The place at which clients' datagrams arrive (ingress): a local port, or a TUN interface.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,7 +20,7 @@ pub(super) const ROUND: usize = 64;
 /// Buffer size for each packet, in bytes. No interface of this program has a larger MTU.
 pub(super) const ROOM: usize = 65_536;
 
-/// The entrance of clients' datagrams.
+/// The place at which clients' datagrams arrive.
 #[derive(Debug)]
 pub(super) enum Ingress {
     /// A local port. All its clients use the same server.
@@ -59,7 +59,7 @@ impl Ingress {
         Ingress::Tun(Box::new(TunIngress { tun, steering, fragments, ends, arena, packet }))
     }
 
-    /// Returns the local port; `None` if the entrance is an interface.
+    /// Returns the socket of the local port; `None` if clients' datagrams arrive at an interface.
     pub(super) fn port(&self) -> Option<&UdpSocket> {
         match self {
             Ingress::Port(socket) => Some(socket),
@@ -75,7 +75,7 @@ impl Ingress {
     }
 
     /// Returns the interface if all of its packets go to a far end. Returns `None` if they do not,
-    /// or if the entrance is a local port.
+    /// or if clients' datagrams arrive at a local port.
     pub(super) fn whole(&mut self) -> Option<&mut TunIngress> {
         self.interface().filter(|ingress| ingress.inner().is_some())
     }
@@ -102,8 +102,8 @@ impl Ingress {
         }
     }
 
-    /// Updates the routes after paths were added or removed. `exits` has the outgoing interface
-    /// and source address of each path.
+    /// Updates this program's routes after paths were added or removed. `exits` has the outgoing
+    /// interface and source address of each path.
     pub(super) fn follow(&mut self, exits: Vec<Exit>) -> io::Result<()> {
         let steering = self.interface().and_then(|ingress| ingress.steering.as_mut());
         steering.map_or(Ok(()), |steering| steering.follow(exits))
@@ -144,7 +144,8 @@ impl Ingress {
         steering.is_none_or(Steering::is_guarded)
     }
 
-    /// Returns whether any of `changes` may affect this program's routes and rules.
+    /// Returns whether any of `changes` (of the machine's network) may affect this program's
+    /// routes and rules.
     pub(super) fn concerns(&self, changes: &[Change]) -> bool {
         match self {
             Ingress::Port(_) => false,
@@ -184,7 +185,8 @@ impl TunIngress {
         Ok(())
     }
 
-    /// Returns our addresses in the tunnel if all packets go to a far end; `None` otherwise.
+    /// Returns our IP addresses inside the tunnel if all packets go to a far end; `None`
+    /// otherwise.
     pub(super) fn inner(&self) -> Option<Inner> {
         self.steering.as_ref().and_then(|steering| steering.plan().request.inner)
     }

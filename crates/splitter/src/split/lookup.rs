@@ -18,7 +18,7 @@ pub(super) type LookupResults = Vec<(Target, io::Result<Vec<SocketAddr>>)>;
 #[derive(Debug)]
 pub(super) struct Lookup<W> {
     waiting: Option<W>,
-    /// Number of the present lookup. Results of earlier lookups are ignored.
+    /// Sequence number of the present lookup. Results of earlier lookups are ignored.
     round: u64,
     answered: Sender<(u64, LookupResults)>,
     answers: Receiver<(u64, LookupResults)>,
@@ -38,7 +38,8 @@ impl<W> Lookup<W> {
         Ok(Lookup { waiting: None, round: 0, answered, answers, wake_receiver, wake_sender })
     }
 
-    /// Starts to resolve `names` for the value `who`, which replaces the waiting value.
+    /// Starts to resolve `names`. The value `who`, which replaces the waiting value, waits for the
+    /// results.
     ///
     /// # Errors
     /// No thread or file descriptor is available. Then no value waits.

@@ -18,8 +18,8 @@ pub(super) fn ready(about: &ActiveSettings) {
     notify(&[NotifyState::Ready, NotifyState::Status(&status)]);
 }
 
-/// Notifies the service manager that the program is ending. The program may run for some time
-/// after that, until the captures are complete.
+/// Notifies the service manager that the program is ending. The program may then run for some
+/// time, until the packet captures are complete.
 pub(super) fn stopping() {
     notify(&[NotifyState::Stopping]);
 }

@@ -1,12 +1,12 @@
 //! The splitter's driver: sockets and a clock around [`anabranch_comps::Core`].
 //!
-//! [`run`] runs a splitter. Its loop has four steps: wait, pass ready input to the core, execute
-//! the core's outputs, report the counters. The loop has no protocol logic; the core selects the
-//! path of each datagram.
+//! [`run`] runs a splitter. Its loop has four steps: wait, pass ready input to the core (a
+//! protocol state machine without I/O), execute the core's outputs, report the counters. The loop
+//! has no protocol logic; the core selects the path of each datagram.
 //!
-//! Between the core and the machine are five parts. None of them depends on the loop:
+//! Five parts connect the core with the machine. None of them depends on the loop:
 //!
-//! * `ingress`: the entrance of clients' datagrams.
+//! * `ingress`: the place at which clients' datagrams arrive.
 //! * `uplinks`: the connections to the servers (`egress_table`, `sockets`, `proxies`, `streams`,
 //!   `resolver`).
 //! * `tunnel`: the near end of a tunnel to a far end, if there is one.

@@ -13,7 +13,7 @@ use anabranch_multipath::{Core as _, Time};
 
 use super::driver::Driver;
 
-/// A decision after the server's name was looked up again: the server with which a session
+/// The decision, after a repeated lookup of the server's name, with which address a session
 /// continues.
 #[derive(Debug, PartialEq, Eq)]
 enum Move {
@@ -51,8 +51,8 @@ fn name_server(event: &mut Event, servers: &HashMap<SessionId, SocketAddr>) {
 }
 
 impl Driver<'_> {
-    /// Handles an event of the core: records the protocol of a session, or starts a lookup for a
-    /// silent server. Adds the server's address to an event that lacks it.
+    /// Handles an event that the protocol core reports: records the protocol of a session, or
+    /// starts a lookup for a silent server. Adds the server's address to an event that lacks it.
     pub(super) fn follow_name(&mut self, now: Time, event: &mut Event) {
         match *event {
             Event::Recognised { session, protocol, .. } => {

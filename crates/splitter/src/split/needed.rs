@@ -3,8 +3,8 @@
 
 use anabranch_comps::Config;
 
-/// Number of file descriptors other than path sockets: streams, listener, signals, captures, and
-/// kernel queries.
+/// Estimated number of file descriptors other than path sockets: streams, listener, signals,
+/// captures, and kernel queries.
 const OTHERS: u64 = 32;
 
 /// Returns a warning if the sessions may need more than `limit` file descriptors, else `None`.

@@ -23,9 +23,9 @@ pub(super) struct Outgoing<'a> {
 }
 
 impl<'a> Outgoing<'a> {
-    /// Converts an output of the core. An output may refer to received datagrams; `run` contains
-    /// the datagrams that the core has just handled. Returns `None` if the output refers to
-    /// received datagrams and `run` is `None`.
+    /// Converts an output of the protocol core. An output may refer to received datagrams; `run`
+    /// contains the datagrams that the core has just handled. Returns `None` if the output refers
+    /// to received datagrams and `run` is `None`.
     pub(super) fn of(
         (session, tuple, path): (SessionId, TupleId, PathId),
         payload: Payload,
@@ -51,7 +51,7 @@ impl Outgoing<'_> {
         Datagrams { bytes: &self.bytes, stride: self.stride, ecn: self.ecn, to: None, source: None }
     }
 
-    /// Returns a copy that does not borrow the received batch.
+    /// Returns a copy that owns its datagrams, and does not borrow them from the received batch.
     pub(super) fn kept(&self) -> Outgoing<'static> {
         Outgoing { bytes: Cow::Owned(self.bytes.to_vec()), ..*self }
     }
@@ -84,7 +84,7 @@ impl Outgoing<'_> {
     }
 }
 
-/// Datagrams for a client.
+/// Datagrams to be sent to one client.
 #[derive(Debug)]
 pub(super) struct Back<'a> {
     client: SocketAddr,
@@ -95,8 +95,8 @@ pub(super) struct Back<'a> {
 }
 
 impl<'a> Back<'a> {
-    /// Converts an output of the core: the `held` datagrams if there are any, or else the
-    /// datagrams in `run`, which the core has just handled. Returns `None` if neither is
+    /// Converts an output of the protocol core. Its datagrams are `held` (which the core had
+    /// stored) or else `run` (which the core has just handled). Returns `None` if neither is
     /// available.
     pub(super) fn of(
         client: SocketAddr,
@@ -123,7 +123,7 @@ impl<'a> Back<'a> {
     }
 }
 
-/// Converts received datagrams into the form that the core needs.
+/// Converts received datagrams into the form that the protocol core needs.
 pub(super) fn batch_of<'a>(run: &Received<'a>) -> Batch<'a> {
     Batch { bytes: run.bytes, stride: run.stride, ecn: run.ecn }
 }

@@ -16,11 +16,13 @@ use super::onward::batch_of;
 use crate::far_end::Inner;
 use crate::steer::Upkeep;
 
-/// Delay before the routes and rules are checked again, if the system could not answer.
+/// Delay before the splitter's routes and rules are checked again, if the system lacked resources
+/// for the last check.
 const AGAIN: Duration = Duration::from_millis(100);
 
 impl Driver<'_> {
-    /// Handles packets from programs of the machine or the namespace.
+    /// Handles packets that programs of the machine or the network namespace have sent into the
+    /// interface.
     ///
     /// # Errors
     /// Another program has removed the interface.
@@ -111,8 +113,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Reports to the core which paths lead to the server that a client named. If no path does,
-    /// also sends the client an ICMP error.
+    /// Reports to the protocol core which paths lead to the server that a client named. If no path
+    /// does, also sends the client an ICMP error.
     pub(super) fn resolve_named(&mut self, now: Time, session: SessionId, server: SocketAddr) {
         self.uplinks.servers.insert(session, server);
         let barred = self.uplinks.egress_table.barred(server);
@@ -133,8 +135,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Checks this program's routes and rules, which other programs may have changed, and restores
-    /// them at once.
+    /// Checks this program's routes and rules, and at once restores what other programs have
+    /// changed.
     ///
     /// # Errors
     /// The routes or rules cannot be restored; all traffic then stays blocked.
@@ -165,8 +167,8 @@ fn run_of<'a>(datagram: &Datagram<'a>) -> Received<'a> {
     Received { from, to: None, ecn, stride: payload.len(), bytes: payload }
 }
 
-/// Converts a packet for the far end into a datagram of the core. All such packets belong to one
-/// session.
+/// Converts a packet for the far end into an input of the protocol core. All such packets belong
+/// to one session.
 fn whole(inner: Inner, packet: &[u8]) -> (Received<'_>, Input<'_>) {
     let client = SocketAddr::from((inner.four, 0));
     let run = Received { from: client, to: None, ecn: 0, stride: packet.len(), bytes: packet };

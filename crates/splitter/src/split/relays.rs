@@ -35,7 +35,8 @@ impl Driver<'_> {
         self.report.warn(warning);
     }
 
-    /// Handles a proxy whose name no longer resolves to the address in use.
+    /// Handles a proxy whose name no longer resolves to the address in use: changes the path to
+    /// one of the addresses `found`.
     fn on_moved(&mut self, now: Time, path: PathId, found: &[SocketAddr]) {
         match self.uplinks.egress_table.redirect(path, found) {
             Some(look) => self.on_look(now, &look),
@@ -58,9 +59,9 @@ impl Driver<'_> {
         }
     }
 
-    /// Prepares for new numbers of paths: stops watching the connections of spare associations
-    /// (UDP relays of proxies), and drops datagrams that wait for a removed proxy. `stays` returns
-    /// whether a path, and so its proxy, remains.
+    /// Prepares for a change of the paths' indices: stops watching the connections of spare
+    /// associations (UDP relays of proxies), and drops datagrams that wait for a removed proxy.
+    /// `stays` returns whether a path, and so its proxy, remains.
     pub(super) fn leave_proxies(&mut self, now: Time, stays: impl Fn(PathId) -> bool) {
         for path in self.uplinks.proxies.paths() {
             if let Some(spare) = self.uplinks.proxies.spare(path) {
@@ -75,7 +76,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Applies new numbers of paths. Some paths may be new, and these may have proxies.
+    /// Applies the paths' new indices. Some paths may be new, and these may have proxies.
     pub(super) fn renumber_proxies(&mut self, numbers: &Renumbering, specs: &[PathSpec]) {
         self.uplinks.proxies.renumber(numbers, specs);
         self.uplinks.proxies.paths().into_iter().for_each(|path| self.watch_spare(path));
@@ -97,7 +98,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Handles the connection of a spare association (a UDP relay of a proxy) when it is readable.
+    /// Handles the readable connection of a spare association (a UDP relay of a proxy): checks
+    /// whether the proxy has ended the association.
     pub(super) fn on_spare(&mut self, path: PathId) {
         let now = self.clock.now();
         if self.uplinks.proxies.on_spare(now, path) {
@@ -105,8 +107,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Handles a four-tuple's connection to its proxy when it is readable. `token` is the token of
-    /// the four-tuple's socket.
+    /// Handles the readable connection of a four-tuple to its proxy: checks whether the proxy has
+    /// ended the association (UDP relay). `token` is the token of the four-tuple's socket.
     pub(super) fn on_control(&mut self, token: u64) {
         let Some(socket) = self.uplinks.sockets.by_token(token) else { return };
         if socket.relay.as_ref().is_some_and(|relay| relay.is_over()) {
@@ -164,7 +166,7 @@ impl Driver<'_> {
     }
 
     /// Begins the due attempts to open associations (UDP relays of proxies), and reports to the
-    /// core which paths with proxies work.
+    /// protocol core which paths with proxies work.
     pub(super) fn tend(&mut self, now: Time) {
         self.uplinks.proxies.ask(now, &self.uplinks.egress_table);
         for path in self.uplinks.proxies.paths() {

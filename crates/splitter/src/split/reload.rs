@@ -17,8 +17,8 @@ use super::{ActiveSettings, Entrance, Failure, Settings, manager, needed};
 use crate::paths::{self, Egress, PathSpec};
 
 impl Driver<'_> {
-    /// Reads the settings again. If the new settings have mistakes, reports the mistakes and keeps
-    /// the settings in force.
+    /// Reads the settings again. If the new settings have mistakes, reports the mistakes, and the
+    /// old settings stay in force.
     pub(super) fn on_reload(&mut self) {
         let Some(reread) = &mut self.control.reread else { return };
         reloading();
@@ -104,7 +104,7 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Sets up the tunnel's new paths after a reload. `before` has each path's number before the
+    /// Sets up the tunnel's new paths after a reload. `before` has each path's index before the
     /// reload; `None` for a new path. A new path may be a stream or a path of datagrams.
     fn lead_tunnel(&mut self, now: Time, before: &[Option<PathId>]) {
         let ports = &self.settings.core.ports;
@@ -165,8 +165,8 @@ impl Driver<'_> {
         Ok(egresses.into_iter().next().expect("a path without an error has an egress"))
     }
 
-    /// Reports to the core again which paths lead to each session's server, and executes the
-    /// core's outputs.
+    /// Reports to the protocol core again which paths lead to each session's server, and executes
+    /// the core's outputs.
     pub(super) fn resolve_again(&mut self, now: Time) {
         let mut sessions: Vec<SessionId> = self.uplinks.servers.keys().copied().collect();
         sessions.sort_unstable();
@@ -189,8 +189,8 @@ fn names(old: &[PathSpec], new: &[PathSpec], far: Option<&Target>) -> Vec<Target
     hops.filter(|at| at.literal().is_none()).collect()
 }
 
-/// Returns, for each path of `new`, the path of `old` that differs at most in its number of ports;
-/// `None` if `old` has no such path.
+/// Returns, for each path of `new`, the index of the same path in `old`, or `None`. Paths are the
+/// same if they differ at most in their number of source ports.
 fn places(old: &[PathSpec], new: &[PathSpec]) -> Vec<Option<PathId>> {
     let same =
         |one: &PathSpec, other: &PathSpec| PathSpec { ports: other.ports, ..one.clone() } == *other;
@@ -198,13 +198,13 @@ fn places(old: &[PathSpec], new: &[PathSpec]) -> Vec<Option<PathId>> {
     new.iter().map(place).collect()
 }
 
-/// Returns whether the paths have the same names in the same order.
+/// Returns whether the paths in both lists have the same names in the same order.
 fn are_named_alike(old: &[PathSpec], new: &[PathSpec]) -> bool {
     old.iter().map(|spec| &spec.name).eq(new.iter().map(|spec| &spec.name))
 }
 
-/// Refuses changes of settings that are fixed while the splitter runs, because sessions or files
-/// depend on them.
+/// Returns an error if a setting differs that cannot change while the splitter runs, because
+/// sessions or files depend on it.
 fn refuse_fixed(old: &Settings, new: &Settings) -> Result<(), String> {
     let Settings { entrance, specs, core: _, far_end, fwmark, .. } = old;
     let Settings { same_egress: _, trace, pcap, pcap_limits, .. } = old;

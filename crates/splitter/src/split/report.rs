@@ -17,15 +17,14 @@ use super::warnings::Warnings;
 /// one.
 const LEAST: Duration = Duration::from_millis(10);
 
-/// All output of the splitter except datagrams.
+/// All output of the splitter except datagrams: screen, packet captures and counters.
 pub(super) struct Report<'s> {
     pub(super) screen: &'s mut dyn Screen,
     pub(super) taps: Taps,
     pub(super) warnings: Warnings,
     /// Time at which the counters are shown next.
     pub(super) next_snapshot: Time,
-    /// The kernel's count of datagrams that it dropped at the local port, when the count was last
-    /// read.
+    /// Last reading of the kernel's counter of datagrams dropped at the local port.
     counted: u32,
     /// Number of datagrams that the kernel has dropped at the local port since the start.
     missed: u64,
@@ -78,12 +77,13 @@ impl<'s> Report<'s> {
         self.taps.see(now, socket, outward, datagrams, self.screen);
     }
 
-    /// Passes the recorded bytes of a path's stream to the captures.
+    /// Passes the bytes that a path's stream has sent and received to the captures.
     pub(super) fn see_stream(&mut self, now: Time, seen: &StreamBytes) {
         self.taps.see_stream(now, seen, self.screen);
     }
 
-    /// Returns whether the counters are due to be shown. If so, schedules the next time.
+    /// Returns whether the counters must be shown now. If so, sets the next time at which they
+    /// must be shown.
     pub(super) fn is_due(&mut self, now: Time) -> bool {
         let due = now >= self.next_snapshot;
         if due {
@@ -97,8 +97,9 @@ impl<'s> Report<'s> {
         self.taps.flush(now, self.screen);
     }
 
-    /// Adds the counters of the sockets to the counters of the core. `listener` is the local port,
-    /// if there is one. `missed` is the number of datagrams dropped by the paths' sockets.
+    /// Adds the counters of the sockets to the counters of the protocol core. `listener` is the
+    /// local port, if there is one. `missed` is the number of datagrams dropped by the paths'
+    /// sockets.
     pub(super) fn complete(
         &mut self,
         listener: Option<&UdpSocket>,

@@ -20,10 +20,10 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Number of failed lookups after which a waiting session is closed.
 const ATTEMPTS: u8 = 3;
 
-/// A resolver of the server's name, for sessions that wait for the addresses.
+/// A resolver of the server's host name, for sessions that wait for the server's addresses.
 ///
-/// The caller polls the resolver's descriptor and then calls [`Resolver::answer`]. It calls
-/// [`Resolver::on_time`] at [`Resolver::next_timeout`].
+/// The caller polls the resolver's descriptor and then calls [`Resolver::answer`]. At
+/// [`Resolver::next_timeout`], the caller calls [`Resolver::on_time`].
 #[derive(Debug)]
 pub(super) struct Resolver {
     asking: Asking,
@@ -74,8 +74,8 @@ impl Resolver {
         self.answers.try_recv().ok()
     }
 
-    /// Ends a lookup. If `found`, returns the waiting sessions, which now have a server; otherwise
-    /// returns the sessions to close, after [`ATTEMPTS`] failed lookups each.
+    /// Ends a lookup. If `found`, returns the waiting sessions, which now have a server. Otherwise
+    /// returns the sessions to close, because [`ATTEMPTS`] of their lookups have failed.
     pub(super) fn settle(&mut self, now: Time, found: bool) -> Vec<SessionId> {
         self.asking.settle(now, found)
     }
@@ -85,7 +85,7 @@ impl Resolver {
         self.asking.next_timeout()
     }
 
-    /// Repeats a failed lookup for the waiting sessions, if it is due.
+    /// Repeats a failed lookup for the waiting sessions, if the pause after the failure is over.
     pub(super) fn on_time(&mut self, now: Time) {
         let due = self.asking.on_time(now);
         self.look_up(due);
@@ -119,7 +119,8 @@ struct Asking {
 }
 
 impl Asking {
-    /// Adds a session that waits for the addresses. Returns whether a lookup must begin now.
+    /// Adds a session that waits for the server's addresses. Returns whether a lookup must begin
+    /// now.
     fn ask(&mut self, now: Time, session: SessionId) -> bool {
         self.waiting.insert(session, 0);
         self.on_time(now)

@@ -13,7 +13,8 @@ use super::sockets::PathSocket;
 use crate::socks::{Association, Header};
 
 impl Driver<'_> {
-    /// Sends datagrams to the server. Consecutive datagrams for one socket are sent together.
+    /// Sends datagrams to the server without a tunnel. One system call sends consecutive datagrams
+    /// for one socket.
     pub(super) fn send_as_is(&mut self, now: Time, outgoing: &[Outgoing<'_>]) {
         for range in groups(outgoing) {
             self.send_group(now, &outgoing[range]);
@@ -106,8 +107,8 @@ impl Driver<'_> {
         self.fail(now, group[0].session, group[0].tuple, failure, datagrams, bytes);
     }
 
-    /// Returns the reason why a socket could not be opened. Warns once if there are no file
-    /// descriptors left, with the remedy.
+    /// Converts the error of opening a socket. If no file descriptors are left, also shows a
+    /// warning with the remedy, once.
     fn cannot_open(&mut self, error: &io::Error) -> Failure {
         if !files::ran_out(error) {
             return meaning(Fault::from_io(error));
@@ -132,8 +133,8 @@ impl Driver<'_> {
         self.report.not_returned += batch.send().failed() as u64;
     }
 
-    /// Reports a failed send to the core and, if the client is at an interface, to the client by
-    /// ICMP. Then executes the core's outputs.
+    /// Reports a failed send to the protocol core and, if the client is at an interface, to the
+    /// client by ICMP. Then executes the core's outputs.
     pub(super) fn fail(
         &mut self,
         now: Time,
@@ -167,8 +168,8 @@ impl Driver<'_> {
         self.report.warn(warning);
     }
 
-    /// Handles an error that a socket reports after its datagrams were sent. Ignores errors of a
-    /// retired socket, which only receives late answers.
+    /// Handles an error that the socket with `token` reports after its datagrams were sent.
+    /// Ignores errors of a retired socket, which only receives late answers.
     pub(super) fn blame(&mut self, now: Time, token: u64, fault: Fault) {
         let Some(socket) = self.uplinks.sockets.by_token(token) else { return };
         if socket.relay.is_some() && fault == Fault::Refused {
@@ -181,7 +182,7 @@ impl Driver<'_> {
 }
 
 /// Returns the failures in a send report, each with the number of datagrams and bytes that were
-/// not sent. The numbers are 0 for an error of an earlier send. Usually there are no failures.
+/// not sent. Both counts are 0 for an error of an earlier send. Usually there are no failures.
 fn failures(report: &SendReport<'_>) -> Vec<(Failure, usize, usize)> {
     let of = |errno| meaning(Fault::of(errno));
     let earlier = report.earlier.map(|errno| (of(errno), 0, 0));
@@ -190,7 +191,7 @@ fn failures(report: &SendReport<'_>) -> Vec<(Failure, usize, usize)> {
     earlier.into_iter().chain(now).collect()
 }
 
-/// Converts a socket error to the form in which the core receives failures.
+/// Converts a socket error to the form in which the protocol core receives failures.
 fn meaning(fault: Fault) -> Failure {
     match fault {
         Fault::Full => Failure::Full,

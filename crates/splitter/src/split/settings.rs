@@ -18,7 +18,7 @@ use crate::paths::{self, Egress, PathError, PathSpec};
 use crate::steer::{Plan, Request, SteerError};
 use crate::streams::TlsEnd;
 
-/// The entrance of clients' datagrams, and their destination.
+/// The place at which clients' datagrams arrive, and the destination of these datagrams.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entrance {
     /// A local port. All its clients have the same server.
@@ -28,9 +28,9 @@ pub enum Entrance {
         /// The server. Its name is resolved for each session.
         to: Target,
     },
-    /// An interface. Each packet contains the address of its server.
+    /// A TUN interface. Each packet's destination address is the address of its server.
     Tun(Request),
-    /// An interface whose packets all go to a far end (our program in front of the servers).
+    /// A TUN interface whose packets all go to a far end (our program in front of the servers).
     Packets {
         /// The requested interface. Its addresses are in `request.inner`.
         request: Request,
@@ -49,15 +49,15 @@ impl Entrance {
     }
 }
 
-/// The settings with which a splitter runs: the entrance of clients' datagrams, and the paths on
-/// which the datagrams leave.
+/// The settings with which a splitter runs: the place at which clients' datagrams arrive, the
+/// paths on which they leave, and others.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The entrance of clients' datagrams.
+    /// The place at which clients' datagrams arrive: a local port or an interface.
     pub entrance: Entrance,
     /// The paths, in the same order as the port counts in `core.ports`.
     pub specs: Vec<PathSpec>,
-    /// Settings of the core.
+    /// Settings of the protocol core, such as the scheduler.
     pub core: Config,
     /// The keys and options for the far end (our program in front of the server) at the address in
     /// `entrance`; `None` if the server is not a far end.
@@ -66,7 +66,7 @@ pub struct Settings {
     pub to_tcp: Option<Target>,
     /// TLS settings for paths over TLS; `None` if such paths cannot be dialled.
     pub tls: Option<Arc<dyn TlsEnd>>,
-    /// Maximum time for which a packet waits for room in a stream.
+    /// Maximum time for which a packet waits for room in a stream before it is dropped.
     pub stream_age: Duration,
     /// Mark of our own packets (`SO_MARK`), which routing rules can match; `None` if the user set
     /// none.
@@ -82,8 +82,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns the settings with another server. With an interface nothing changes, because its
-    /// clients name their servers.
+    /// Returns the settings with `server` as the server of all clients. With an interface nothing
+    /// changes, because its clients name their servers.
     #[must_use]
     pub fn towards(mut self, server: Target) -> Settings {
         if let Entrance::Port { to, .. } = &mut self.entrance {
@@ -168,13 +168,15 @@ pub struct ActiveSettings {
     /// The IPv6 egresses of the paths whose entry in `egresses` is for IPv4. Empty unless each
     /// packet names its server.
     pub others: Vec<Egress>,
-    /// Seed with which another start of the program makes the same random choices.
+    /// Seed of the random choices. Another run of the program with this seed makes the same
+    /// choices.
     pub seed: u64,
-    /// Schedule, in the user's notation.
+    /// Scheduler that chooses the paths, in the user's notation.
     pub schedule: String,
-    /// Time or number of packets after which a path is chosen again, in the user's notation.
+    /// Time or number of packets after which the scheduler chooses a path again, in the user's
+    /// notation.
     pub every: String,
-    /// Minimum pause in a session's traffic after which its schedule chooses new random path
+    /// Minimum pause in a session's traffic after which its scheduler draws new random path
     /// probabilities, in the user's notation; `None` for never.
     pub redraw: Option<String>,
     /// Delay of clients' datagrams before their paths are chosen, in the user's notation; `None`
@@ -182,7 +184,7 @@ pub struct ActiveSettings {
     pub jitter: Option<String>,
     /// Budget of decoys (dummy packets), in the user's notation; `None` for no decoys.
     pub decoys: Option<String>,
-    /// Whether the server is a far end of Anabranch.
+    /// Whether the server is a far end (our program in front of the real server).
     pub far_end: bool,
     /// Maximum UDP payload in bytes of a client's datagram that fits on all paths; `None` if
     /// unknown.
@@ -225,8 +227,9 @@ impl ActiveSettings {
         }
     }
 
-    /// Does the same as [`ActiveSettings::look`] for a splitter that receives its clients' packets
-    /// at an interface. Each packet names its server, so the paths must lead to any server.
+    /// Returns the settings for display, like [`ActiveSettings::look`], if clients' packets arrive
+    /// at an interface. Each packet names its server, so the egress of every path is for any
+    /// server.
     fn look_around(settings: &Settings, request: &Request) -> Result<ActiveSettings, Failure> {
         let egress_table = EgressTable::anywhere(settings)?;
         let all = egress_table.all();
@@ -299,7 +302,7 @@ pub enum Failure {
     /// The system does not permit an operation that the settings need. The text names the missing
     /// permission and an alternative.
     Forbidden(String),
-    /// Traffic cannot be routed into the interface.
+    /// The routes and rules that lead traffic into the interface could not be set.
     Steer(SteerError),
     /// The socket for clients' datagrams cannot be opened.
     Listen(SocketAddr, io::Error),

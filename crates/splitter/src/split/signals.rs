@@ -17,8 +17,8 @@ const INTERRUPTED: i32 = 128 + SIGINT;
 /// returns a watch on SIGHUP, on which the program reads its settings again.
 ///
 /// SIGINT and SIGTERM end the program. If `rereads` is false, SIGHUP ends it, too, unless it was
-/// ignored at the start (nohup). Near its end, when only work is left that may be interrupted, the
-/// caller sets `hasty`. SIGINT then ends the program at once.
+/// ignored at the start (nohup). Near the end of the program, when only work is left that may be
+/// interrupted, the caller sets `hasty`. SIGINT then ends the program at once.
 pub(crate) fn signals(
     rereads: bool,
     hasty: &Arc<AtomicBool>,

@@ -28,12 +28,12 @@ const BUFFER: usize = 2 << 20;
 /// Flag in the token of a connection to a proxy. The other bits are the token of the UDP socket
 /// that uses this proxy.
 pub(super) const CONTROL: u64 = 1 << 63;
-/// Maximum generation of a table entry (number of earlier sockets in the entry). It has 30 bits,
-/// although a token has room for 32. So the two highest bits of a socket's token are 0; in other
-/// kinds of token, one of them is 1.
+/// Maximum generation of a table entry (count of earlier sockets in the entry). The generation has
+/// 30 bits, although a token has room for 32. So the two highest bits of a socket's token are 0;
+/// in other kinds of token, one of them is 1.
 const GENERATIONS: u32 = u32::MAX >> 2;
 
-/// A socket of a path, with its tuple (the path and its source port).
+/// A socket of a path, with the session and the tuple (path and source port) that it sends for.
 #[derive(Debug)]
 pub(super) struct PathSocket {
     pub(super) udp: UdpSocket,
@@ -45,14 +45,15 @@ pub(super) struct PathSocket {
     pub(super) server: SocketAddr,
     /// The proxy's relay; `None` without a proxy.
     pub(super) relay: Option<Relay>,
-    /// The path's number in captures, if the path has been removed; `None` while the path exists.
+    /// The index that the path has in packet captures, if the path has been removed; `None` while
+    /// the path exists.
     pub(super) removed: Option<u16>,
-    /// The kernel's count of datagrams dropped at this socket, when it was last read.
+    /// Last reading of the kernel's counter of datagrams dropped at this socket.
     counted: u32,
 }
 
 impl PathSocket {
-    /// Returns whether `from` is the socket's peer. Before it is connected, a bound socket accepts
+    /// Returns whether `from` is the socket's peer. Between bind and connect, a socket accepts
     /// datagrams from any sender, so the sender must be checked.
     pub(super) fn is_to(&self, from: SocketAddr) -> bool {
         (self.server.ip(), self.server.port()) == (from.ip(), from.port())
@@ -80,7 +81,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Converts `batch`, which arrived from this source, to an input of the core.
+    /// Converts `batch`, which arrived from this source, to an input of the protocol core.
     pub(super) fn into_input(self, batch: Batch<'_>) -> Input<'_> {
         let Source { session, tuple, removed } = self;
         match removed {

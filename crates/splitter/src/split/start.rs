@@ -30,11 +30,12 @@ use super::uplinks::Uplinks;
 use super::{ActiveSettings, Entrance, Failure, Reread, Screen, Settings, Target};
 use crate::steer::Steering;
 
-/// Receive buffer of the listener in bytes, shared by all clients.
+/// Receive buffer in bytes of the socket at which clients' datagrams arrive. All clients share it.
 const LISTENER_BUFFER: usize = 16 << 20;
 
 impl<'s> Driver<'s> {
-    /// Opens everything that the driver needs. If a step fails, restores the machine's setup.
+    /// Opens the sockets, interfaces and captures that the driver needs. If a step fails, undoes
+    /// the changes to the machine's routes and rules.
     pub(super) fn new(
         settings: Settings,
         reread: Option<Reread<'s>>,
@@ -93,8 +94,8 @@ impl<'s> Driver<'s> {
         Ok(driver)
     }
 
-    /// Adds all descriptors to the poller, reports that clients can connect, and starts to look up
-    /// the far end, if there is one.
+    /// Adds all file descriptors to the poller, reports that clients can connect, and starts to
+    /// look up the far end, if there is one.
     fn begin(&mut self, warnings: &[String]) -> io::Result<()> {
         self.watch_all()?;
         self.report.screen.listening(&self.about);
@@ -123,7 +124,7 @@ impl<'s> Driver<'s> {
     }
 }
 
-/// Opens the entrance of clients' datagrams: a local port or an interface. Returns the warnings
+/// Opens the local port or the interface at which clients' datagrams arrive. Returns the warnings
 /// for the user.
 fn open_door(
     settings: &Settings,

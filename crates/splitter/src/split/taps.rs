@@ -26,9 +26,9 @@ pub(super) struct Taps {
     taps: Vec<Capture>,
     /// Errors of the captures that failed.
     failed: Vec<io::Error>,
-    /// Names of the paths, by path number in captures. These numbers never change.
+    /// Names of the paths, by their index in the captures, which a reload does not change.
     names: Vec<String>,
-    /// Each path's number in captures, indexed by the path's present number.
+    /// Each path's index in the captures, by the path's present index.
     numbers: Vec<u16>,
 }
 
@@ -60,7 +60,7 @@ impl Taps {
     /// Checks that the captures, if there are any, can continue under `settings`.
     ///
     /// # Errors
-    /// A path's name did not exist when the captures began.
+    /// A path has a name that no path had when the captures began.
     pub(super) fn may_have(&self, settings: &Settings) -> Result<(), String> {
         let unknown = names(settings).into_iter().find(|name| !self.names.contains(name));
         match unknown.filter(|_| !self.taps.is_empty()) {
@@ -72,7 +72,7 @@ impl Taps {
         }
     }
 
-    /// Adopts the paths' new numbers after a reload; their numbers in captures stay the same.
+    /// Adopts the paths' new indices after a reload; their indices in the captures stay the same.
     pub(super) fn renumber(&mut self, settings: &Settings) {
         let number = |name| self.names.iter().position(|known| *known == name);
         // Without captures, the numbers of new paths are not used.
@@ -81,7 +81,7 @@ impl Taps {
         self.numbers = numbers.collect();
     }
 
-    /// Returns the number of `path` in captures, which stays the same after a reload.
+    /// Returns the index of `path` in the captures, which stays the same after a reload.
     pub(super) fn number(&self, path: PathId) -> u16 {
         self.numbers[path.index()]
     }
@@ -115,8 +115,8 @@ impl Taps {
         self.each(screen, |tap| tap.seen(&seen));
     }
 
-    /// Passes the recorded bytes of a path's stream to the captures. The captures show session 0,
-    /// because all paths to a far end carry one session.
+    /// Passes the bytes that a path's stream has sent and received to the captures. The captures
+    /// assign them to session 0, because all paths to a far end carry one session.
     pub(super) fn see_stream(&mut self, now: Time, seen: &StreamBytes, screen: &mut dyn Screen) {
         if self.taps.is_empty() {
             return;
@@ -144,7 +144,8 @@ impl Taps {
         self.each(screen, |tap| tap.flush(now));
     }
 
-    /// Calls `work` with each capture, and drops the captures for which it fails.
+    /// Calls `work` with each capture. If `work` fails for a capture, shows the error, and ends
+    /// this capture.
     fn each(&mut self, screen: &mut dyn Screen, work: impl Fn(&mut dyn Tap) -> io::Result<()>) {
         let failed = &mut self.failed;
         self.taps.retain_mut(|Capture { name, tap }| match work(&mut **tap) {
@@ -180,13 +181,13 @@ impl Taps {
     }
 }
 
-/// Returns the error of the capture `name`, which `error` has ended.
+/// Returns the error to report about the capture `name`, which ended because of `error`.
 fn stopped(name: &str, error: &io::Error) -> io::Error {
     let text = format!("writing {name} stopped ({error}); what was written before is kept");
     io::Error::new(error.kind(), text)
 }
 
-/// Returns the schedule in the notation of the command line.
+/// Returns the settings of the path schedule in the notation of the command line.
 fn schedule(settings: &Settings) -> String {
     let core = &settings.core;
     let redraw = core.redraw.map_or_else(String::new, |silence| format!(" --redraw {silence}"));

@@ -35,10 +35,9 @@ pub(super) fn try_paths(egresses: &[Egress], fwmark: Option<u32>) -> Result<Vec<
     Ok(warnings)
 }
 
-/// Checks the settings in the same way as the start of the splitter does, without starting it. If
-/// `known` is false, the server is not known yet, and only the other settings are checked.
-/// Programs that do other work before they start the splitter call this function. Sends nothing on
-/// a path.
+/// Checks the settings as the start of the splitter does, without starting a splitter. If `known`
+/// is false, the server is not known yet, and only the other settings are checked. Programs that
+/// do other work before they start the splitter call this function. Sends nothing on a path.
 ///
 /// # Errors
 /// A path cannot be used, or the system does not permit the requested settings.
@@ -88,8 +87,8 @@ fn is_forbidden(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::PermissionDenied
 }
 
-/// Returns a message that names the missing permission. To find it, opens the socket again without
-/// the packet mark, and without the binding to an interface.
+/// Returns a message that names the missing permission. To find this permission, opens the socket
+/// again without the packet mark, and without the binding to an interface.
 fn blame(egress: &Egress, options: &UdpOptions, error: &io::Error) -> String {
     let unmarked = UdpOptions { mark: None, ..options.clone() };
     let unbound = UdpOptions { device: None, ..options.clone() };

@@ -1,9 +1,10 @@
 //! The near end of a tunnel, on the clients' side. The far end is our program in front of the
-//! server. Datagrams that the core assigns to a path are sealed for the far end. Packets from the
-//! far end are opened. Their datagrams are passed to the core as if the server had sent them.
+//! server. Datagrams that the protocol core assigns to a path are encrypted for the far end.
+//! Packets from the far end are decrypted, and their datagrams are passed to the core as if the
+//! server had sent them.
 //!
-//! Each session of the core is a flow of the tunnel. All sessions share one socket per four-tuple,
-//! which belongs to [`TUNNEL`].
+//! Each session of the protocol core is a flow of the tunnel. All sessions share one socket per
+//! four-tuple, which belongs to [`TUNNEL`].
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -26,17 +27,18 @@ use super::onward::Outgoing;
 use super::{ActiveSettings, FarEndNews, Settings};
 use crate::far_end::{FarEnd, decoy_flow};
 
-/// Number of the session that the sockets to the far end belong to. The core gives this number to
-/// no session.
+/// Identifier of the session that the sockets to the far end belong to. The protocol core gives
+/// this identifier to no session.
 pub(super) const TUNNEL: SessionId = SessionId(u64::MAX);
 /// Time without an answer after which the far end is reported as silent, and interval of further
 /// reports.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The near end of a tunnel (on the clients' side), and the state that connects it with the core.
+/// The near end of a tunnel (on the clients' side), and the state that connects it with the
+/// protocol core.
 pub(super) struct Tunnel {
     near: NearEnd<ChaCha20Rng>,
-    /// The core's session of each flow, by the flow's number.
+    /// The session of the protocol core for each flow of the tunnel, by the flow's number.
     flows: HashMap<u16, SessionId>,
     /// Sessions whose datagrams wait for the far end.
     waiting: Vec<SessionId>,
@@ -47,13 +49,13 @@ pub(super) struct Tunnel {
     views: Vec<PathView>,
     /// Whether the far end answered at the last call of [`Tunnel::news`].
     up: bool,
-    /// Time since which the far end has been silent, and time of the next report of its silence.
+    /// Time at which the far end became silent, and time of the next report of its silence.
     silent: (Time, Time),
-    /// Number of datagrams dropped because there were no keys yet.
+    /// Number of datagrams dropped because there were no session keys yet.
     unsealed: u64,
-    /// Sealed packets (a reused buffer).
+    /// Encrypted packets (a reused buffer).
     pub(super) sealed: Vec<u8>,
-    /// Opened datagrams (a reused buffer).
+    /// Decrypted datagrams (a reused buffer).
     pub(super) arrived: Vec<u8>,
 }
 
@@ -63,11 +65,11 @@ struct Condition {
     /// Reason why the path is down, as found on this machine; `None` if this machine has found no
     /// reason.
     broken: Option<DownReason>,
-    /// Whether packets of the far end do not arrive on the path.
+    /// True if no packets of the far end arrive on the path.
     unheard: bool,
 }
 
-/// Packets for one four-tuple. `part` is their range in the buffer of sealed packets.
+/// Packets for one four-tuple. `part` is their range in the buffer of encrypted packets.
 pub(super) struct SealedPackets {
     tuple: TupleId,
     path: PathId,
@@ -128,7 +130,8 @@ impl Tunnel {
         })
     }
 
-    /// Returns when [`Driver::tend_tunnel`] is due if no packet arrives before.
+    /// Returns the time at which [`Driver::tend_tunnel`] must be called, unless a packet arrives
+    /// earlier.
     pub(super) fn next_timeout(&self) -> Time {
         let near = self.near.next_timeout();
         if self.up { near } else { near.min(self.silent.1) }
@@ -184,19 +187,20 @@ impl Tunnel {
         self.words(now)
     }
 
-    /// Applies a new number of source ports for each path, which changes the numbers of
+    /// Applies a new count of source ports for each path, which changes the indices of
     /// four-tuples.
     pub(super) fn renumber(&mut self, ports: &[u16]) {
         self.tuples = first_tuples(ports);
     }
 
-    /// Enables or disables the congestion windows of the paths, as `schedule` needs.
+    /// Enables the congestion windows of the paths if the scheduler `schedule` needs them;
+    /// otherwise disables them.
     pub(super) fn keep_windows(&mut self, schedule: &Spec) {
         self.near.session().keep_windows(schedule.family().needs_windows);
     }
 
-    /// Returns the state of each path, with the room in its congestion window; `None` if the
-    /// schedule does not use windows.
+    /// Returns the state of each path, with the room in its congestion window; `None` if the path
+    /// scheduler does not use windows.
     pub(super) fn windows(&mut self, now: Time) -> Option<&[PathView]> {
         let (session, paths) = (self.near.session(), self.paths.len());
         self.views.clear();
@@ -204,8 +208,8 @@ impl Tunnel {
         session.has_windows().then_some(&self.views)
     }
 
-    /// Seals the datagrams of `outgoing`. Appends the packets to `packets`, and their ranges to
-    /// `sealed`.
+    /// Encrypts the datagrams of `outgoing` into tunnel packets. Appends the packets to `packets`,
+    /// and their ranges to `sealed`.
     pub(super) fn seal(
         &mut self,
         now: Time,
@@ -230,15 +234,15 @@ impl Tunnel {
         self.tuples[path.index()] = tuple;
     }
 
-    /// Opens packets that arrived on a socket of `path`.
+    /// Decrypts and processes packets that arrived on a socket of `path`.
     pub(super) fn open(&mut self, now: Time, path: PathId, run: &Received<'_>) {
         for packet in run.datagrams() {
             self.near.open(now, path, packet);
         }
     }
 
-    /// Opens a packet that arrived on the stream of `path`. Returns whether it came from the far
-    /// end.
+    /// Decrypts and processes a packet that arrived on the stream of `path`. Returns whether the
+    /// packet came from the far end.
     pub(super) fn open_one(&mut self, now: Time, path: PathId, packet: &[u8]) -> bool {
         self.near.open(now, path, packet)
     }
@@ -278,8 +282,8 @@ impl Tunnel {
         arrived
     }
 
-    /// Returns the packets that this end originates, such as handshakes, acknowledgements and
-    /// probes.
+    /// Returns the packets that our end must send now by itself, such as handshakes,
+    /// acknowledgements and probes.
     pub(super) fn words(&mut self, now: Time) -> Vec<Outgoing<'static>> {
         let unix = UNIX_EPOCH.elapsed().unwrap_or_default().as_millis() as u64;
         let mut words = Vec::new();
@@ -376,8 +380,8 @@ fn first_tuples(ports: &[u16]) -> Vec<TupleId> {
     (0..ports.len()).map(|path| TupleId(ports[..path].iter().sum())).collect()
 }
 
-/// Returns the flow of a session: the lowest 16 bits of its number. Two sessions share a flow only
-/// if their numbers differ by a multiple of 65,536.
+/// Returns the flow number of a session: the lowest 16 bits of its identifier. Two sessions share
+/// a flow only if their identifiers differ by a multiple of 65,536.
 fn flow_of(session: SessionId) -> u16 {
     session.0 as u16
 }

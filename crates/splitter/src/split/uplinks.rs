@@ -35,8 +35,8 @@ pub(super) struct Uplinks {
 }
 
 impl Uplinks {
-    /// Creates the state of the connections, without open sockets. Later sockets get the firewall
-    /// mark `fwmark`.
+    /// Creates the state of the connections, without open sockets. Sockets that are opened later
+    /// get the firewall mark `fwmark`.
     pub(super) fn new(
         (egress_table, fwmark): (EgressTable, Option<u32>),
         (proxies, streams): (Proxies, Streams),
@@ -57,8 +57,8 @@ impl Uplinks {
         }
     }
 
-    /// Returns the time of the next timer of the paths, sockets, proxies, streams or name lookups;
-    /// `None` if no timer runs.
+    /// Returns the time at which the next timer of the paths, sockets, proxies, streams or name
+    /// lookups expires; `None` if no timer runs.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         let dues = [
             self.sockets.next_timeout(),
@@ -104,7 +104,8 @@ impl Uplinks {
         self.sockets.close(session)
     }
 
-    /// Retires the sockets of all paths, because the server has another address.
+    /// Retires the sockets of all paths, because the server has another address: they send nothing
+    /// more, but still receive for a while.
     pub(super) fn retire_all(&mut self, now: Time) {
         (0..self.egress_table.len()).for_each(|path| self.sockets.retire(now, PathId::at(path)));
     }

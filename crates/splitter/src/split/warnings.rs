@@ -25,13 +25,14 @@ pub(super) struct Warnings {
 }
 
 impl Warnings {
-    /// Forgets the warnings about paths, because the paths have new numbers.
+    /// Forgets the warnings about paths, because the paths' indices have changed.
     pub(super) fn forget_paths(&mut self) {
         self.narrow.clear();
         self.too_long.clear();
     }
 
-    /// Warns that all of the `limit` file descriptors are in use.
+    /// Returns the warning that all of the `limit` file descriptors are in use; `None` if it was
+    /// shown before.
     pub(super) fn no_files(&mut self, limit: u64) -> Option<String> {
         (!replace(&mut self.no_files, true)).then(|| {
             format!(
@@ -41,7 +42,8 @@ impl Warnings {
         })
     }
 
-    /// Warns that the server's name now resolves only to addresses that the paths do not reach.
+    /// Returns the warning that the server's name now resolves only to addresses that the paths do
+    /// not reach; `None` if it was shown before.
     pub(super) fn unsuitable(
         &mut self,
         found: &[SocketAddr],
@@ -59,8 +61,8 @@ impl Warnings {
     }
 
     /// Counts `datagrams` of `length` bytes each that `path` could not send, because its interface
-    /// accepts at most `room` bytes. Warns when the total for the path reaches [`PROBES`]. `name`
-    /// is the name of the path.
+    /// accepts at most `room` bytes. Returns a warning when the total for the path reaches
+    /// [`PROBES`]. `name` is the name of the path.
     pub(super) fn too_long(
         &mut self,
         (path, name): (PathId, &str),
@@ -85,8 +87,8 @@ impl Warnings {
         error.mtu.filter(|_| by_router && error.fault == Fault::TooBig)
     }
 
-    /// Warns that a route leads `packet` into the interface, although the splitter does not split
-    /// such traffic. The warning names a remedy.
+    /// Returns the warning that a route leads `packet` into the interface, although the splitter
+    /// does not split such traffic; `None` if it was shown before. The warning names a remedy.
     pub(super) fn unsplit(&mut self, packet: &[u8]) -> Option<String> {
         (!replace(&mut self.unsplit, true)).then(|| {
             let what = packet::describe(packet);
@@ -103,9 +105,10 @@ impl Warnings {
         })
     }
 
-    /// Warns that a router on `path` reports a small MTU. `name` is the name of the path, and
-    /// `headers` the number of bytes in the headers before a datagram on it. The splitter does not
-    /// change the path's MTU, because the report may be forged.
+    /// Returns the warning that a router on `path` reports a small MTU; `None` if it was shown
+    /// before. `name` is the name of the path, and `headers` the number of bytes in the headers
+    /// before a datagram on it. The splitter does not change the path's MTU, because the report
+    /// may be forged.
     pub(super) fn narrow(
         &mut self,
         path: PathId,

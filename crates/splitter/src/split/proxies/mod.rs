@@ -32,7 +32,7 @@ use crate::socks::{Association, ConnectSettings, Proxy, ProxyFault, associate};
 /// Maximum bytes queued for a four-tuple that waits for an association (a UDP relay of its proxy).
 const KEPT: usize = 256 << 10;
 
-/// Number of the lower bits in `ProxyPath::era`. They count changes of a path's egress (interface,
+/// Number of low bits of `ProxyPath::era`, which count changes of a path's egress (interface,
 /// source address and route). The higher bits are `Proxies::generation`.
 const GENERATION_SHIFT: u32 = 32;
 
@@ -78,11 +78,11 @@ struct ProxyPath {
     /// `None` if there is none now.
     spare: Option<(Association, Time)>,
     waiting: VecDeque<WaitingTuple>,
-    /// The fault of the route to the proxy; `None` if the route works.
+    /// Reason why the route to the proxy does not work; `None` if it works.
     way: Option<DownReason>,
-    /// Number of the present era. A new era begins when the path's egress (interface, source
-    /// address and route) changes, and when paths are renumbered. Results of connection attempts
-    /// to the proxy that began in an earlier era are ignored.
+    /// Sequence number of the present era. A new era begins when the path's egress (interface,
+    /// source address and route) or its index changes. Results of connection attempts to the proxy
+    /// that began in an earlier era are ignored.
     era: u64,
     /// The warning about the proxy that was shown last; `None` if the proxy has worked since.
     reported: Option<String>,
@@ -102,7 +102,7 @@ impl ProxyPath {
         }
     }
 
-    /// Returns the number of associations (UDP relays of proxies) that are still needed.
+    /// Returns the number of associations (UDP relays of proxies) that the path still needs.
     fn wanted(&self) -> usize {
         if self.way.is_some() {
             return 0;
@@ -119,7 +119,8 @@ impl ProxyPath {
 #[derive(Debug)]
 pub(super) struct Proxies {
     places: BTreeMap<PathId, ProxyPath>,
-    /// Number of times that the paths were renumbered. It is the upper half of `ProxyPath::era`.
+    /// Number of times that the paths' indices have changed. This count is the upper half of
+    /// `ProxyPath::era`.
     generation: u64,
     fwmark: Option<u32>,
     answers: Receiver<(PathId, u64, Outcome)>,
@@ -135,7 +136,7 @@ struct AnswerSender {
 }
 
 impl Proxies {
-    /// Asks every proxy for a spare association (a UDP relay of a proxy), and waits until all have
+    /// Asks every proxy for a spare association (a UDP relay), and waits until all of them have
     /// granted one.
     ///
     /// # Errors
@@ -167,9 +168,9 @@ impl Proxies {
         Ok(outcome.map(|()| proxies))
     }
 
-    /// Applies new numbers of paths and tuples. The next [`Proxies::ask`] asks the proxies of new
-    /// paths for associations (UDP relays). Datagrams for such a path wait until its proxy
-    /// answers.
+    /// Applies the new indices of paths and four-tuples after a change of settings. The next
+    /// [`Proxies::ask`] asks the proxies of new paths for associations (UDP relays). Datagrams for
+    /// such a path wait until its proxy answers.
     pub(super) fn renumber(&mut self, numbers: &Renumbering, specs: &[PathSpec]) {
         self.generation += 1;
         let era = self.generation << GENERATION_SHIFT;
@@ -263,8 +264,8 @@ impl Proxies {
     }
 
     /// Queues the datagrams of a four-tuple until an association (a UDP relay of a proxy) is
-    /// available. Returns how many datagrams and bytes found no room; `None` if no association can
-    /// be expected.
+    /// available. Returns the number of datagrams and of bytes that did not fit into the queue;
+    /// `None` if no association can be expected.
     pub(super) fn keep(
         &mut self,
         now: Time,
@@ -293,7 +294,8 @@ impl Proxies {
         Some(refused)
     }
 
-    /// Drops the waiting four-tuples of a closed session.
+    /// Drops the four-tuples of a closed session that wait for an association (a UDP relay of a
+    /// proxy).
     pub(super) fn forget(&mut self, session: SessionId) {
         for place in self.places.values_mut() {
             place.waiting.retain(|waiting| waiting.session != session);
@@ -368,16 +370,16 @@ impl Proxies {
         fresh.then_some(text)
     }
 
-    /// Removes and returns the waiting four-tuples of a path if no association (a UDP relay of a
-    /// proxy) can be expected. Otherwise returns an empty list.
+    /// Removes and returns the waiting four-tuples of a path if it cannot expect an association (a
+    /// UDP relay of a proxy) soon. Otherwise returns an empty list.
     pub(super) fn hopeless(&mut self, now: Time, path: PathId) -> Vec<WaitingTuple> {
         let Some(place) = self.places.get_mut(&path) else { return Vec::new() };
         let hope = place.way.is_none() && place.proxy_state.is_hopeful(now);
         if hope { Vec::new() } else { place.waiting.drain(..).collect() }
     }
 
-    /// Handles a readable connection of the spare association (a UDP relay of a proxy). Returns
-    /// true if that association has ended; false if it continues or there is none.
+    /// Handles data or an end on the connection of the spare association (a UDP relay of a proxy).
+    /// Returns true if that association has ended; false if it continues or there is none.
     pub(super) fn on_spare(&mut self, now: Time, path: PathId) -> bool {
         let Some(place) = self.places.get_mut(&path) else { return false };
         match place.spare.take_if(|(spare, _)| spare.is_over()) {
@@ -412,7 +414,7 @@ impl Proxies {
         place.broken()
     }
 
-    /// Returns the time of the next timer of any path; `None` if no timer runs.
+    /// Returns the time at which the next timer of any path expires; `None` if no timer runs.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         self.places
             .values()
@@ -422,7 +424,7 @@ impl Proxies {
 
     /// Returns the paths that have waited too long for an association (a UDP relay of a proxy).
     /// Such a path counts as failed if it has no association at all. `alone` returns whether no
-    /// four-tuple of a path has one.
+    /// four-tuple of a path has an association.
     pub(super) fn on_time(&mut self, now: Time, alone: impl Fn(PathId) -> bool) -> Vec<PathId> {
         let given_up = self.places.iter_mut().filter_map(|(&path, place)| {
             let alone = place.spare.is_none() && alone(path);
@@ -446,8 +448,8 @@ impl AsFd for Proxies {
 }
 
 impl AnswerSender {
-    /// Begins an attempt to open an association (a UDP relay of the proxy), on a separate thread.
-    /// If `afresh` is true, the thread first resolves the proxy's name again.
+    /// Starts a thread that tries to open an association (a UDP relay of the proxy). If `afresh`
+    /// is true, the thread first resolves the proxy's name again.
     fn ask(
         &self,
         path: PathId,

@@ -22,12 +22,14 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// together need several attempts.
 const AT_ONCE: usize = 8;
 
-/// The state of one proxy: pending attempts, pauses, and whether it works.
+/// The state of one proxy: pending attempts to open an association (a UDP relay), the pause
+/// between attempts, and whether the proxy works.
 #[derive(Debug, Default)]
 pub(super) struct ProxyState {
     under_way: usize,
     failures: u32,
-    /// End of the pause, before which no attempt begins; `None` without a pause.
+    /// End of the pause after a failed attempt to open an association. No attempt begins before;
+    /// `None` without a pause.
     rested: Option<Time>,
     /// Deadline for the next association (a UDP relay of the proxy), after which the
     /// path may count as failed; `None` without a deadline.
@@ -47,8 +49,9 @@ impl ProxyState {
         !self.broken && self.rested.is_none_or(|rested| rested <= now)
     }
 
-    /// Returns the number of attempts to begin now, in addition to the pending ones. `wanted` is
-    /// the number of associations (UDP relays of proxies) needed.
+    /// Returns the number of attempts to open an association that the caller begins now, in
+    /// addition to the pending attempts. `wanted` is the number of associations (UDP relays of
+    /// proxies) needed.
     pub(super) fn begin(&mut self, now: Time, wanted: usize) -> usize {
         if self.rested.is_some_and(|rested| rested > now) {
             return 0;
@@ -73,7 +76,7 @@ impl ProxyState {
         self.rest(now);
     }
 
-    /// Handles the loss of an association (a UDP relay of the proxy) that existed for `age`.
+    /// Handles the loss of an association (a UDP relay of the proxy) that had existed for `age`.
     /// `bare` is true if the path has no spare association to replace it.
     pub(super) fn on_loss(&mut self, now: Time, age: Duration, bare: bool) {
         if age < YOUNG {
@@ -86,23 +89,27 @@ impl ProxyState {
         }
     }
 
-    /// Sets a deadline when a session begins to wait for an association (a UDP relay of a proxy).
+    /// Sets a deadline, because a session begins to wait for an association (a UDP relay of a
+    /// proxy).
     pub(super) fn on_wait(&mut self, now: Time) {
         self.expect_by(now + PATIENCE);
     }
 
-    /// Resets the state, because the route to the proxy has changed.
+    /// Resets the failures, the pause and the pending attempts, because the route to the proxy has
+    /// changed. A failed path stays failed until an attempt succeeds.
     pub(super) fn on_move(&mut self, now: Time) {
         *self = ProxyState { broken: self.broken, ..ProxyState::default() };
         self.expect_by(now + PATIENCE);
     }
 
-    /// Forgets the pending attempts, because their results will be ignored.
+    /// Sets the count of pending attempts to 0. Their results will be ignored, because they carry
+    /// old path indices.
     pub(super) fn on_renumbering(&mut self) {
         self.under_way = 0;
     }
 
-    /// Ends the pause, because the route to the proxy works again.
+    /// Permits the next attempt at once, without the pause after failures, because the route to
+    /// the proxy works again.
     pub(super) fn on_way_back(&mut self) {
         (self.failures, self.rested) = (0, None);
     }
@@ -118,8 +125,8 @@ impl ProxyState {
         over
     }
 
-    /// Returns the time of the next timer; `None` if no timer runs. `wanted` is the number of
-    /// associations (UDP relays of proxies) needed.
+    /// Returns the time at which the next timer expires; `None` if no timer runs. `wanted` is the
+    /// number of associations (UDP relays of proxies) needed.
     pub(super) fn next_timeout(&self, wanted: usize) -> Option<Time> {
         let rested = self.rested.filter(|_| wanted > self.under_way);
         rested.into_iter().chain(self.doubt).min()

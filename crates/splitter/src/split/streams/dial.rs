@@ -1,6 +1,6 @@
-//! Dials, which open the streams of paths. A dial opens a TCP connection. Then it performs the
-//! dialogue with a proxy or the TLS handshake, if the path needs one. For OpenSSH, a dial starts
-//! the program `ssh`. Dials block, so each has its own thread.
+//! Dials: attempts to open the stream of a path. A dial opens a TCP connection. Then it performs
+//! the dialogue with a proxy or the TLS handshake, if the path needs one. For OpenSSH, a dial
+//! starts the program `ssh`. Dials block, so each has its own thread.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -30,12 +30,12 @@ const TALKING: Duration = Duration::from_secs(60);
 /// Maximum bytes of a proxy's answer read at once.
 const AT_ONCE: usize = 1_024;
 
-/// Parameters of a dial.
+/// Parameters of a dial (an attempt to open the stream of a path).
 pub(super) struct Order {
     pub(super) kind: StreamKind,
     /// Route to the first hop; `None` if OpenSSH chooses it.
     pub(super) reach: Option<ConnectSettings>,
-    /// Address of the far end, in the form that proxies receive.
+    /// Address or name of the far end, which is sent to proxies as the destination.
     pub(super) far: Target,
     /// Whether the name of the first hop is resolved again before the dial.
     pub(super) afresh: bool,
@@ -43,7 +43,7 @@ pub(super) struct Order {
     pub(super) tls: Option<Arc<dyn TlsEnd>>,
 }
 
-/// Outcome of a dial that did not fail.
+/// Outcome of a dial (an attempt to open the stream of a path) that did not fail.
 pub(super) enum DialOutcome {
     /// A stream to the first hop is open. A proxy or OpenSSH may still fail to reach the far end.
     Open(Line),
@@ -52,10 +52,10 @@ pub(super) enum DialOutcome {
     Moved(Vec<SocketAddr>),
 }
 
-/// An open stream, with the process and the TLS connection that it needs.
+/// An open stream of a path, with the OpenSSH process or the TLS connection that the stream needs.
 pub(super) struct Line {
     pub(super) socket: Socket,
-    /// Bytes of the stream that arrived together with the proxy's answer, after its last byte.
+    /// First bytes of the stream, which arrived together with the proxy's answer.
     pub(super) rest: Vec<u8>,
     /// The OpenSSH process to whose standard input and output the stream is connected, if there is
     /// one.
@@ -102,7 +102,8 @@ pub(super) enum DialFault {
     Straight(io::Error),
     /// The connection to a proxy failed, or its password could not be read.
     Proxy(Target, ProxyFault),
-    /// A proxy closed the connection, or stopped answering, before the stream was open.
+    /// A proxy closed the connection, or stopped answering, before it had opened the stream to the
+    /// far end.
     Cut(Target, io::Error),
     /// A proxy refused the stream.
     Dialogue(Target, ClientFault),
@@ -230,8 +231,8 @@ fn by_tls(
     }
 }
 
-/// Returns the fault for a far end that closed the connection, or fell silent, during the TLS
-/// handshake.
+/// Converts the I/O error if the far end closed the connection, or stopped answering, during the
+/// TLS handshake.
 fn cut(error: io::Error) -> DialFault {
     let text = match () {
         () if is_end(&error) => "the far end closed the connection in the handshake: check that \
@@ -287,7 +288,7 @@ fn by_proxy(
     Ok(Line { socket, rest, ssh: None, tls: None })
 }
 
-/// A dialogue with a proxy, with a deadline.
+/// A dialogue with a proxy that asks for a stream to the far end, with a deadline.
 struct ProxyDialogue<'t> {
     stream: DeadlineStream<'t>,
     at: &'t Target,
@@ -325,7 +326,8 @@ fn by_ssh(host: &SshHost, order: &Order) -> Result<Line, DialFault> {
     Ok(Line { socket: Socket::from(ours), rest: Vec::new(), ssh: Some(ssh), tls: None })
 }
 
-/// Starts `command`. Returns our end of its standard input and output.
+/// Starts `command`. Returns a socket that is connected to its standard input and output, and the
+/// process.
 fn started(command: &mut Command) -> Result<(UnixStream, Ssh), DialFault> {
     let (ours, theirs) = UnixStream::pair().map_err(DialFault::System)?;
     let (errors, their_errors) = UnixStream::pair().map_err(DialFault::System)?;

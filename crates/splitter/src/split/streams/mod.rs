@@ -41,7 +41,8 @@ use crate::paths::{Egress, PathSpec, StreamKind};
 use crate::socks::ConnectSettings;
 use crate::streams::{Connection, Ending, TlsEnd};
 
-/// Base of the tokens of streams, to which the path's number is added.
+/// Lowest poller token of streams. A stream's token is the sum of this number and its path's
+/// index.
 pub(super) const STREAMS: u64 = 1 << 62;
 /// Pause before the first dial after a connection has ended. The pause doubles with each failed
 /// dial, up to `LONGEST_PAUSE`.
@@ -57,13 +58,14 @@ const SILENCE: Duration = Duration::from_secs(15);
 /// Maximum bytes read from a stream at once.
 const BUFFER: usize = 64 << 10;
 
-/// All paths that are streams.
+/// The table of all paths that are streams.
 pub(super) struct Streams {
     places: BTreeMap<PathId, StreamPath>,
-    /// Number of eras so far. Each change of a path's route begins a new era, which invalidates
-    /// results of earlier dials.
+    /// Number of eras so far. Each change of a path's route begins a new era. Results of dials
+    /// (connection attempts) from an earlier era are ignored.
     eras: u64,
-    /// Address of the far end, in the form that proxies receive; `None` without a far end.
+    /// Address or name of the far end, which is sent to proxies as the destination; `None` without
+    /// a far end.
     far: Option<Target>,
     terms: Terms,
     dice: LossState,
@@ -85,7 +87,7 @@ pub(super) struct Terms {
     pub(super) fwmark: Option<u32>,
     /// TLS settings for paths over TLS; `None` if such paths cannot be dialled.
     pub(super) tls: Option<Arc<dyn TlsEnd>>,
-    /// Maximum time for which a packet waits for room in a stream.
+    /// Maximum time for which a packet waits for room in a stream before it is dropped.
     pub(super) age: Duration,
     /// Whether the bytes sent and received by the sockets are recorded, for captures.
     pub(super) records: bool,
@@ -98,10 +100,11 @@ struct StreamPath {
     name: String,
     kind: StreamKind,
     state: State,
-    /// Number of the present era. Results of dials that began in an earlier era are ignored,
-    /// because they used another route.
+    /// Sequence number of the present era. Results of dials (connection attempts) that began in an
+    /// earlier era are ignored, because they used another route.
     era: u64,
-    /// Reason why the first hop cannot be reached now; `None` if none is known.
+    /// Reason why the path's first hop (proxy or far end) cannot be reached now; `None` if no
+    /// reason is known.
     way: Option<DownReason>,
     /// Number of failures since the last successful connection: failed dials, and connections that
     /// ended early.
@@ -110,14 +113,15 @@ struct StreamPath {
     reported: Option<String>,
     /// Record of how slow the path's circuit is, for a path through an onion network.
     slow: DelayRecord,
-    /// Whether another connection is dialled while the present one is still in use.
+    /// Whether a new connection, which replaces the present one, is being opened while the present
+    /// one is still in use.
     replaces: bool,
-    /// Counters of connections that have ended.
+    /// Sums of the counters of the path's connections that have ended.
     past: StreamCounters,
 }
 
 enum State {
-    /// No connection. The field is the time of the next dial.
+    /// No connection. The field is the time of the next attempt to connect.
     Waiting(Time),
     Dialling,
     Open(Box<Wire>),
@@ -132,20 +136,20 @@ struct Wire {
     ssh: Option<Ssh>,
 }
 
-/// A path with a new connection, and the bytes of its stream that arrived together with the
-/// proxy's answer.
+/// A path with a new connection, and the first bytes of its stream, which arrived together with
+/// the proxy's answer.
 pub(super) struct ConnectedPath {
     pub(super) path: PathId,
     pub(super) rest: Vec<u8>,
 }
 
-/// Outcome of a dial.
+/// Outcome of a dial (an attempt to open the stream of a path).
 pub(super) enum Outcome {
     Opened(ConnectedPath),
     /// The dial failed. The field is the warning to show; `None` if there is none, or it was shown
     /// before.
     Failed(Option<String>),
-    /// The name of the path's first hop now has these addresses.
+    /// The name of the path's first hop (proxy or far end) now resolves to these addresses.
     Moved(PathId, Vec<SocketAddr>),
 }
 
@@ -229,9 +233,9 @@ impl Streams {
         self.places.values().filter_map(StreamPath::due).min()
     }
 
-    /// Begins the dials that are due. Closes connections on which no far end has answered in time,
-    /// and returns their paths. Each path has the warning to show, or `None` if it was shown
-    /// before.
+    /// Begins the dials (connection attempts) that are due. Closes connections on which no far end
+    /// has answered in time, and returns their paths. Each path has the warning to show, or `None`
+    /// if it was shown before.
     pub(super) fn on_time(
         &mut self,
         now: Time,
@@ -359,8 +363,9 @@ impl Streams {
         }
     }
 
-    /// Handles a first hop whose name has only addresses that this machine cannot reach. Returns
-    /// the warning to show; `None` if there is none, or it was shown before.
+    /// Handles a failed dial of `path`: the name of its first hop (proxy or far end) has only
+    /// addresses that this machine cannot reach. Returns the warning to show; `None` if there is
+    /// none, or it was shown before.
     pub(super) fn fail_move(&mut self, now: Time, path: PathId) -> Option<String> {
         self.fail(
             now,
@@ -412,9 +417,9 @@ impl Streams {
         is_fresh.then_some(text)
     }
 
-    /// Appends a packet to the connection of `path`. If `lasts` is true, the packet is never
-    /// dropped for its age. Returns false if there is no connection, its queue is full, or the
-    /// packet is too long for a connection on which the far end has not answered yet.
+    /// Appends a packet to the connection of `path`. If `lasts` is true, the packet is not
+    /// dropped, however long it waits. Returns false if there is no connection, its queue is full,
+    /// or the packet is too long for a connection on which the far end has not answered yet.
     pub(super) fn push(&mut self, now: Time, path: PathId, packet: &[u8], lasts: bool) -> bool {
         let Some(State::Open(wire)) = self.places.get_mut(&path).map(|place| &mut place.state)
         else {
@@ -430,8 +435,8 @@ impl Streams {
         wire.connection.push(now, packet, lasts)
     }
 
-    /// Writes appended packets to the sockets. Returns the paths whose connections failed. Each
-    /// path has the warning to show, or `None` if it was shown before.
+    /// Writes the queued packets of all streams to the sockets. Returns the paths whose
+    /// connections failed. Each path has the warning to show, or `None` if it was shown before.
     pub(super) fn flush(&mut self, now: Time, poller: &Poller) -> Vec<(PathId, Option<String>)> {
         let touched = std::mem::take(&mut self.touched);
         let ended = touched.iter().filter_map(|&path| self.flush_one(now, path, poller));
@@ -441,7 +446,7 @@ impl Streams {
         ended
     }
 
-    /// Writes the appended packets of `path` to its socket. If the connection has failed, returns
+    /// Writes the queued packets of `path` to its socket. If the connection has failed, returns
     /// the path, and the warning to show (`None` if it was shown before). Otherwise returns an
     /// outer `None`.
     pub(super) fn flush_one(
@@ -509,7 +514,8 @@ impl Streams {
         taken.map_err(|ending| self.fail(now, path, &ending.to_string()))
     }
 
-    /// Returns the bytes recorded since the last call.
+    /// Returns the bytes that the sockets have sent and received since the last call, if they are
+    /// recorded.
     pub(super) fn take_recorded(&mut self) -> Vec<StreamBytes> {
         std::mem::take(&mut self.recorded)
     }
@@ -568,8 +574,8 @@ impl StreamPath {
         }
     }
 
-    /// Adds the counters of the present connection to the counters of past connections, and resets
-    /// the record of the circuit's delay.
+    /// Ends the use of the present connection: adds its counters to those of past connections, and
+    /// resets the record of the circuit's delay.
     fn leave(&mut self) {
         self.replaces = false;
         self.slow.forget();

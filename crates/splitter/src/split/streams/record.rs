@@ -1,5 +1,5 @@
-//! Bytes sent and received by a path's stream, cut into segments such as an observer of the path
-//! sees.
+//! Bytes sent and received by a path's stream, for captures, which show them in TCP segments as an
+//! observer of the path sees them.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -11,8 +11,8 @@ use crate::streams::{Wire, WireTraffic};
 /// proxy) makes the connection to the network. It is 1,500 for the MTU, less 20 for the IPv4
 /// header and 32 for the TCP header with timestamps.
 const SEGMENT: usize = 1_500 - 20 - 32;
-/// Placeholder for the addresses of both ends, if OpenSSH makes the connection, because this
-/// program does not know them.
+/// Placeholder for the addresses of both ends, which this program does not know if OpenSSH makes
+/// the connection.
 const UNKNOWN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 /// Bytes sent and received by the socket of a stream.

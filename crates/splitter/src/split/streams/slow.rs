@@ -8,21 +8,21 @@ use anabranch_tunnel::LONGEST_PATIENCE;
 /// Time for which a circuit may be too slow before another circuit replaces it.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum of the time for which a circuit may be too slow. The time doubles with each
-/// replacement, because further circuits do not help if all are slow, and each one costs the onion
+/// replacement: if all circuits are slow, further ones do not help, and each costs the onion
 /// network work.
 const LONGEST: Duration = Duration::from_secs(640);
 /// Time for which a circuit must be fast before the limit returns to [`PATIENCE`].
 const FAST: Duration = Duration::from_secs(60);
 
-/// Record of the delay of a path's circuit.
+/// Record of when the onion network's circuit of a path was too slow, and when it was fast enough.
 #[derive(Debug, Default)]
 pub(super) struct DelayRecord {
-    /// Time since which the circuit has been too slow; `None` if it is not too slow.
+    /// Time at which the circuit became too slow; `None` if it is not too slow.
     since: Option<Time>,
-    /// Time since which the circuit has been fast enough; `None` if it is too slow, or if its
-    /// delay was not measured yet.
+    /// Time at which the circuit became fast enough; `None` if it is too slow, or if its delay was
+    /// not measured yet.
     fast: Option<Time>,
-    /// Number of replacements since a circuit was fast for [`FAST`].
+    /// Number of times that the circuit was replaced since a circuit was fast for [`FAST`].
     replaced: u32,
 }
 
