@@ -105,10 +105,10 @@ impl Warnings {
         })
     }
 
-    /// Returns the warning that a router on `path` reports a small MTU; `None` if it was shown
-    /// before. `name` is the name of the path, and `headers` the number of bytes in the headers
-    /// before a datagram on it. The splitter does not change the path's MTU, because the report
-    /// may be forged.
+    /// Returns the warning that a router on `path` reports a small MTU in `error`; `None` if
+    /// `error` has no such report, or the warning was shown before. `name` is the name of the
+    /// path, and `headers` the number of bytes in the headers before a datagram on it. The
+    /// splitter does not change the path's MTU, because the report may be forged.
     pub(super) fn narrow(
         &mut self,
         path: PathId,

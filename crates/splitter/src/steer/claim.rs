@@ -1,11 +1,12 @@
 //! Selection of a slot (a set of numbers for routing tables, rules and marks) for a new splitter.
-//! It includes the clean-up of changes that killed splitters have left in this slot and in others.
+//! Includes the clean-up after killed splitters, which have left their changes in this slot or in
+//! others.
 //!
-//! A killed splitter's setup is *adopted* if it routes the traffic of the whole machine. Its
-//! rules, routing tables and nftables table then stay until the new splitter replaces them, so
-//! that no packet leaves unprotected. A setup around a namespace is undone before the new setup is
-//! made. The namespace is then cut off from the network. Only its nftables table stays until the
-//! new splitter replaces it.
+//! A killed splitter's setup (its routes and rules) is *adopted* if it routes the traffic of the
+//! whole machine. Its rules, routing tables and nftables table then stay until the new splitter
+//! replaces them, so that no packet leaves unprotected. A setup around a namespace is undone
+//! before the new setup is made. The namespace is then cut off from the network. Only its nftables
+//! table stays until the new splitter replaces it.
 
 use super::ledger::{self, CreatedFile, Ledger, Notes, Survey};
 use super::plan::namespace_number;
@@ -15,20 +16,22 @@ use super::undo::{missing_folders, undo, undo_within};
 use super::{Plan, SteerError};
 
 /// The slot (a set of numbers for routing tables, rules and marks) that this splitter has locked,
-/// the splitter's changes to the machine, and the setups of killed splitters that it has to undo.
+/// and the splitter's changes to the machine. Also has the changes of killed splitters, which this
+/// splitter has to undo.
 #[derive(Debug)]
 pub(super) struct Claim {
     pub(super) ledger: Ledger,
     /// The record of the changes that this splitter has to undo at its end.
     pub(super) notes: Notes,
-    /// Machine settings that this splitter changes.
+    /// Settings of the machine (sysctl) that this splitter changes.
     pub(super) settings: Vec<Setting>,
-    /// The packet forwarding (sysctl) that `settings` switch on.
+    /// The packet forwarding that `settings` (sysctl) switch on.
     pub(super) lent: AddedForwarding,
     /// Whether a killed splitter's setup in this slot was adopted (kept until this splitter
     /// replaces it), so that it still blocks packets.
     pub(super) adopted: bool,
-    /// Setups of killed splitters in other slots, to be undone once this splitter is up.
+    /// Setups (routes and rules) of killed splitters in other slots, to be undone once this
+    /// splitter is up.
     pub(super) others: Vec<(Ledger, Notes)>,
     /// Warnings for the user.
     pub(super) warnings: Vec<String>,
@@ -37,8 +40,8 @@ pub(super) struct Claim {
 impl Claim {
     /// Takes the slot of a killed splitter, or a free slot. `namespace` is the kernel's number of
     /// the new network namespace; `None` if the plan has none. Checks for obstacles before it
-    /// undoes anything, so that after a failure the setup of a killed splitter still blocks
-    /// packets.
+    /// undoes anything, so that after a failure the setup (routes and rules) of a killed splitter
+    /// still blocks packets.
     ///
     /// # Errors
     /// Another splitter uses the interface, or an object of another program has a name or number
@@ -106,9 +109,9 @@ impl Claim {
         self.ledger.write(&self.notes).map_err(SteerError::system("cannot write to /run/anabranch"))
     }
 
-    /// Undoes the setup in this slot, unless it is adopted (left in place until the new setup
-    /// replaces it). Also undoes the setups in other slots that have a namespace, which cuts these
-    /// namespaces off.
+    /// Undoes the setup (routes and rules) of a killed splitter in this slot, unless it is adopted
+    /// (left in place until the new setup replaces it). Also undoes such setups in other slots if
+    /// they have a namespace, which cuts these namespaces off.
     fn clear(&mut self, plan: &Plan, needed: &[Setting]) -> std::io::Result<()> {
         self.adopted = adopts(plan, &self.notes);
         if !self.adopted {
@@ -128,8 +131,8 @@ impl Claim {
     }
 }
 
-/// Returns whether a leftover setup blocks the same packets as the setup of `plan` will. This is
-/// the case if both are for the whole machine.
+/// Returns whether the setup (routes and rules) that a killed splitter has left blocks the same
+/// packets as the setup of `plan` will. This is the case if both are for the whole machine.
 fn adopts(plan: &Plan, left: &Notes) -> bool {
     plan.request.pins() && plan.request.netns.is_none() && left.netns.is_none()
 }

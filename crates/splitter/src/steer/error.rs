@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use super::plan::may_configure;
 use super::slot::{MOST_PATHS, SLOTS};
 
-/// Reason why the setup failed. A partial setup has been undone, except after [`SteerError::Lost`].
+/// Reason why the routes and rules that lead traffic into the interface could not be set. A
+/// partial setup has been undone, except after [`SteerError::Lost`].
 #[derive(Debug)]
 pub enum SteerError {
     /// The process lacks the required permissions.
@@ -21,10 +22,10 @@ pub enum SteerError {
     Interface(String),
     /// Another program's namespace has this name.
     Namespace(String),
-    /// A routing table, a rule priority or a network that the setup needs is already in use, and
-    /// not by a splitter. The text describes it.
+    /// A routing table, a rule priority or a network that the splitter needs is already in use by
+    /// another program. The text describes it.
     Occupied(String),
-    /// The file for the namespace's name servers exists, and no splitter made it.
+    /// The file for the namespace's name servers exists already, and was not made by a splitter.
     Resolver(PathBuf),
     /// All slots (sets of numbers for tables, rules and marks) are in use by other splitters.
     Slots,
@@ -32,8 +33,8 @@ pub enum SteerError {
     NoExit,
     /// There are more paths than `--route` supports.
     Paths,
-    /// Another program has removed the setup, and it could not be restored because of this error.
-    /// Traffic stays blocked.
+    /// Another program has removed the splitter's routes or rules, and they could not be restored
+    /// because of this error. Traffic stays blocked.
     Lost(io::Error),
     /// The system refused an operation. The fields are the operation and the error.
     System(String, io::Error),

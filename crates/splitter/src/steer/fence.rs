@@ -17,9 +17,11 @@ pub(super) struct Fence {
     /// The table's namespace; `None` if that is this process's namespace.
     namespace: Option<Namespace>,
     monitor: TableMonitor,
-    /// Content of the table when it was made, as `nft` lists it; `None` before that.
+    /// Content of the table after the last [`Fence::set`], as `nft` lists it; `None` before the
+    /// first.
     listing: Option<String>,
-    /// Whether the kernel has reported a change of the table that has not been checked yet.
+    /// Whether the kernel has reported a change of the table since the table was last known to be
+    /// intact.
     touched: bool,
 }
 
@@ -31,7 +33,7 @@ impl Fence {
         Ok(Fence { namespace, monitor, listing: None, touched: false })
     }
 
-    /// Makes or changes the table by `commands`, and remembers its content.
+    /// Makes or changes the table by `commands` for `nft`, and records its new content.
     ///
     /// # Errors
     /// The error of `nft`; the table is left in an unknown state.
@@ -42,8 +44,8 @@ impl Fence {
         Ok(())
     }
 
-    /// Returns whether the table is unchanged. Checks the table only if the kernel has reported a
-    /// change.
+    /// Returns whether the table has the content that [`Fence::set`] gave it. Reads the table only
+    /// if the kernel has reported a change.
     pub(super) fn is_whole(&mut self, nft: &Path, slot: Slot) -> io::Result<bool> {
         self.touched |= self.monitor.touched(&slot.ruleset())?;
         if !self.touched {

@@ -144,7 +144,8 @@ fn enter(name: &str, user: Option<&RunAs>) -> io::Result<()> {
     }
 }
 
-/// Returns the files of `folder`, each with the file of `/etc` that it replaces.
+/// Returns the files of `folder` (`/etc/netns/NAME`), each with the file of `/etc` that it
+/// replaces inside the namespace.
 fn laid_over(folder: &Path) -> io::Result<Vec<(PathBuf, PathBuf)>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -12,12 +12,12 @@ use super::{Exit, Slot};
 
 /// The number of the main routing table.
 const MAIN: u32 = 254;
-/// Mask of all bits of a mark.
+/// Mask with which a routing rule compares all bits of a firewall mark.
 const ALL: u32 = u32::MAX;
 
-/// The routing rules and tables that a splitter needs in one namespace. In the machine's namespace
-/// they lead to all paths. In a separate namespace of the interface they lead only into the
-/// interface.
+/// The routing rules and tables that a splitter needs in one namespace. In the machine's
+/// namespace, the rules lead to all paths. If the interface has a separate namespace, the rules in
+/// that namespace lead only into the interface.
 #[derive(Clone, Debug)]
 pub(super) struct Routing {
     slot: Slot,
@@ -29,25 +29,27 @@ pub(super) struct Routing {
 }
 
 impl Routing {
-    /// Returns the routing to the paths' exits (outgoing interfaces and source addresses).
+    /// Returns the routing rules and tables that lead to the paths' exits (outgoing interfaces and
+    /// source addresses).
     pub(super) fn out(slot: Slot, exits: &[Exit]) -> Routing {
         let paths = exits.iter().map(|exit| slot.path(exit.index));
         Routing { slot, tables: paths.chain([slot.nowhere()]).collect(), specific: true }
     }
 
-    /// Returns the routing that only leads into the interface.
+    /// Returns the routing rules and tables that lead only into the interface.
     pub(super) fn only_in(slot: Slot) -> Routing {
         Routing { slot, tables: vec![slot.tun(), slot.nowhere()], specific: false }
     }
 
-    /// Returns this routing, extended by the table that leads into the interface.
+    /// Returns these routing rules and tables, extended by the table that leads into the
+    /// interface.
     pub(super) fn and_in(mut self) -> Routing {
         self.tables.push(self.slot.tun());
         self
     }
 
-    /// Restores missing routes and rules, and returns their number. The unreachable routes are set
-    /// first, so that no packet passes to later rules.
+    /// Restores missing routes and rules, and returns the count of restored ones. The unreachable
+    /// routes are set first, so that no packet passes to later rules in the meantime.
     pub(super) fn ensure(&self) -> io::Result<usize> {
         let routes = policy::routes_in(self.slot.tables())?;
         let mut missing = 0;

@@ -1,9 +1,9 @@
-//! The record of a splitter's changes, written before the changes are made. If the splitter does
-//! not undo its changes, the next start of a splitter does.
+//! The record of a splitter's changes to the machine's network, written before the changes are
+//! made. If the splitter is killed, the next splitter that starts undoes these changes.
 //!
-//! `/run/anabranch` has a file for each slot of each network namespace. A splitter holds a lock on
-//! its file as long as it lives. If a file has content and is not locked, a killed splitter has
-//! left it.
+//! `/run/anabranch` has a file for each slot (a splitter's set of numbers for marks, tables and
+//! rules) of each network namespace. A splitter holds a lock on its file as long as it lives. If a
+//! file has content and is not locked, a killed splitter has left it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -54,7 +54,7 @@ pub(crate) struct Notes {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CreatedFile {
     pub(crate) path: PathBuf,
-    /// Content of the file.
+    /// Text that the splitter has written to the file.
     pub(crate) text: String,
 }
 
@@ -77,15 +77,16 @@ pub(crate) struct Ledger {
 /// The content of all record files in one network namespace.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
-    /// Record files of killed splitters, which are now locked, and their content.
+    /// Record files of killed splitters, which this process has locked, and their content.
     pub(crate) left: Vec<(Ledger, Notes)>,
-    /// Records of running splitters, with their slots.
+    /// Records of running splitters, each with the splitter's slot (its set of numbers for marks,
+    /// tables and rules).
     pub(crate) held: Vec<(Slot, Notes)>,
 }
 
 impl Survey {
-    /// Returns the settings that running splitters have recorded, with their original values.
-    /// Excludes the splitter in slot `but`.
+    /// Returns the settings of the machine that running splitters have changed, with the original
+    /// values. Excludes the splitter in slot `but`.
     pub(crate) fn needed(&self, but: Slot) -> Vec<Setting> {
         let others = self.held.iter().filter(|(slot, _)| *slot != but);
         others.flat_map(|(_, notes)| notes.settings.clone()).collect()
@@ -114,8 +115,8 @@ pub(crate) fn any() -> bool {
     Path::new(FOLDER).is_dir()
 }
 
-/// Waits until no other splitter is starting or ending, for at most [`PATIENCE`], because a
-/// hanging splitter must not prevent others from undoing their changes.
+/// Takes the lock that a splitter holds while it starts or ends. Returns without the lock after
+/// [`PATIENCE`], because a hanging splitter must not prevent others from undoing their changes.
 ///
 /// # Errors
 /// `PermissionDenied` if the process may not write to the directory.
@@ -190,7 +191,8 @@ fn lock(path: &Path, create: bool) -> io::Result<Option<FileLock>> {
     }
 }
 
-/// Returns whether `path` still names `file`.
+/// Returns whether `path` still leads to the open file `file`, which another process may have
+/// removed or replaced.
 fn is_at(file: &File, path: &Path) -> bool {
     let number = |about: fs::Metadata| (about.dev(), about.ino());
     match (file.metadata(), fs::metadata(path)) {
@@ -209,7 +211,8 @@ fn read(file: &mut File) -> io::Result<Notes> {
 }
 
 impl Ledger {
-    /// Writes `notes`, and returns once they are stored. The caller makes the changes afterwards.
+    /// Writes `notes` to the record file, and returns once they are on disk. Only then does the
+    /// caller make the changes.
     pub(crate) fn write(&mut self, notes: &Notes) -> io::Result<()> {
         let text = serde_json::to_vec(notes)
             .expect("notes contain only texts and numbers, so JSON can hold them");

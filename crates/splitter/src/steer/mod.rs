@@ -2,7 +2,7 @@
 //!
 //! `--tun` makes an interface; `--route` routes traffic into it. UDP that the splitter can split
 //! ([`Ports`], and WireGuard on any port) goes into the interface. Each other flow is pinned to
-//! one path. A conntrack mark identifies the path, a rule for this mark selects the path's routing
+//! one path: a conntrack mark identifies the path, a rule for this mark selects the path's routing
 //! table, and the flow gets the path's address.
 //!
 //! Two kinds of packets are not affected. The first are packets for which the main table has a
@@ -30,8 +30,8 @@
 //! * All names, marks, tables and priorities are fixed (`slot.rs`). Therefore only the old values
 //!   of settings are needed to undo the changes, and the undo may be repeated.
 //! * If several splitters need a setting of the machine, the last of them restores it.
-//! * The record identifies a namespace also by its number, and a file by its content. At the time
-//!   of the undo, the name may belong to another object.
+//! * The record identifies a namespace also by its number, and a file by its content, because at
+//!   the time of the undo the name may belong to another object.
 
 mod claim;
 mod error;

@@ -11,7 +11,7 @@ use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind, mount_chang
 use anabranch_os::namespace::Namespace;
 use anabranch_os::udp::{UdpOptions, UdpSocket};
 
-/// The place where a named namespace is mounted.
+/// The mount namespace in which a named network namespace is mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MountPoint {
     /// The mount namespace of this process.
@@ -20,7 +20,7 @@ pub enum MountPoint {
     /// netns exec` makes a mount namespace for each command, and mounts inside it do not appear
     /// outside.
     MountsOf(u32),
-    /// No mount namespace: only the file with the name is left.
+    /// None: only the file with the name is left.
     Nowhere,
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn file(name: &str) -> PathBuf {
     Path::new(FOLDER).join(name)
 }
 
-/// Gives `namespace` the name `name`.
+/// Gives `namespace` the name `name`: mounts it on a file with this name in [`FOLDER`].
 ///
 /// # Errors
 /// A file with this name exists (`AlreadyExists`), or a system call failed.
@@ -99,8 +99,8 @@ pub(crate) fn remove(name: &str) -> io::Result<()> {
     }
 }
 
-/// Propagates mounts in [`FOLDER`] to other mount namespaces, and allows unmounting in it, as `ip
-/// netns` does.
+/// Makes [`FOLDER`] a shared mount, as `ip netns` does. Mounts in it then appear in other mount
+/// namespaces, and can be unmounted there.
 fn share() -> io::Result<()> {
     let flags = MountPropagationFlags::SHARED | MountPropagationFlags::REC;
     if mount_change(FOLDER, flags).is_ok() {

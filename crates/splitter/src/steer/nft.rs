@@ -5,7 +5,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Directories of administrators' programs that may be missing in a user's `PATH`.
+/// Directories in which `nft` is searched for in addition to `PATH`, because a user's `PATH` may
+/// lack them.
 const ELSEWHERE: &str = "/usr/sbin:/sbin:/usr/local/sbin";
 
 /// Returns the path of `nft`; `None` if it is not installed.

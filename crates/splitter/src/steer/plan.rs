@@ -1,4 +1,5 @@
-//! The plan of a setup. It contains all decisions. Making a plan changes nothing on the machine.
+//! The plan of the interface, routes and rules to set up. It contains all decisions. Making a plan
+//! changes nothing on the machine.
 
 use std::fs;
 use std::io;
@@ -42,8 +43,8 @@ impl Request {
     }
 }
 
-/// The exit of a path (its interface, router and source address), for connections that are kept on
-/// this path.
+/// The exit of a path (interface, router and source address), for connections that are not split
+/// but kept on this path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exit {
     /// Index of the path.
@@ -94,7 +95,7 @@ pub struct Plan {
     /// MTU of the interface in bytes: the smallest MTU of all paths or, with a far end, the length
     /// of the longest packet that fits into the tunnel.
     pub mtu: u32,
-    /// The mark of the splitter's own packets.
+    /// Firewall mark of the splitter's own packets.
     pub own: u32,
     pub(crate) exits: Vec<Exit>,
     pub(crate) nameservers: Vec<IpAddr>,
@@ -150,7 +151,7 @@ impl Plan {
     /// Returns the machine's settings (sysctl) to change, and the kinds of packet forwarding
     /// (IPv4, IPv6) that these settings switch on.
     ///
-    /// `noted` are the original values that other splitters have recorded.
+    /// `noted` are the original values of settings that other splitters have already changed.
     pub(crate) fn settings(&self, noted: &[Setting]) -> (Vec<Setting>, AddedForwarding) {
         if !self.request.pins() {
             return (Vec::new(), AddedForwarding::default());
@@ -256,7 +257,7 @@ impl Plan {
     }
 
     /// Checks for obstacles to the plan, and changes nothing. A running splitter with the same
-    /// interface is not an obstacle, because this plan may be for its successor.
+    /// interface is not an obstacle, because this plan may be for a splitter that replaces it.
     ///
     /// # Errors
     /// Those errors of [`Steering::raise`](super::Steering::raise) that can be found without
@@ -271,8 +272,8 @@ impl Plan {
         self.check(&left)
     }
 
-    /// Returns whether `notes` were recorded by a splitter with the interface and the named
-    /// namespace of this plan. Both may have no namespace.
+    /// Returns whether `notes` are the record of a splitter with the same interface name and
+    /// namespace name (or no namespace) as this plan.
     pub(crate) fn is_same(&self, notes: &Notes) -> bool {
         notes.tun == self.request.tun && notes.netns == self.request.netns
     }
@@ -371,7 +372,7 @@ pub(crate) fn may_configure() -> bool {
     check_rights(false).is_ok()
 }
 
-/// Returns the number of this network namespace.
+/// Returns the kernel's number of this process's network namespace.
 pub(crate) fn namespace_number() -> Result<u64, SteerError> {
     named::number().map_err(SteerError::system("cannot identify the network namespace"))
 }

@@ -1,10 +1,10 @@
-//! Selection of the UDP datagrams to split.
+//! Selection of the UDP datagrams to split, by their destination port.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// Ports of QUIC and WireGuard, and the range of ports from which `mosh-server` chooses.
+/// Default ports: QUIC, WireGuard, and the range from which `mosh-server` chooses its port.
 const USUAL: [RangeInclusive<u16>; 3] = [443..=443, 51_820..=51_820, 60_000..=61_000];
 
 /// A port or a range of ports in the user's notation, such as `5000` or `5000-5010`.

@@ -1,4 +1,5 @@
-//! Executes a plan for routes, rules and the interface, maintains this setup, and undoes it.
+//! Sets up the interface, routes and rules of a plan, restores them if other programs change them,
+//! and undoes them at the end.
 
 use std::fs;
 use std::io;
@@ -35,13 +36,14 @@ pub const UPLINK: &str = "uplink";
 pub struct Steering {
     pub(super) plan: Plan,
     notes: Notes,
-    /// The record of the changes; `None` once all of them are undone.
+    /// The record of the splitter's changes; `None` once all changes are undone.
     ledger: Option<Ledger>,
     namespace: Option<Namespace>,
     /// Index of the interface; 0 until the interface exists.
     tun: u32,
     lent: AddedForwarding,
-    /// The nftables tables of the machine and of the namespace.
+    /// The splitter's nftables tables, in the machine's namespace and in the interface's
+    /// namespace.
     fences: Vec<Fence>,
     /// The table that blocks packets while another program has flushed the other tables; `None` if
     /// there is no such table.
@@ -67,11 +69,12 @@ pub struct Upkeep {
 }
 
 impl Steering {
-    /// Undoes or adopts the setups of killed splitters, records the changes of this splitter, and
-    /// makes them. Returns the setup, the interface (switched on), and warnings for the user.
+    /// Undoes or adopts what killed splitters have left, records the changes of this splitter, and
+    /// makes the changes. Returns the new setup, the interface (switched on), and warnings for the
+    /// user.
     ///
     /// # Errors
-    /// A part of the setup failed. All changes of this splitter have been undone. The setup of a
+    /// A step failed. All changes of this splitter have been undone. The routes and rules of a
     /// killed splitter may remain.
     pub fn raise(mut plan: Plan) -> Result<(Steering, Tun, Vec<String>), SteerError> {
         plan.check_rights()?;
@@ -105,8 +108,8 @@ impl Steering {
         Ok((steering, tun, warnings))
     }
 
-    /// Returns the IPv4 and IPv6 source addresses of the splitter's ICMP errors: the addresses of
-    /// the virtual Ethernet pair on the machine's side.
+    /// Returns the IPv4 and IPv6 source addresses for the splitter's ICMP errors. These are the
+    /// addresses of the virtual Ethernet pair on the machine's side.
     pub fn here(&self) -> (Ipv4Addr, Ipv6Addr) {
         (self.plan.slot.ends4().0, self.plan.slot.ends6().0)
     }
@@ -122,7 +125,7 @@ impl Steering {
         tally.pinned()
     }
 
-    /// Returns the plan of this setup.
+    /// Returns the plan that was carried out.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
@@ -158,7 +161,8 @@ impl Steering {
         self.fences.iter().map(AsFd::as_fd).chain(inside).collect()
     }
 
-    /// Returns whether `change`, a change in the machine's network, may affect the setup.
+    /// Returns whether `change`, a change in the machine's network, may affect the splitter's
+    /// routes and rules.
     pub fn concerns(&self, change: &Change) -> bool {
         match change {
             Change::Route { table, .. } => self.plan.slot.tables().contains(table),
@@ -227,7 +231,7 @@ impl Steering {
         Ok(kept)
     }
 
-    /// Undoes the whole setup.
+    /// Undoes all changes of this splitter: interface, routes, rules and settings.
     ///
     /// # Errors
     /// A change could not be undone; the next splitter will try it again.
@@ -241,8 +245,8 @@ impl Steering {
         self.keep_setup();
     }
 
-    /// Leaves the setup in place when this value is dropped. The next start or `--restore` will
-    /// undo it.
+    /// Causes the routes and rules to stay when this value is dropped. The next start or
+    /// `--restore` will undo them.
     fn keep_setup(&mut self) {
         drop(self.ledger.take());
         self.guard = None;
@@ -274,8 +278,8 @@ impl Steering {
         Ok(())
     }
 
-    /// Makes the changes. The nftables rules are set after the routes that they need, because
-    /// packets arrive once the rules are set.
+    /// Creates the interface and sets the routes and rules. The nftables rules come after the
+    /// routes that they need, because packets arrive as soon as the rules are set.
     fn set_up(&mut self, settings: &[Setting]) -> Result<Tun, SteerError> {
         if let (Some(name), Some(namespace)) = (&self.plan.request.netns, &self.namespace) {
             let step = format!("cannot make the namespace '{name}'");
@@ -318,8 +322,9 @@ impl Steering {
         })
     }
 
-    /// Sets up the routing. With a namespace, first sets the rules that prevent forwarding for
-    /// other programs, then switches on forwarding, then makes the virtual Ethernet pair.
+    /// Sets up the routing into the interface and to the paths. With a namespace, first sets the
+    /// rules that prevent forwarding for other programs, then switches on forwarding, then makes
+    /// the virtual Ethernet pair.
     fn lead(&mut self, settings: &[Setting]) -> io::Result<()> {
         let slot = self.plan.slot;
         self.led_here().ensure()?;
@@ -428,7 +433,8 @@ impl Steering {
 }
 
 impl Drop for Steering {
-    /// Undoes the setup, also on a panic. Changes that cannot be undone now stay in the record.
+    /// Undoes all changes of this splitter, also on a panic. Changes that cannot be undone now
+    /// stay in the record.
     fn drop(&mut self) {
         let _ = self.undo();
     }

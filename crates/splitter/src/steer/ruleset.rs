@@ -41,11 +41,11 @@ pub(crate) struct RulesetParameters<'a> {
     /// Name of the splitter's interface.
     pub(crate) tun: &'a str,
     pub(crate) ports: &'a Ports,
-    /// The mark of the splitter's own packets.
+    /// Firewall mark of the splitter's own packets.
     pub(crate) own: u32,
     pub(crate) exits: &'a [Exit],
-    /// Forwarding that is on only because of this program, and must not serve traffic of other
-    /// programs.
+    /// Packet forwarding that is on only because of this program, and must not forward other
+    /// traffic.
     pub(crate) lent: &'a AddedForwarding,
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn removal(slot: Slot) -> String {
     format!("table inet {name}\ndelete table inet {name}\n")
 }
 
-/// Returns the rules of a setup for the whole machine.
+/// Returns the nftables rules for splitting the traffic of the whole machine.
 pub(crate) fn of_machine(parameters: &RulesetParameters<'_>) -> String {
     let RulesetParameters { slot, .. } = parameters;
     let (mask, base) = (MASK, slot.base());
@@ -82,8 +82,8 @@ pub(crate) fn of_machine(parameters: &RulesetParameters<'_>) -> String {
     replacement(*slot, &body)
 }
 
-/// Returns the body of the guard for the whole machine, in one line. The guard is the table that
-/// blocks packets while another program flushes the rules.
+/// Returns the body of the guard for the whole machine, in one line. The guard is the nftables
+/// table that blocks packets while another program has flushed the splitter's rules.
 pub(crate) fn guard_of_machine(parameters: &RulesetParameters<'_>) -> String {
     let RulesetParameters { slot, ports, .. } = parameters;
     let (mask, base) = (MASK, slot.base());
@@ -117,8 +117,8 @@ fn in_one_line(body: &str) -> String {
     body.trim_end().replace("{\n", "{ ").replace('\n', "; ")
 }
 
-/// Returns the rules inside the namespace: packets to be split go into the interface, all others
-/// into the virtual Ethernet pair that leads to the machine.
+/// Returns the nftables rules inside the namespace: packets to be split go into the interface, all
+/// others into the virtual Ethernet pair that leads to the machine.
 pub(crate) fn of_namespace(parameters: &RulesetParameters<'_>) -> String {
     let body = format!(
         "{split}\
@@ -155,9 +155,10 @@ pub(crate) fn of_cable(parameters: &RulesetParameters<'_>) -> String {
 }
 
 /// Returns the body of the guard for the namespace's virtual Ethernet pair, in one line. The guard
-/// is the table that blocks packets while another program flushes the rules. While the rules are
-/// missing, answers to the namespace have this machine's address, because the chain `addresses` no
-/// longer translates it. The machine would refuse these answers, so the guard drops them.
+/// is the nftables table that blocks packets while another program has flushed the splitter's
+/// rules. While the rules are missing, answers to the namespace have this machine's address,
+/// because the chain `addresses` no longer translates it. The machine would refuse these answers,
+/// so the guard drops them.
 pub(crate) fn guard_of_cable(parameters: &RulesetParameters<'_>) -> String {
     let RulesetParameters { slot, exits, .. } = parameters;
     let marks: Vec<_> = exits.iter().map(|exit| format!("{:#x}", slot.path(exit.index))).collect();
@@ -171,9 +172,9 @@ pub(crate) fn guard_of_cable(parameters: &RulesetParameters<'_>) -> String {
     in_one_line(&body)
 }
 
-/// Returns the rules for forwarding. Packets leave the namespace only over paths, in connections
-/// that are kept on one path. If forwarding is on only because of this program, packets of other
-/// interfaces are forwarded only to the virtual Ethernet pairs of splitters.
+/// Returns the rules for packet forwarding. They let packets leave the namespace only over paths,
+/// in connections that are kept on one path. If forwarding is on only because of this program,
+/// packets of other interfaces are forwarded only to the virtual Ethernet pairs of splitters.
 fn fence(parameters: &RulesetParameters<'_>, priority: &str) -> String {
     let RulesetParameters { slot, ports, lent, .. } = parameters;
     let (mask, base, cable) = (MASK, slot.base(), slot.cable());
@@ -299,8 +300,9 @@ fn kept(slot: Slot, exits: &[Exit]) -> String {
     format!("tcp flags & (syn | rst) == 0 ct mark set meta oifname map {{ {map} }}\n")
 }
 
-/// Returns the rules that copy a flow's mark to its packets. Packets are unreachable if their flow
-/// has no path, or if its path belonged to an earlier splitter and is missing now.
+/// Returns the rules that copy a flow's mark to its packets. Packets get the mark for unreachable
+/// packets if their flow has no path, or if its path belonged to an earlier splitter and is
+/// missing now.
 fn marked(slot: Slot, exits: &[Exit]) -> String {
     let paths = exits.iter().map(|exit| slot.path(exit.index));
     let known = paths.chain([slot.tun(), slot.own()]).map(|mark| format!("{mark:#x}"));

@@ -1,8 +1,8 @@
 //! The slot of a splitter, which determines the numbers and names of its marks, routing tables,
-//! rule priorities, nftables tables and cable.
+//! rule priorities, nftables tables and virtual Ethernet pair.
 //!
-//! These numbers and names are fixed. So a later splitter recognises the objects of a killed
-//! splitter, and detects foreign objects with the same numbers.
+//! For each slot, the numbers and names are fixed. So a later splitter recognises the objects of a
+//! killed splitter, and detects other programs' objects with the same numbers.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
@@ -13,20 +13,20 @@ pub(crate) const SLOTS: u8 = 16;
 pub(crate) const MOST_PATHS: usize = 200;
 /// The bits of a mark that identify its splitter. The other bits identify the path or purpose.
 pub(crate) const MASK: u32 = 0xffff_ff00;
-/// The first of this program's marks, which are also the numbers of routing tables: 0x00AB for
-/// "anabranch".
+/// The first of this program's marks, which are also the numbers of routing tables. 0x00AB stands
+/// for "anabranch".
 const FIRST: u32 = 0x00ab_0000;
-/// Low bits of the mark of the splitter's own packets.
+/// Lowest 8 bits of the mark of the splitter's own packets.
 const OWN: u32 = 0xfe;
-/// The first of this program's rule priorities. Rules without an explicit priority get numbers
-/// just below 32,766, so the kernel consults them later.
+/// The first of this program's rule priorities. The kernel consults rules in ascending order.
+/// Rules without an explicit priority get numbers just below 32,766, so they come later.
 const PRIORITY: u32 = 1_000;
 /// Number of rule priorities per splitter.
 const PRIORITIES: u32 = 10;
 
 /// A slot number that no running splitter has.
 pub(crate) const NOBODY: Slot = Slot(u8::MAX);
-/// Prefix of the names of this program's virtual Ethernet pairs (cables).
+/// Prefix of the names of this program's virtual Ethernet interfaces on the machine's side.
 pub(crate) const CABLES: &str = "anabranch-";
 
 /// Index of a running splitter in its network namespace. It determines the numbers of the
@@ -35,7 +35,7 @@ pub(crate) const CABLES: &str = "anabranch-";
 pub struct Slot(pub(crate) u8);
 
 impl Slot {
-    /// The mark of all splitters' own packets, and the mask for comparing it.
+    /// Value and mask that match the mark of any splitter's own packets.
     pub(crate) const OWN_OF_ANY: (u32, u32) = (FIRST | OWN, !(0xff << 8));
 
     /// Returns the splitter's mark with zeros in the bits that identify a path or purpose.

@@ -3,7 +3,8 @@
 use std::fs;
 use std::io;
 
-/// A setting and a value for it. The name of the setting is its path below `/proc/sys/net`.
+/// A kernel setting (sysctl) and a value for this setting. The name of the setting is its path
+/// below `/proc/sys/net`.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Setting {
     pub(crate) name: String,
@@ -36,7 +37,8 @@ fn file(name: &str) -> String {
     format!("/proc/sys/net/{name}")
 }
 
-/// The packet forwarding that is on only because of this program. It must not serve other traffic.
+/// The packet forwarding that is on only because of this program. Other traffic must not use this
+/// forwarding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AddedForwarding {
     /// Added forwarding of IPv4 packets.
@@ -58,7 +60,8 @@ pub(crate) enum ForwardingScope {
 }
 
 /// Returns whether the original value of the setting `name` is `from`. The original value is the
-/// value in `noted`, which other splitters have recorded, or else the present value.
+/// value in `noted` (recorded by other splitters that have changed the setting), or else the
+/// present value.
 fn has_original_value(name: &str, from: &str, noted: &[Setting]) -> bool {
     let found = noted.iter().find(|setting| setting.name == name);
     found.map_or_else(|| value(name), |setting| Some(setting.value.clone())).as_deref()
@@ -128,8 +131,8 @@ fn learners(noted: &[Setting]) -> Vec<Setting> {
 }
 
 /// Returns the setting `src_valid_mark` if one of `devices` checks source addresses strictly
-/// (`rp_filter` 1); otherwise an empty list. The check then considers the mark of answers, and
-/// accepts them.
+/// (`rp_filter` 1); otherwise an empty list. The kernel's check then considers the marks of
+/// answers, and accepts the answers.
 pub(crate) fn answers(devices: &[String], noted: &[Setting]) -> Vec<Setting> {
     let strict = |device: &str| {
         let of = |device| value(&format!("ipv4/conf/{device}/rp_filter"));

@@ -112,11 +112,11 @@ impl Shared {
     }
 }
 
-/// Numbers of packets and bytes of each nftables counter, by the counter's name.
+/// Counts of packets and bytes of each nftables counter, by the counter's name.
 type CounterValues = BTreeMap<String, (u64, u64)>;
 
-/// Sums of the nftables counters. The sums continue when the nftables table is set again and its
-/// counters start from 0.
+/// Sums of the nftables counters since the start. The sums do not restart when the nftables table
+/// is set again, and its counters start from 0.
 #[derive(Debug)]
 struct Sums {
     last: CounterValues,
@@ -151,7 +151,7 @@ fn sum(one: Flow, other: Flow) -> Flow {
     Flow { datagrams: one.datagrams + other.datagrams, bytes: one.bytes + other.bytes }
 }
 
-/// Returns the counters in the output of `nft list counters`.
+/// Parses the output of `nft list counters`.
 fn parse(listing: &str) -> CounterValues {
     let (mut counted, mut name) = (CounterValues::new(), None);
     for line in listing.lines() {

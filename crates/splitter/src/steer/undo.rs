@@ -1,4 +1,5 @@
-//! Undoes a setup when its splitter ends, or after the splitter was killed.
+//! Undoes a splitter's changes to the machine's network when the splitter ends, or after it was
+//! killed.
 
 use std::fs;
 use std::io;
@@ -12,8 +13,8 @@ use super::slot::NOBODY;
 use super::sysctl::Setting;
 use super::{Slot, SteerError, named, nft, ruleset};
 
-/// Undoes the setups of all killed splitters in this network namespace. Returns the names of their
-/// interfaces.
+/// Undoes the network changes of all killed splitters in this network namespace. Returns the names
+/// of the splitters' interfaces.
 ///
 /// # Errors
 /// A permission is missing, or a change could not be undone.
@@ -37,11 +38,12 @@ pub fn restore() -> Result<Vec<String>, SteerError> {
     Ok(restored)
 }
 
-/// Removes all objects with the slot's names and numbers. Restores the settings in `notes`, except
-/// those `needed` by running splitters. After a failure, continues with the rest.
+/// Removes all routes, rules, tables and interfaces with the slot's names and numbers. Restores
+/// the settings in `notes`, except those `needed` by running splitters. After a failure, continues
+/// with the rest.
 ///
 /// A namespace is cut off first. The rules against forwarding other traffic are removed only after
-/// forwarding is off. So packets that must not leave are blocked at every moment.
+/// forwarding is off. So packets that must not leave are blocked during the whole undo.
 ///
 /// # Errors
 /// The first failure.
@@ -50,7 +52,8 @@ pub(crate) fn undo(slot: Slot, notes: &Notes, needed: &[Setting]) -> io::Result<
     result.and(remove_policy(slot))
 }
 
-/// Undoes a setup like [`undo`], but keeps the nftables table, which the next splitter replaces.
+/// Undoes a splitter's changes like [`undo`], but keeps the nftables table, which the next
+/// splitter replaces.
 pub(crate) fn undo_within(slot: Slot, notes: &Notes, needed: &[Setting]) -> io::Result<()> {
     cut_off(slot, notes, needed).and(remove_policy(slot))
 }

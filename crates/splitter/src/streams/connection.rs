@@ -13,9 +13,9 @@ use super::ending::Ending;
 use super::tls::TlsStream;
 use super::wire::{Wire, is_passing};
 
-/// Default maximum time for which packets wait for room in the socket. To TCP inside the tunnel, a
-/// longer delay would look like a full queue. The other end's resequencer waits at most 250 ms for
-/// late packets.
+/// Default maximum time for which packets wait for room in the socket. A longer wait is useless:
+/// the other end's resequencer waits at most 250 ms for late packets, and TCP inside the tunnel
+/// would take the delay for a full queue.
 pub const AGE: Duration = Duration::from_millis(200);
 /// Maximum bytes that wait for one stream: the data of `AGE` at 80 Mbit/s.
 const MOST: usize = 2 << 20;
@@ -27,7 +27,7 @@ const AT_ONCE: usize = 64;
 /// Idle time before the first TCP keep-alive. With this and the next two constants, a dead peer is
 /// noticed after 20 s.
 const KEEPALIVE: Duration = Duration::from_secs(8);
-/// Interval between TCP keep-alives that are not answered.
+/// Interval between TCP keep-alives while they are not answered.
 const KEEPALIVE_AGAIN: Duration = Duration::from_secs(4);
 /// Number of unanswered TCP keep-alives after which the connection fails.
 const KEEPALIVES: u32 = 3;
@@ -39,7 +39,7 @@ pub(crate) struct Connection {
     queue: PacketQueue,
     /// Received bytes after decryption, if the stream uses TLS (a reused buffer).
     content: Vec<u8>,
-    /// Whether the poller reports when the socket has room.
+    /// Whether the poller watches for the socket to become writable.
     awaits_room: bool,
 }
 
@@ -59,7 +59,7 @@ impl Connection {
         Ok(Connection { wire, unframer, queue, content, awaits_room: false })
     }
 
-    /// Allows received packets of at most `longest` bytes from now on.
+    /// Sets the maximum length of received packets to `longest` bytes.
     pub(crate) fn allow(&mut self, longest: usize) {
         self.unframer.allow(longest);
     }
@@ -75,11 +75,11 @@ impl Connection {
         self.wire.is_open()
     }
 
-    /// Processes bytes that were read after a proxy's answer or during the TLS handshake, and
-    /// calls `each` with every packet.
+    /// Processes bytes of the stream that were already read (together with a proxy's answer, or
+    /// during the TLS handshake). Calls `each` with every packet.
     ///
     /// # Errors
-    /// A length is out of bounds.
+    /// A packet's length is out of bounds.
     pub(crate) fn take(&mut self, bytes: &[u8], each: impl FnMut(&[u8])) -> Result<(), Ending> {
         self.unframer.take(bytes, each).map_err(Ending::Length)
     }
@@ -98,7 +98,7 @@ impl Connection {
         self.unframer.take(&self.content, each).map_err(Ending::Length)
     }
 
-    /// Returns the bytes of the last [`Connection::read`], including invalid ones.
+    /// Returns the bytes that the last [`Connection::read`] has read, even if they were invalid.
     pub(crate) fn last_read(&self) -> &[u8] {
         &self.content
     }
@@ -112,8 +112,8 @@ impl Connection {
         self.wire.read(buffer, &mut self.content)
     }
 
-    /// Appends a packet, which the next [`Connection::flush`] sends. If `lasts`, the packet is
-    /// never dropped for its age. Returns false if the queue is full.
+    /// Appends a packet, which the next [`Connection::flush`] sends. If `lasts`, the packet is not
+    /// dropped, however long it waits. Returns false if the queue is full.
     pub(crate) fn push(&mut self, now: Time, packet: &[u8], lasts: bool) -> bool {
         match lasts {
             true => self.queue.push_lasting(packet),
@@ -122,8 +122,8 @@ impl Connection {
     }
 
     /// Drops packets that are too old, and writes the others to the socket until the socket is
-    /// full. `token` is the token of the socket in `poller`, which reports when there is room for
-    /// the rest.
+    /// full. If packets are left, `poller` watches for room in the socket, under the token
+    /// `token`.
     ///
     /// # Errors
     /// The stream has ended.

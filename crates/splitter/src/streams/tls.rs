@@ -7,7 +7,7 @@ use anabranch_os::target::Target;
 
 /// One end of a TLS connection, without I/O.
 pub trait TlsStream: Send {
-    /// Processes bytes from the wire, and appends the decrypted content to `content`.
+    /// Processes bytes received from the peer, and appends the decrypted content to `content`.
     ///
     /// # Errors
     /// The peer violates the protocol, or is not the expected peer. [`TlsStream::transmit`] then
@@ -17,10 +17,10 @@ pub trait TlsStream: Send {
     /// Encrypts `content`. [`TlsStream::transmit`] then has the resulting bytes.
     ///
     /// # Errors
-    /// The connection cannot carry content.
+    /// The connection is not ready for content, or has failed.
     fn seal(&mut self, content: &[u8]) -> Result<(), TlsError>;
 
-    /// Appends the bytes that must be sent to the peer.
+    /// Appends to `wire` the bytes that must be sent to the peer.
     fn transmit(&mut self, wire: &mut Vec<u8>);
 
     /// Ends the connection with a close_notify alert (RFC 8446, section 6.1), which
@@ -37,7 +37,7 @@ pub trait TlsEnd: fmt::Debug + Send + Sync {
     /// Begins a TLS connection: as a client to `peer`, or as a server if `peer` is `None`.
     ///
     /// # Errors
-    /// The TLS library refuses.
+    /// The TLS library returned an error.
     fn begin(&self, peer: Option<&Target>) -> Result<Box<dyn TlsStream>, TlsError>;
 }
 

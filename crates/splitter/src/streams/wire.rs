@@ -27,7 +27,8 @@ pub(crate) struct WireTraffic {
 pub(crate) struct Wire {
     socket: Socket,
     tls: Option<Box<dyn TlsStream>>,
-    /// Whether bytes have arrived. The first byte shows whether the peer uses TLS.
+    /// Whether any bytes have arrived. The first byte that arrives shows whether the peer uses
+    /// TLS.
     is_begun: bool,
     /// Encrypted bytes that wait for room in the socket.
     sealed: Vec<u8>,
@@ -74,8 +75,8 @@ impl Wire {
         self.socket.tcp_mss().ok().map(|bytes| bytes as usize)
     }
 
-    /// Returns whether content can be transferred. With TLS, this is the case after the handshake;
-    /// without TLS, always.
+    /// Returns whether content can be sent and received. With TLS, this is the case after the
+    /// handshake; without TLS, always.
     pub(crate) fn is_open(&self) -> bool {
         self.tls.as_ref().is_none_or(|tls| tls.is_open())
     }
@@ -120,8 +121,8 @@ impl Wire {
     }
 
     /// Stops using TLS, unless the handshake is complete or bytes of the handshake wait to be
-    /// sent. A near end keeps TLS, because it completes the handshake before it creates the
-    /// stream.
+    /// sent. So only a far end ever stops: a near end completes the handshake before it creates
+    /// the stream.
     fn leave_tls(&mut self) {
         if self.tls.as_ref().is_some_and(|tls| !tls.is_open()) && self.sealed.is_empty() {
             self.tls = None;
@@ -167,8 +168,8 @@ impl Wire {
         Ok(taken)
     }
 
-    /// Sends the close_notify alert, if TLS is used and there is room. Without the alert, the
-    /// peer's program would regard the content as truncated.
+    /// Sends the close_notify alert, if TLS is used and there is room. Without the alert, the peer
+    /// would regard the content as truncated.
     pub(crate) fn end(&mut self) {
         if let Some(tls) = &mut self.tls {
             tls.close();

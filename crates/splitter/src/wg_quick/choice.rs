@@ -1,11 +1,12 @@
-//! The choice of a peer, and the interface name that belongs to a file.
+//! The user's choice of a peer in a WireGuard configuration file, and the interface name that
+//! wg-quick derives from the file's name.
 
 use std::path::Path;
 use std::str::FromStr;
 
 use super::peer::Peer;
 
-/// A user's choice among the peers of a file.
+/// A user's choice of one of the peers in a wg-quick file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerChoice {
     /// The peer at this position among the peers of the file, from 1.
@@ -66,7 +67,7 @@ pub(super) fn only(peers: &[Peer]) -> Result<&Peer, String> {
     }
 }
 
-/// Lists the peers that can be chosen.
+/// Lists the peers that can be chosen, as text for an error message.
 fn peer_list(peers: &[Peer]) -> String {
     let ends = peers.iter().filter_map(|peer| Some((peer, peer.endpoint.as_ref()?)));
     let lines = ends.map(|(Peer { number, public_key, .. }, endpoint)| {

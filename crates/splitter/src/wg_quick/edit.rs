@@ -1,4 +1,4 @@
-//! Changes to a configuration file.
+//! Changes to a wg-quick configuration file.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -36,7 +36,7 @@ pub struct Change {
 pub struct ChangedFile {
     /// The whole text of the file, including its secrets.
     pub text: String,
-    /// The changed lines, beginning with the lines of the interface.
+    /// The changed lines, beginning with the lines in `[Interface]`.
     pub changes: Vec<Change>,
 }
 
@@ -111,8 +111,8 @@ fn set(
     None
 }
 
-/// Adds the line `name = value` after the line at index `last`. If `last` is `None`, adds a new
-/// section at the front of the file.
+/// Adds the line `name = value` after the line at index `last`. If `last` is `None`, adds the line
+/// in a new section at the front of the file.
 fn add(lines: &mut Vec<Line>, last: Option<usize>, kind: Kind, name: &str, value: &str) {
     let end = match lines.first() {
         Some(line) if line.text.ends_with("\r\n") => "\r\n",

@@ -1,4 +1,4 @@
-//! Errors in a configuration file.
+//! Errors in a wg-quick configuration file.
 
 use std::fmt;
 

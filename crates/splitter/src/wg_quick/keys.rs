@@ -1,7 +1,7 @@
-//! The keys of wg(8) and wg-quick(8), and the additional keys of AmneziaWG, which are left
-//! unchanged.
+//! The names of settings (keys) of wg(8) and wg-quick(8), and the additional ones of AmneziaWG,
+//! whose lines are left unchanged.
 
-/// The kind of a section in a configuration file.
+/// The kind of a section in a wg-quick file: `[Interface]` or `[Peer]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Interface,
@@ -16,7 +16,7 @@ pub(super) struct Key {
     kind: Kind,
     /// Whether the key may occur several times in a section.
     pub(super) repeats: bool,
-    /// Whether only AmneziaWG has the key.
+    /// Whether only AmneziaWG (an obfuscating variant of WireGuard) has the key.
     pub(super) obfuscates: bool,
 }
 
@@ -103,7 +103,7 @@ impl Kind {
         keys.copied().find(|key| key.name.eq_ignore_ascii_case(word))
     }
 
-    /// Returns the names of WireGuard's keys in this kind of section.
+    /// Returns the names of the settings that WireGuard knows in this kind of section.
     pub(super) fn names(self) -> impl Iterator<Item = &'static str> {
         KEYS.iter().filter(move |key| key.kind == self && !key.obfuscates).map(|key| key.name)
     }

@@ -1,5 +1,5 @@
-//! wg-quick's configuration files. The parser follows wg-quick(8) and wg(8). Only the intended
-//! lines change; all other lines stay the same byte for byte.
+//! Parser and editor of wg-quick's configuration files, according to wg-quick(8) and wg(8). Only
+//! the intended lines change; all other lines stay the same byte for byte.
 //!
 //! A file holds private keys. No private key appears in a message, a [`Change`] or the `Debug`
 //! form. Only [`ChangedFile::text`] contains them, because it is the whole file.
@@ -29,6 +29,6 @@ pub use parse::WgQuick;
 pub use peer::Peer;
 pub use store::{Write, invocation};
 
-/// The mark that wg-quick sets on a full tunnel's own packets if the file names no mark. The mark
-/// is also the number of the routing table for all other packets.
+/// The mark that wg-quick sets on a full tunnel's own packets if the file names no mark. wg-quick
+/// gives the routing table for all other packets the same number.
 pub const FULL_TUNNEL_MARK: u32 = 51820;

@@ -1,4 +1,4 @@
-//! Parsing of a configuration file into classified lines.
+//! Parser of a wg-quick configuration file.
 
 use std::fmt;
 use std::ops::Range;
@@ -30,7 +30,8 @@ pub(super) struct Line {
     pub(super) item: Item,
 }
 
-/// The meaning of a line. Sections of both kinds are counted together, from 0.
+/// The meaning of a line. Sections have indices from 0; `[Interface]` and `[Peer]` are counted
+/// together.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Item {
     /// A blank line or a comment.
@@ -99,8 +100,8 @@ impl WgQuick {
         self.interface("MTU")?.parse().ok()
     }
 
-    /// Returns the mark of the tunnel's own packets; `None` if the file sets no mark, or sets it
-    /// to "off" or 0.
+    /// Returns the firewall mark of the tunnel's own packets; `None` if the file sets no mark, or
+    /// sets it to "off" or 0.
     pub fn fwmark(&self) -> Option<u32> {
         mark(self.interface("FwMark")?).ok().flatten()
     }
@@ -127,12 +128,13 @@ impl WgQuick {
         table && self.values("AllowedIPs").any(|networks| networks.split(',').any(all))
     }
 
-    /// Returns the value of the key `name` of the interface; `None` if the file does not have it.
+    /// Returns the value of the setting `name` in `[Interface]`; `None` if the file does not have
+    /// this setting.
     fn interface(&self, name: &str) -> Option<&str> {
         self.values(name).next()
     }
 
-    /// Returns all values of the key `name`, which exists in only one kind of section.
+    /// Returns all values of the setting `name`, which exists in only one kind of section.
     fn values(&self, name: &str) -> impl Iterator<Item = &str> {
         self.settings().filter(move |(_, _, key, _)| key.name == name).map(|(_, _, _, value)| value)
     }
@@ -285,8 +287,8 @@ impl Reader<'_> {
         Ok(start..start + value.len())
     }
 
-    /// Refuses a key that occurs twice in a section. wg would silently use the last value, but the
-    /// user may have intended the earlier value.
+    /// Returns an error if a key that must be unique occurs twice in a section. wg would silently
+    /// use the last value, but the user may have intended the earlier value.
     fn check_once(&self, key: Key, at: usize) -> Result<(), ConfError> {
         let same = |line: &Line| matches!(&line.item, Item::Setting { section, key: k, .. } if *section == at && *k == key);
         let first = if key.repeats { None } else { self.lines.iter().position(same) };
@@ -307,7 +309,7 @@ impl Reader<'_> {
     }
 }
 
-/// Parses a mark in wg's notation. Returns `None` for "off" and 0.
+/// Parses a firewall mark in wg's notation. Returns `None` for "off" and 0.
 fn mark(text: &str) -> Result<Option<u32>, ()> {
     if text.eq_ignore_ascii_case("off") {
         return Ok(None);

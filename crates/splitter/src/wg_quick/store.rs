@@ -1,4 +1,4 @@
-//! Configuration files on disk.
+//! Reads and writes wg-quick configuration files.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write as _};
@@ -9,7 +9,8 @@ use tempfile::NamedTempFile;
 use super::error::ConfError;
 use super::parse::WgQuick;
 
-/// Maximum bytes of a file. This is ten times the size of a file with a thousand complete peers.
+/// Maximum bytes of a configuration file: ten times the size of a file with a thousand complete
+/// peers.
 const LARGEST: u64 = 4 << 20;
 
 impl WgQuick {
