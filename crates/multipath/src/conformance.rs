@@ -31,7 +31,7 @@ pub fn drain<C: Core>(core: &mut C, now: Time) -> Vec<C::Out> {
 }
 
 /// Checks that `core` has nothing more to do at `now`, after it was polled until it returned
-/// `None`. Otherwise the loop that drives it would never wait.
+/// `None`. Otherwise the event loop that drives the core would never wait.
 ///
 /// # Panics
 /// `core` returns another output, or its next timeout has passed.

@@ -45,7 +45,7 @@ pub struct DecoyBudget {
 pub enum DecoyBudgetError {
     /// The text does not have the form `10%` or `2.5%`.
     Form(String),
-    /// The number is zero or negative.
+    /// The percentage is zero or negative.
     Nothing(String),
     /// The percentage is above 100 %.
     Much(String),

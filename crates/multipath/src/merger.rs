@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::{Insertion, PathId, Reorder, Time};
 
-/// Merges numbered units (such as packets) that arrive on several paths.
+/// Restores the order of units (such as packets) that arrive on several paths, by their sequence
+/// numbers.
 ///
 /// Over reliable paths, `patience` is `None`: a unit waits for earlier, missing units without
 /// limit. Over datagram paths, a unit waits for missing units at most for `patience` after its

@@ -15,8 +15,8 @@ pub enum Assignment {
     Send {
         /// The path that carries the first `units` units (such as packets).
         path: PathId,
-        /// Number of units (such as packets) that are sent, from 1 to the number passed in. Call
-        /// again for the other units.
+        /// Number of units (such as packets) to send, from 1 to the count passed to
+        /// [`Splitter::assign`]. Call it again for the other units.
         units: u64,
         /// True if a new run begins with the sent units (such as packets). A new run may use the
         /// path of the previous run.
@@ -48,7 +48,7 @@ pub struct Splitter {
 /// runs (consecutive units on one path) end. The argument is the index of the draw, from 0.
 pub type DrawSchedule = dyn Fn(u64) -> (Box<dyn Scheduler>, Boundary) + Send;
 
-/// The source of the schedules that are drawn after pauses in the traffic.
+/// Draws the random schedules after pauses in the traffic, and counts them.
 struct Redraw {
     draw: Box<DrawSchedule>,
     /// Number of times that the schedule was drawn, including the first.
@@ -128,7 +128,7 @@ impl Splitter {
 
     /// Decides on the path of the first of `units` waiting units (such as packets), at `now`.
     /// `units` (at least 1) counts all units known to wait, because a scheduler may wait for a
-    /// better path if few units are left. `paths[i]` is the view of path `i`.
+    /// better path if few units are left. `paths[i]` is the state of path `i`.
     ///
     /// A run ends when it has reached its length, or when its path becomes unusable, whichever is
     /// first.

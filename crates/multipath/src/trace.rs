@@ -143,8 +143,8 @@ impl TraceSplit {
     /// Returns the order in which packets are observed after the delays of their paths, and the
     /// times of observation.
     ///
-    /// `order[k]` is the index in the trace of the packet that is observed as number `k`. Packets
-    /// observed at the same time keep their order. `paths` is the output of
+    /// `order[k]` is the index in the trace of the packet that is observed at position `k`.
+    /// Packets observed at the same time keep their order. `paths` is the output of
     /// [`TraceSplit::assign`].
     pub fn delay(&self, times: &[f64], sizes: &[i32], paths: &[i16]) -> (Vec<u32>, Vec<f64>) {
         let added = |packet: usize| {
@@ -186,7 +186,8 @@ impl TraceSplit {
         }
     }
 
-    /// Returns the path of the first packet that the client would send.
+    /// Returns the path on which the client would send its first packet, for a trace in which it
+    /// sends nothing.
     fn first(&self, entity: Entity) -> i16 {
         let mut path = [0];
         self.schedule_packets(entity, "up", &[0.0], &mut path);

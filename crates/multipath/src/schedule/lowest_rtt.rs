@@ -46,7 +46,7 @@ impl LowestRtt {
     }
 
     /// Returns the index of the usable path with the lowest rank (the first one if several are
-    /// equal); `None` if no path is usable. A plain loop takes a third of the time of
+    /// equal); `None` if no path is usable. Uses a plain loop, which takes a third of the time of
     /// `min_by_key`.
     fn best(&self, paths: &[PathView]) -> Option<usize> {
         let mut best = None;

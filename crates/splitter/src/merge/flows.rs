@@ -27,8 +27,8 @@ pub(super) struct FlowSocket {
     used: Time,
 }
 
-/// The table of all flows (each has the datagrams of one program of a client), with a limit on
-/// their number.
+/// The table of all flows (each has the datagrams of one program of a client), with a limit on the
+/// number of flows.
 pub(super) struct Flows {
     sockets: HashMap<u64, FlowSocket>,
     tokens: HashMap<FlowKey, u64>,

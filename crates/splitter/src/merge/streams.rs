@@ -90,7 +90,8 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Accepts streams at `listener`, which is watched as `token`.
+    /// Creates an entry that accepts streams at `listener`. The poller watches `listener` under
+    /// the token `token`.
     pub(super) fn new(
         listener: TcpListener,
         token: u64,
@@ -159,7 +160,7 @@ pub(super) struct Streams {
     strangers: VecDeque<u64>,
     /// Number of streams without a client.
     unbound: usize,
-    /// Number that the next accepted stream gets.
+    /// Identifier that the next accepted stream gets.
     next: u64,
     /// Streams with queued packets that the next [`Streams::flush`] writes to the sockets.
     touched: Vec<u64>,

@@ -301,8 +301,8 @@ impl Machine {
         Ok(Machine { links: netlink::links()?, addresses: netlink::addresses()? })
     }
 
-    /// Checks that the path's interface is up, that an interface that is up has its source
-    /// address, and that the password of its proxy can be read.
+    /// Checks that the path's interface is up, and that its source address is on an interface that
+    /// is up. Also checks that the password of the path's proxy can be read.
     fn check(&self, spec: &PathSpec) -> Result<(), Fault> {
         if let Some(name) = &spec.device {
             self.device(name).map_err(|fault| fault.of_tunnel(spec))?;

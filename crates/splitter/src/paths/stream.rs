@@ -38,7 +38,7 @@ pub enum StreamKind {
 pub struct SshHost {
     /// The user name; `None` for the user name in OpenSSH's configuration.
     pub user: Option<String>,
-    /// Host name or address, without brackets.
+    /// Host name or address, without the brackets of an IPv6 address.
     pub host: String,
     /// The port; `None` for the port in OpenSSH's configuration.
     pub port: Option<u16>,

@@ -34,7 +34,7 @@ pub(super) const NAMES: u64 = u64::MAX - 3;
 /// Poller token of the threads that open associations (UDP relays of proxies).
 pub(super) const PROXIES: u64 = u64::MAX - 4;
 /// First poller token of spare associations (connections to proxies that are opened in advance).
-/// The association of path N has the token `SPARES` + N; paths have 16-bit numbers.
+/// The association of the path with the index N (16 bits) has the token `SPARES` + N.
 pub(super) const SPARES: u64 = u64::MAX - (1 << 17);
 /// Last poller token of spare associations.
 const LAST_SPARE: u64 = SPARES + u16::MAX as u64;

@@ -25,7 +25,7 @@ pub(super) const ROOM: usize = 65_536;
 pub(super) enum Ingress {
     /// A local port. All its clients use the same server.
     Port(UdpSocket),
-    /// An interface. Each of its packets has the address of its server.
+    /// A TUN interface. Each packet's destination address is the address of its server.
     Tun(Box<TunIngress>),
 }
 

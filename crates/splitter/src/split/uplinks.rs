@@ -17,7 +17,7 @@ use super::sockets::Sockets;
 use super::streams::Streams;
 use crate::socks::Association;
 
-/// The state of the connections to the servers.
+/// The state of the connections to the servers: path sockets, proxies, streams and name lookups.
 pub(super) struct Uplinks {
     pub(super) egress_table: EgressTable,
     pub(super) sockets: Sockets,

@@ -74,7 +74,7 @@ pub(crate) struct Ledger {
     pub(crate) slot: Slot,
 }
 
-/// The content of all record files in one network namespace.
+/// The records of all splitters (running or killed) in one network namespace.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
     /// Record files of killed splitters, which this process has locked, and their content.

@@ -16,7 +16,7 @@ use anabranch_os::udp::{UdpOptions, UdpSocket};
 pub enum MountPoint {
     /// The mount namespace of this process.
     Here,
-    /// The mount namespace of the process with this number, but not that of this process. `ip
+    /// The mount namespace of the process with this process ID, but not that of this process. `ip
     /// netns exec` makes a mount namespace for each command, and mounts inside it do not appear
     /// outside.
     MountsOf(u32),
@@ -65,8 +65,8 @@ pub(crate) fn give(name: &str, namespace: &Namespace) -> io::Result<()> {
     Ok(mount_bind(namespace.path(), &file)?)
 }
 
-/// Returns the number of the calling thread's network namespace: its cookie or, on kernels without
-/// cookies, the inode of its file, which may be reused.
+/// Returns a number that identifies the calling thread's network namespace: its cookie or, on
+/// kernels without cookies, the inode of its file, which may be reused.
 pub(crate) fn number() -> io::Result<u64> {
     let any = "127.0.0.1:0".parse().expect("the address is valid");
     let cookie = UdpSocket::bind(any, &UdpOptions::default()).and_then(|socket| socket.namespace());

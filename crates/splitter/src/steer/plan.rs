@@ -31,7 +31,8 @@ pub struct Request {
     /// Name servers for the namespace; if empty, the machine's are used.
     pub dns: Vec<IpAddr>,
     /// The interface's addresses, if all packets go to a far end (our program in front of the
-    /// servers); `None` otherwise. With a far end, connections are not kept on paths.
+    /// servers); `None` otherwise. With a far end, all traffic is split, so no connection is kept
+    /// on one path.
     pub inner: Option<Inner>,
 }
 
@@ -372,7 +373,7 @@ pub(crate) fn may_configure() -> bool {
     check_rights(false).is_ok()
 }
 
-/// Returns the kernel's number of this process's network namespace.
+/// Returns a number that identifies this process's network namespace.
 pub(crate) fn namespace_number() -> Result<u64, SteerError> {
     named::number().map_err(SteerError::system("cannot identify the network namespace"))
 }

@@ -315,7 +315,7 @@ impl Proxies {
     }
 
     /// Returns the next result of an attempt to open an association (a UDP relay of a proxy);
-    /// `None` if there is none. Skips results from before a change of the path's egress or number.
+    /// `None` if there is none. Skips results from before a change of the path's egress or index.
     pub(super) fn answer(&mut self) -> Option<(PathId, Outcome)> {
         let mut wake_ups = [0; 64];
         let _ = self.wake_receiver.read(&mut wake_ups);

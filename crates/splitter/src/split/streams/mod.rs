@@ -467,7 +467,7 @@ impl Streams {
     }
 
     /// Reads from the connection of `path`, and calls `each` with every packet. `each` returns
-    /// whether the far end has sent the packet.
+    /// whether the packet was really sent by the far end.
     ///
     /// # Errors
     /// The connection has ended. The error is the warning to show; `None` if it was shown before.
