@@ -15,9 +15,8 @@ const LONGEST: Duration = Duration::from_secs(1);
 const INTERVAL: Duration = Duration::from_millis(200);
 /// CoDel's interval, in units of the longest of the paths' minimum round-trip times. The interval
 /// is at least [`INTERVAL`]. A sender notices a drop after one round trip, and has reduced its
-/// rate after another round trip (PRR, RFC 6937). Queues lengthen both round trips, so the
-/// interval has one more. A second drop within this time would reduce the sender's rate twice for
-/// one excess.
+/// rate after another round trip (PRR, RFC 6937). Queues lengthen both round trips, so the factor
+/// is 3. A second drop within this time would reduce the sender's rate twice for one excess.
 const ROUND_TRIPS: u32 = 3;
 /// Ratio of CoDel's interval to its target. The target is 10 % of the interval, the maximum that
 /// RFC 8289, section 4.3, recommends. A path's window opens with each acknowledgement. Even with

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::{Insertion, PathId, Reorder, Time};
 
-/// Restores the order of units (such as packets) that arrive on several paths, by their sequence
-/// numbers.
+/// A merger, which restores the order of units (such as packets) that arrive on several paths, by
+/// their sequence numbers.
 ///
 /// Over reliable paths, `patience` is `None`: a unit waits for earlier, missing units without
 /// limit. Over datagram paths, a unit waits for missing units at most for `patience` after its

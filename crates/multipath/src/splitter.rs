@@ -28,7 +28,8 @@ pub enum Assignment {
     Nowhere,
 }
 
-/// Cuts a sequence of units (such as packets) into runs and gives each run a path.
+/// A splitter, which cuts a sequence of units (such as packets) into runs, and chooses a path for
+/// each run.
 ///
 /// If a scheduler that ignores windows chooses a full path, the splitter returns *hold*. So the
 /// split of such a scheduler does not depend on the load, and does not degenerate into "whichever
@@ -48,7 +49,8 @@ pub struct Splitter {
 /// runs (consecutive units on one path) end. The argument is the index of the draw, from 0.
 pub type DrawSchedule = dyn Fn(u64) -> (Box<dyn Scheduler>, Boundary) + Send;
 
-/// Draws the random schedules after pauses in the traffic, and counts them.
+/// The function that draws a random schedule after each pause in the traffic, and the count of its
+/// calls.
 struct Redraw {
     draw: Box<DrawSchedule>,
     /// Number of times that the schedule was drawn, including the first.

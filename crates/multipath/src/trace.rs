@@ -186,8 +186,8 @@ impl TraceSplit {
         }
     }
 
-    /// Returns the path on which the client would send its first packet, for a trace in which it
-    /// sends nothing.
+    /// Returns the path on which the client would send its first packet, for a trace in which the
+    /// client sends nothing.
     fn first(&self, entity: Entity) -> i16 {
         let mut path = [0];
         self.schedule_packets(entity, "up", &[0.0], &mut path);

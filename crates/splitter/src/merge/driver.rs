@@ -478,8 +478,8 @@ impl<'s> Driver<'s> {
         self.datagrams = datagrams;
     }
 
-    /// Sends a client's datagrams to the client's server. Consecutive datagrams of one flow are
-    /// sent together.
+    /// Sends a client's datagrams to the client's server (one system call for consecutive
+    /// datagrams of one flow), or to the TUN interface.
     fn forward(&mut self, now: Time, client: ClientId, datagrams: &[Datagram]) {
         let state = &mut self.client_states[client.0 as usize];
         datagrams.iter().for_each(|datagram| state.count_in(datagram));

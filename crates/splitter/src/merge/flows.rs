@@ -15,7 +15,8 @@ use anabranch_os::udp::{UdpOptions, UdpSocket};
 /// Size of the receive buffer, and also of the send buffer, of a socket to a server, in bytes.
 const BUFFER: usize = 2 << 20;
 
-/// Identifies a flow (the datagrams of one program of a client): the client, and the flow's number.
+/// Identifier of a flow (the datagrams of one program of a client): the client, and the flow's
+/// number.
 pub(super) type FlowKey = (ClientId, u16);
 
 /// The socket of a flow (one program's datagrams).

@@ -90,8 +90,8 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Creates an entry that accepts streams at `listener`. The poller watches `listener` under
-    /// the token `token`.
+    /// Creates an entry that accepts streams at `listener`. The caller makes the poller watch
+    /// `listener` under the token `token`.
     pub(super) fn new(
         listener: TcpListener,
         token: u64,
@@ -164,7 +164,7 @@ pub(super) struct Streams {
     next: u64,
     /// Streams with queued packets that the next [`Streams::flush`] writes to the sockets.
     touched: Vec<u64>,
-    /// Streams of clients that have ended and are not yet reported by [`Streams::ended`].
+    /// Streams that ended and belonged to a client, until the method `ended` returns them.
     ended: Vec<(u64, ClientId)>,
     buffer: Vec<u8>,
     /// Number of streams that were passed to the web server.

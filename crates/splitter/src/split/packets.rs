@@ -124,9 +124,9 @@ impl Driver<'_> {
         self.core.handle(now, Input::Resolved { session, found: true, barred: &barred });
     }
 
-    /// If the client is at the interface, reports a failed send to it by an ICMP error, as the
-    /// network would without the splitter. Only datagrams that are too long, and closed ports, are
-    /// reported. `socket` is the MTU of the socket in bytes; `None` if it is unknown.
+    /// Reports a failed send to the client by an ICMP error, as the network would without the
+    /// splitter. Reports only datagrams that are too long, and closed ports, and only to clients
+    /// at the interface. `socket` is the MTU of the socket in bytes; `None` if it is unknown.
     pub(super) fn pass_on(&mut self, session: SessionId, socket: Option<u32>, failure: Fault) {
         match (failure, socket) {
             (Fault::TooBig, Some(mtu)) => self.ingress.complain(session, Complaint::TooBig(mtu)),

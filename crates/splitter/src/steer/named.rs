@@ -20,7 +20,7 @@ pub enum MountPoint {
     /// netns exec` makes a mount namespace for each command, and mounts inside it do not appear
     /// outside.
     MountsOf(u32),
-    /// None: only the file with the name is left.
+    /// The namespace is not mounted anywhere: only the file with the name is left.
     Nowhere,
 }
 

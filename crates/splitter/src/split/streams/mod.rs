@@ -228,7 +228,7 @@ impl Streams {
         place.way.or((!is_open).then_some(DownReason::Dialling))
     }
 
-    /// Returns when the next dial or timeout is due; `None` if there is none.
+    /// Returns the time of the next dial (connection attempt) or timeout; `None` if there is none.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         self.places.values().filter_map(StreamPath::due).min()
     }
@@ -279,7 +279,8 @@ impl Streams {
         }
     }
 
-    /// Returns the outcome of the next dial that has ended; `None` if there is none.
+    /// Returns the outcome of the next dial (connection attempt) that has ended; `None` if there
+    /// is none.
     pub(super) fn answer(&mut self, now: Time, poller: &Poller) -> Option<Outcome> {
         let mut wake_ups = [0; 64];
         let _ = self.wake_receiver.read(&mut wake_ups);
