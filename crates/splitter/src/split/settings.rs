@@ -64,7 +64,7 @@ pub struct Settings {
     pub far_end: Option<FarEnd>,
     /// Address of the far end for paths that are streams; `None` for the address in `entrance`.
     pub to_tcp: Option<Target>,
-    /// TLS settings for paths over TLS; `None` if such paths cannot be dialled.
+    /// TLS settings for paths over TLS; `None` if such paths cannot be used.
     pub tls: Option<Arc<dyn TlsEnd>>,
     /// Maximum time for which a packet waits for room in a stream before it is dropped.
     pub stream_age: Duration,

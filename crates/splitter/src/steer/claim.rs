@@ -4,9 +4,9 @@
 //!
 //! A killed splitter's setup (its routes and rules) is *adopted* if it routes the traffic of the
 //! whole machine. Its rules, routing tables and nftables table then stay until the new splitter
-//! replaces them, so that no packet leaves unprotected. A setup around a namespace is undone
-//! before the new setup is made. The namespace is then cut off from the network. Only its nftables
-//! table stays until the new splitter replaces it.
+//! replaces them, so that no packet leaves unprotected. The setup of a splitter with a namespace
+//! is undone before the new setup is made. The namespace is then cut off from the network. Only
+//! its nftables table stays until the new splitter replaces it.
 
 use super::ledger::{self, CreatedFile, Ledger, Notes, Survey};
 use super::plan::namespace_number;
@@ -45,7 +45,7 @@ impl Claim {
     ///
     /// # Errors
     /// Another splitter uses the interface, or an object of another program has a name or number
-    /// that the setup needs.
+    /// that the new splitter needs.
     pub(super) fn take(plan: &mut Plan, namespace: Option<u64>) -> Result<Claim, SteerError> {
         let asking = SteerError::system("cannot use /run/anabranch");
         let here = namespace_number()?;

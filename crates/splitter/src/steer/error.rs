@@ -1,4 +1,4 @@
-//! Errors of the setup that routes traffic into the interface.
+//! Errors of setting up the routes and rules that lead traffic into the interface.
 
 use std::fmt;
 use std::io;

@@ -9,7 +9,7 @@
 //!   the server;
 //! * `steer` copies the flow's mark to the packets that this machine (or the namespace) sends,
 //!   before they are routed;
-//! * `enter` copies the flow's mark to packets that arrive from the namespace's cable (veth pair);
+//! * `enter` copies the flow's mark to packets that arrive from the namespace over the veth pair;
 //! * `ours` marks the splitter's own packets, and drops packets that the kernel itself sends in
 //!   their flows;
 //! * `answers` marks answers, for machines that check source addresses (strict `rp_filter`);

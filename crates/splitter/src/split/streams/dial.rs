@@ -33,13 +33,15 @@ const AT_ONCE: usize = 1_024;
 /// Parameters of a dial (an attempt to open the stream of a path).
 pub(super) struct Order {
     pub(super) kind: StreamKind,
-    /// Route to the first hop; `None` if OpenSSH chooses it.
+    /// Address, source address and interface for the connection to the first hop; `None` if
+    /// OpenSSH makes this connection.
     pub(super) reach: Option<ConnectSettings>,
     /// Address or name of the far end, which is sent to proxies as the destination.
     pub(super) far: Target,
-    /// Whether the name of the first hop is resolved again before the dial.
+    /// Whether the name of the first hop (proxy or far end) is resolved again before connecting to
+    /// it.
     pub(super) afresh: bool,
-    /// TLS settings for a path over TLS; `None` if such paths cannot be dialled.
+    /// TLS settings for a path over TLS; `None` if such paths cannot be used.
     pub(super) tls: Option<Arc<dyn TlsEnd>>,
 }
 
@@ -47,8 +49,8 @@ pub(super) struct Order {
 pub(super) enum DialOutcome {
     /// A stream to the first hop is open. A proxy or OpenSSH may still fail to reach the far end.
     Open(Line),
-    /// The name of the first hop now resolves to these addresses, and no longer to the address in
-    /// use.
+    /// The name of the first hop (proxy or far end) now resolves to these addresses, and no longer
+    /// to the address in use.
     Moved(Vec<SocketAddr>),
 }
 
@@ -156,7 +158,7 @@ fn is_late(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
 }
 
-/// Dials a stream to the far end.
+/// Opens the stream of a path to the far end.
 ///
 /// # Errors
 /// The first hop cannot be reached, or a proxy does not lead to the far end.
@@ -176,8 +178,8 @@ pub(super) fn dial(order: &Order) -> Result<DialOutcome, DialFault> {
     Ok(DialOutcome::Open(line))
 }
 
-/// Resolves the name of the first hop. Returns its addresses if the address in use is no longer
-/// among them; `None` otherwise.
+/// Resolves the name of the stream's first hop (proxy or far end). Returns its addresses if the
+/// address in use is no longer among them; `None` otherwise.
 fn moved(order: &Order) -> Option<Vec<SocketAddr>> {
     let (hop, reach) = (order.kind.first_hop(&order.far)?, order.reach.as_ref()?);
     if !order.afresh || hop.literal().is_some() {

@@ -1,5 +1,5 @@
-//! Paths that are streams. Each has one connection to the far end, which is dialled again when it
-//! ends.
+//! Paths that are streams. Each has one connection to the far end, which is opened again (dialled)
+//! when it ends.
 //!
 //! A path is down while it has no connection. Dials block, so each has its own thread; the
 //! splitter's event loop serves the open connections. A pause precedes each dial after a failure,
@@ -44,10 +44,10 @@ use crate::streams::{Connection, Ending, TlsEnd};
 /// Lowest poller token of streams. A stream's token is the sum of this number and its path's
 /// index.
 pub(super) const STREAMS: u64 = 1 << 62;
-/// Pause before the first dial after a connection has ended. The pause doubles with each failed
-/// dial, up to `LONGEST_PAUSE`.
+/// Pause between the end of a connection and the first attempt to connect again. The pause doubles
+/// with each failed attempt, up to `LONGEST_PAUSE`.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Maximum pause before a dial.
+/// Maximum pause before an attempt to connect.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Minimum duration for an answered connection to count as successful. After a successful
 /// connection, failures are counted from 0.
@@ -85,7 +85,7 @@ pub(super) struct Streams {
 pub(super) struct Terms {
     /// The mark of our sockets (`SO_MARK`); `None` if the user set none.
     pub(super) fwmark: Option<u32>,
-    /// TLS settings for paths over TLS; `None` if such paths cannot be dialled.
+    /// TLS settings for paths over TLS; `None` if such paths cannot be used.
     pub(super) tls: Option<Arc<dyn TlsEnd>>,
     /// Maximum time for which a packet waits for room in a stream before it is dropped.
     pub(super) age: Duration,
@@ -106,8 +106,8 @@ struct StreamPath {
     /// Reason why the path's first hop (proxy or far end) cannot be reached now; `None` if no
     /// reason is known.
     way: Option<DownReason>,
-    /// Number of failures since the last successful connection: failed dials, and connections that
-    /// ended early.
+    /// Number of failures since the last successful connection: failed attempts to connect, and
+    /// connections that ended early.
     failures: u32,
     /// The fault that was last reported to the user; `None` if a connection has worked since.
     reported: Option<String>,
@@ -146,15 +146,15 @@ pub(super) struct ConnectedPath {
 /// Outcome of a dial (an attempt to open the stream of a path).
 pub(super) enum Outcome {
     Opened(ConnectedPath),
-    /// The dial failed. The field is the warning to show; `None` if there is none, or it was shown
-    /// before.
+    /// The attempt to connect failed. The field is the warning to show; `None` if there is none,
+    /// or it was shown before.
     Failed(Option<String>),
     /// The name of the path's first hop (proxy or far end) now resolves to these addresses.
     Moved(PathId, Vec<SocketAddr>),
 }
 
 impl Streams {
-    /// Creates the state of the paths in `specs` that are streams. Nothing is dialled yet.
+    /// Creates the state of the paths in `specs` that are streams. No connection is opened yet.
     ///
     /// # Errors
     /// The system has no socket left.
@@ -187,7 +187,7 @@ impl Streams {
         })
     }
 
-    /// Sets the TLS settings of future dials.
+    /// Sets the TLS settings of future connections.
     pub(super) fn set_tls(&mut self, tls: Option<Arc<dyn TlsEnd>>) {
         self.terms.tls = tls;
     }
@@ -258,7 +258,7 @@ impl Streams {
         ended
     }
 
-    /// Dials `path` in a new thread.
+    /// Starts a thread that opens the connection of `path`.
     fn begin(&mut self, path: PathId, egress: &Egress) {
         let (Some(place), Some(far)) = (self.places.get_mut(&path), &self.far) else { return };
         if !place.replaces {
@@ -297,8 +297,9 @@ impl Streams {
         }
     }
 
-    /// Handles a failed dial. If the path still has an open connection, keeps it. Returns the
-    /// warning to show; `None` if there is none, or it was shown before.
+    /// Handles a failed attempt to connect `path`. If the path still has an open connection, keeps
+    /// this connection. Returns the warning to show; `None` if there is none, or it was shown
+    /// before.
     fn refused(&mut self, now: Time, path: PathId, fault: &str) -> Option<String> {
         match self.places.get_mut(&path) {
             Some(place) if place.replaces => {
@@ -311,8 +312,8 @@ impl Streams {
 
     /// Records that the onion network's circuit of `path` is slower than the fastest path by
     /// `lag`. A `lag` of `None` means that it is unknown. If the circuit has been slow for too
-    /// long, dials another circuit, under a new SOCKS user name, and returns the warning to show.
-    /// Otherwise returns `None`.
+    /// long, connects through another circuit, under a new SOCKS user name, and returns the
+    /// warning to show. Otherwise returns `None`.
     pub(super) fn note_lag(
         &mut self,
         now: Time,
@@ -364,9 +365,9 @@ impl Streams {
         }
     }
 
-    /// Handles a failed dial of `path`: the name of its first hop (proxy or far end) has only
-    /// addresses that this machine cannot reach. Returns the warning to show; `None` if there is
-    /// none, or it was shown before.
+    /// Handles a failed attempt to connect `path`: the name of its first hop (proxy or far end)
+    /// has only addresses that this machine cannot reach. Returns the warning to show; `None` if
+    /// there is none, or it was shown before.
     pub(super) fn fail_move(&mut self, now: Time, path: PathId) -> Option<String> {
         self.fail(
             now,
@@ -375,7 +376,7 @@ impl Streams {
         )
     }
 
-    /// Dials `path` now, because its route has changed.
+    /// Closes the connection of `path`, and opens another one now, because the route has changed.
     pub(super) fn dial_now(&mut self, now: Time, path: PathId) {
         if let Some(place) = self.places.get_mut(&path) {
             place.leave();
@@ -385,8 +386,8 @@ impl Streams {
         }
     }
 
-    /// Handles a failed dial or the end of a connection, and schedules the next dial. Returns the
-    /// warning to show; `None` if it was shown before.
+    /// Handles a failed attempt to connect or the end of a connection, and schedules the next
+    /// attempt. Returns the warning to show; `None` if it was shown before.
     fn fail(&mut self, now: Time, path: PathId, fault: &str) -> Option<String> {
         let place = self.places.get_mut(&path)?;
         if let State::Open(wire) = &mut place.state {
