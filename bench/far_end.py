@@ -12,12 +12,14 @@ without its first two seconds, because its window opens more slowly over a longe
 
 `sum` and `unlike` aggregate paths: three of 30 Mbit/s, and paths of 50, 30 and 10 Mbit/s. They
 compare schedules that consider each path's window with schedules that do not. There `unsplit` is
-the best path alone.
+the best path alone. `unlike` includes `by-capacity`, a random schedule that uses slow paths less.
 
 `lines` compares with the kernel's Multipath TCP over the same lines in the same turn, and with the
 sum of an unsplit tunnel's goodput over each line. Multipath TCP has one connection, cubic, without
 a tunnel, whose headers cost a tenth. The lines have 50/30/10 Mbit/s and 20 ms, 50/30/10 Mbit/s and
-20/35/60 ms, and 30 Mbit/s and 20 ms each.
+20/35/60 ms, and 30 Mbit/s and 20 ms each. Two more quantities are measured there: the seconds for
+20 parallel downloads of 1 MB, and the round trip of pings in the tunnel while TCP sends up, minus
+their round trip in the idle tunnel.
 """
 
 from __future__ import annotations
@@ -25,10 +27,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import re
 import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -36,9 +40,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "interop"))
 
 import mptcp
+import parallel
 from harness import farend, quic
 from harness.farend import FarEnd
-from harness.net import SERVER, Link, Network, topology
+from harness.net import SERVER, Host, Link, Network, topology
 from harness.report import table
 from harness.seeded import MIB
 from harness.splitter import LISTEN, Splitter, interfaces
@@ -140,9 +145,18 @@ def sums(rates: tuple[int, ...], target: float) -> list[Setting]:
 
 
 SUMS = sums((30, 30, 30), 2.5)
-UNLIKE = sums((50, 30, 10), 1.0)
-# Targets as shares of kernel Multipath TCP's goodput, and of the sum of the lines alone.
+BY_CAPACITY = "far end, by-capacity, every ~4p"
+UNLIKE = [
+    *sums((50, 30, 10), 1.0),
+    Setting(BY_CAPACITY, EQUAL, "~4p", "by-capacity", (50, 30, 10), "100kB", 0.95),
+]
+# Minimum shares of kernel Multipath TCP's goodput, and of the sum of the lines alone.
 OF_MPTCP, OF_SUM = 0.92, 0.9
+# Parallel downloads over `LINES`: their number, the bytes of each, and the maximum ratio of their
+# time to that of kernel Multipath TCP.
+FILES, FILE_LENGTH, FILES_TO_MPTCP = 20, 1_000_000, 1.1
+# Maximum by which the round trip in a tunnel may be longer under load, in ms.
+QUEUEING = 100
 LINES = {
     "50/30/10 Mbit/s, 20 ms": ((50, 30, 10), EQUAL),
     "50/30/10 Mbit/s, 20/35/60 ms": ((50, 30, 10), UNEQUAL),
@@ -209,9 +223,7 @@ def lines(runs: int, seconds: int, ways: str) -> list[list[object]]:
         for _ in range(runs):
             turn = {} if why else {kernel.name: measured(name, kernel, multipath_tcp(seconds))}
             for setting in [*alone, *far]:
-                turn[setting.name] = measured(
-                    name, setting, lambda setting: wireguard(setting, seconds)
-                )
+                turn[setting.name] = measured(name, setting, partial(in_tunnel, seconds))
             turns.append(turn)
         rows += compare_lines(name, [setting.name for setting in alone], turns)
     return rows
@@ -239,7 +251,28 @@ def compare_lines(
                 verdict = "ok" if statistics.median(ratios) >= target else "MISSED"
                 of = f"{spread(ratios, 2)} of {baseline}"
                 rows.append([*row, of, f">= {target}", verdict])
+        rows.append([name, way, *compare_files(way, turns)])
+        if way.startswith("far end"):
+            longer = [turn[way]["queueing ms"] for turn in turns]
+            verdict = "ok" if statistics.median(longer) <= QUEUEING else "MISSED"
+            rows.append(
+                [name, way, "ms under load", spread(longer, 0), "", f"<= {QUEUEING}", verdict]
+            )
     return rows
+
+
+def compare_files(way: str, turns: list[dict[str, dict[str, float]]]) -> list[object]:
+    """Returns the end of a table row: seconds for the parallel downloads, and their ratio to
+    kernel Multipath TCP's.
+    """
+    seconds = [turn[way]["files s"] for turn in turns]
+    row = [f"{FILES} x 1 MB, s", spread(seconds, 2)]
+    if not way.startswith("far end") or "kernel MPTCP" not in turns[0]:
+        return [*row, "", "", ""]
+    kernel = [turn["kernel MPTCP"]["files s"] for turn in turns]
+    ratios = [value / other for value, other in zip(seconds, kernel, strict=True)]
+    verdict = "ok" if statistics.median(ratios) <= FILES_TO_MPTCP else "MISSED"
+    return [*row, f"{spread(ratios, 2)} of MPTCP", f"<= {FILES_TO_MPTCP}", verdict]
 
 
 def multipath_tcp(seconds: int) -> Callable[[Setting], dict[str, float]]:
@@ -258,7 +291,7 @@ def multipath_tcp(seconds: int) -> Callable[[Setting], dict[str, float]]:
                 network.client.must(["ip", "mptcp", "endpoint", "add", *endpoint])
             with network.server.start(mptcp.command("serve", SERVER, mptcp.PORT)) as server:
                 server.wait_bound(mptcp.PORT, "tcp")
-                return {
+                rates = {
                     way: float(
                         network.client.must(
                             mptcp.command("run", SERVER, mptcp.PORT, way, seconds, 2),
@@ -267,8 +300,23 @@ def multipath_tcp(seconds: int) -> Callable[[Setting], dict[str, float]]:
                     )
                     for way in ("up", "down")
                 }
+            return rates | {"files s": files(network.server, network.client, SERVER, "mptcp")}
 
     return measure
+
+
+def files(server: Host, client: Host, address: str, protocol: str) -> float:
+    """Returns the seconds for the parallel downloads from ``address``."""
+    with server.start(parallel.command("serve", protocol, address, parallel.PORT)) as serving:
+        serving.wait_bound(parallel.PORT, "tcp")
+        command = parallel.command("fetch", protocol, address, parallel.PORT, FILES, FILE_LENGTH)
+        return float(client.must(command, timeout=120))
+
+
+def round_trip(client: Host, count: int) -> float:
+    """Returns the median round trip of ``count`` pings in the tunnel, in ms."""
+    output = client.must(["ping", "-i", "0.1", "-c", str(count), INSIDE_SERVER], timeout=60)
+    return statistics.median(float(found) for found in re.findall(r"time=([0-9.]+)", output))
 
 
 def measured(
@@ -276,8 +324,8 @@ def measured(
 ) -> dict[str, float]:
     """Runs one measurement and reports it on standard error."""
     values = measure(setting)
-    told = ", ".join(f"{way} {value:.1f}" for way, value in values.items())
-    print(f"  {what}: {setting.name}: {told}", file=sys.stderr, flush=True)
+    shown = ", ".join(f"{way} {value:.1f}" for way, value in values.items())
+    print(f"  {what}: {setting.name}: {shown}", file=sys.stderr, flush=True)
     return values
 
 
@@ -300,8 +348,9 @@ def compare(
     return rows
 
 
-def wireguard(setting: Setting, seconds: int) -> dict[str, float]:
-    """Returns Mbit/s of TCP cubic in a new tunnel, up and then down, without the first 2 s."""
+@contextlib.contextmanager
+def wireguard_tunnel(setting: Setting) -> Iterator[Tunnel]:
+    """Yields a new tunnel that works, over the paths of ``setting``."""
     with (
         way(setting, f"{SERVER}:{PORT}", LISTEN) as (network, endpoint),
         Tunnel(network.server, network.client, endpoint) as tunnel,
@@ -312,8 +361,29 @@ def wireguard(setting: Setting, seconds: int) -> dict[str, float]:
         ]:
             host.must(["ip", "link", "set", name, "mtu", str(MTU)])
         tunnel.ping()
+        yield tunnel
+
+
+def wireguard(setting: Setting, seconds: int) -> dict[str, float]:
+    """Returns Mbit/s of TCP cubic in a new tunnel, up and then down, without the first 2 s."""
+    with wireguard_tunnel(setting) as tunnel:
         up, down = (iperf(tunnel, seconds, options) for options in ([], ["-R"]))
         return {"up": up, "down": down}
+
+
+def in_tunnel(seconds: int, setting: Setting) -> dict[str, float]:
+    """Returns the rates of `wireguard`, the time of the parallel downloads, and by how much the
+    round trip is longer while TCP sends up.
+    """
+    with wireguard_tunnel(setting) as tunnel, ThreadPoolExecutor(1) as pool:
+        idle = round_trip(tunnel.client, 10)
+        # The pings end before TCP does.
+        loaded = pool.submit(round_trip, tunnel.client, seconds * 10)
+        up = iperf(tunnel, seconds, [])
+        queueing = loaded.result() - idle
+        down = iperf(tunnel, seconds, ["-R"])
+        took = files(tunnel.server.host, tunnel.client, INSIDE_SERVER, "tcp")
+        return {"up": up, "down": down, "files s": took, "queueing ms": queueing}
 
 
 def iperf(tunnel: Tunnel, seconds: int, options: list[str]) -> float:
