@@ -1,9 +1,10 @@
 //! A naive forwarder: `forward LISTEN TO MILLISECONDS [SOURCE]...`
 //!
-//! Forwards datagrams of clients from `LISTEN` to `TO`, and the answers back. It uses each source
-//! address for `MILLISECONDS` in turn. The example shows how to combine the parts of
-//! `anabranch_os::udp`. It is also the baseline with which `make bench` compares the splitter: it
-//! has no schedule, no classification, no health checks and no limits.
+//! Forwards datagrams of clients from `LISTEN` to `TO`, and the answers back. It sends from each
+//! source address for `MILLISECONDS` in turn. The example shows how to combine the parts of
+//! `anabranch_os::udp`. `make bench` also compares the splitter (the program that spreads sessions
+//! over several paths) with this baseline, which has no random choice of paths, no classification,
+//! no health checks and no limits.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
@@ -15,8 +16,8 @@ use anabranch_os::clock::Clock;
 use anabranch_os::poller::Poller;
 use anabranch_os::udp::{Datagrams, RecvBatch, SendQueue, UdpOptions, UdpSocket};
 
-/// A client, the local address to which it sent, and its sockets to the server, one for each
-/// source.
+/// A client's address, the local address that the client's first datagram was sent to, and a
+/// socket to the server for each source address.
 struct Session {
     client: SocketAddr,
     spoken_to: Option<IpAddr>,
@@ -71,7 +72,8 @@ impl Forwarder {
         }
     }
 
-    /// Forwards from clients to the server. Adjacent runs of one client leave in one batch.
+    /// Forwards from clients to the server. Consecutive datagrams of one client are sent in one
+    /// batch.
     fn up(&mut self, now: Time, buffers: &mut RecvBatch, queue: &mut SendQueue) -> io::Result<()> {
         let runs = buffers.recv(&self.listener)?;
         for run in runs.clone() {
@@ -94,7 +96,8 @@ impl Forwarder {
         Ok(())
     }
 
-    /// Forwards from the server to a client, for the path of `token`.
+    /// Forwards from the server to a client. `token` identifies the client and the socket that
+    /// received the server's datagrams.
     fn down(&self, token: usize, buffers: &mut RecvBatch, queue: &mut SendQueue) -> io::Result<()> {
         let (at, path) = (token / self.sources.len(), token % self.sources.len());
         let session = &self.sessions[at];

@@ -15,8 +15,8 @@ use anabranch_os::poller::Poller;
 use io_uring::{IoUring, opcode, squeue, types};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Maximum bytes of a piece: a cell, a page, the longest TLS record, and two and four times that
-/// record.
+/// Sizes of the pieces in bytes: a Tor cell, a memory page, the longest TLS record, and two and
+/// four times that record.
 const PIECES: [usize; 5] = [514, 4 << 10, 16 << 10, 32 << 10, 64 << 10];
 
 /// A method of forwarding. The function's arguments are the source, the destination, the total
@@ -155,7 +155,8 @@ fn run(ring: &mut IoUring, calls: &[squeue::Entry]) -> io::Result<Vec<(u64, usiz
     results.into_iter().map(|(call, result)| Ok((call, count(result)?))).collect()
 }
 
-/// Returns `count`, the bytes received, or an error if the other end has closed.
+/// Converts the result of a read or write: 0 bytes become an error, because the other end has
+/// closed the connection.
 fn some(count: usize) -> io::Result<usize> {
     if count == 0 { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(count) }
 }

@@ -109,7 +109,7 @@ impl Mapping {
         }
     }
 
-    /// Returns the 8 bytes at offset `at`.
+    /// Returns the 8 bytes at offset `at` of the mapping, as an integer in shared memory.
     ///
     /// # Panics
     /// The bytes exceed the mapping or are not aligned.
@@ -120,7 +120,7 @@ impl Mapping {
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(at).cast()) }
     }
 
-    /// Returns the 4 bytes at offset `at`.
+    /// Returns the 4 bytes at offset `at` of the mapping, as an integer in shared memory.
     ///
     /// # Panics
     /// The bytes exceed the mapping or are not aligned.
@@ -130,8 +130,8 @@ impl Mapping {
         unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(at).cast()) }
     }
 
-    /// Returns `length` bytes from offset `at`. The kernel must not change them while they are
-    /// borrowed.
+    /// Returns `length` bytes of the mapping from offset `at`. The kernel must not change these
+    /// bytes while they are borrowed.
     ///
     /// # Panics
     /// The bytes exceed the mapping.

@@ -4,8 +4,8 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::ops::{Deref, DerefMut};
 
-/// A file that is locked until this value is dropped. Dropping unlocks the file explicitly, because
-/// a forked child shares the lock until it executes its program.
+/// A file that is locked until this value is dropped. Dropping unlocks the file explicitly:
+/// closing it would not, while a forked child still has a copy of the file descriptor.
 #[derive(Debug)]
 pub struct FileLock(File);
 

@@ -93,7 +93,8 @@ impl Default for SpareDescriptor {
     }
 }
 
-/// A reporter of rejected connections. It returns at most one message per minute.
+/// Rate limiter of the messages about rejected connections. It returns at most one message per
+/// minute.
 #[derive(Debug, Default)]
 pub struct FileWatch {
     reported: u64,

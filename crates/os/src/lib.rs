@@ -1,10 +1,10 @@
 //! Operating system services for the protocol cores, which are state machines without I/O:
 //! sockets, clocks, files, TUN and namespaces. This is the only crate with `unsafe`.
 //!
-//! * **Loops.** [`poller`] waits for files and deadlines. [`clock`] is a monotonic clock that
-//!   starts at zero. [`entropy`] creates a core's random generator. [`hangup`] receives SIGHUP.
-//!   [`manager`] notifies systemd. [`status`] publishes the state of the process to its owner.
-//!   [`threads`] distributes work over several threads.
+//! * **Event loops.** [`poller`] waits for files and deadlines. [`clock`] is a monotonic clock
+//!   that starts at zero. [`entropy`] creates a core's random generator. [`hangup`] receives
+//!   SIGHUP. [`manager`] notifies systemd. [`status`] publishes the state of the process to its
+//!   owner. [`threads`] distributes work over several threads.
 //! * **Files.** [`files`] raises the limit on open files, and handles connections beyond it.
 //!   [`file_lock`] ensures that only one process uses a file. [`toml_keys`] reads settings and
 //!   reports mistakes with file and line.

@@ -87,7 +87,8 @@ fn spawn_first() -> io::Result<Child> {
     cat.spawn()
 }
 
-/// Prepares the first process between fork and exec: ignores SIGCHLD, and mounts a new `/proc`.
+/// Prepares the first process of the namespace between fork and exec: ignores SIGCHLD, and mounts
+/// a new `/proc`.
 fn furnish() -> io::Result<()> {
     // SAFETY: an ignored SIGCHLD stays ignored after exec, and makes the kernel reap orphans that
     // end here. The call is async-signal-safe, and thus allowed after fork.

@@ -32,7 +32,7 @@ pub struct Interest {
 }
 
 impl Interest {
-    /// Interest in data to read only.
+    /// Interest only in data to read.
     pub const READ: Interest = Interest { read: true, write: false };
 
     fn flags(self) -> EventFlags {
@@ -41,7 +41,7 @@ impl Interest {
     }
 }
 
-/// A set of watched files.
+/// A set of files that are watched with epoll.
 pub struct Poller {
     epoll: OwnedFd,
     events: Vec<Event>,

@@ -131,7 +131,7 @@ fn bind(folder: &Path, kind: &str) -> io::Result<(UnixListener, PathBuf)> {
     }
 }
 
-/// Returns whether the socket at `path` is left over from a killed process.
+/// Returns whether a process that was killed left the socket at `path` without removing it.
 fn is_left(path: &Path) -> bool {
     UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }

@@ -14,7 +14,7 @@ pub struct Target {
     pub port: u16,
 }
 
-/// Error: a text is not a [`Target`].
+/// Error: a text is not a host and a port, such as `192.0.2.1:443`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetError(String);
 

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// Calls `work` once with each number below `pieces`, on at most `threads` threads. Returns after
-/// the last call.
+/// Calls `work` once with each index below `pieces`, on at most `threads` threads. Returns after
+/// the last call has ended.
 ///
 /// # Panics
 /// Panics if any call of `work` panics.

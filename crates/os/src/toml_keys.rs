@@ -27,7 +27,7 @@ use toml::de::{DeTable, DeValue};
 
 pub use words::{in_plain_words, without_codes};
 
-/// The keys that tables at one path may have.
+/// The keys that are valid in one table of a TOML file.
 #[derive(Clone, Copy, Debug)]
 pub struct Section<'s> {
     /// Path of the table: keys joined by dots, or `""` for the top. For an array of tables, this
@@ -98,7 +98,7 @@ pub fn is_wg_quick(text: &str) -> bool {
 /// Checks that `text` is TOML, and that each table in `sections` has only listed keys. Returns an
 /// error for the first mistake.
 ///
-/// Tables whose path is in no section are not checked.
+/// Tables that `sections` does not contain are not checked.
 pub fn check(text: &str, file: &str, sections: &[Section<'_>]) -> Result<(), TomlError> {
     let document =
         DeTable::parse(text).map_err(|error| TomlError::from_toml(text, file, &error))?;
@@ -188,8 +188,8 @@ fn table_of(text: &str, error: &toml::de::Error) -> String {
     key.unwrap_or_default()
 }
 
-/// Returns the innermost key whose value contains the byte at position `at` of the file, and this
-/// value. Returns `None` if there is none.
+/// Returns the innermost key whose value contains the byte at position `at` of the file, and the
+/// value of this key. Returns `None` if there is none.
 fn key_at<'t>(table: &'t DeTable<'_>, at: usize) -> Option<(&'t str, &'t DeValue<'t>)> {
     let holds = |span: Range<usize>| span.contains(&at);
     let inner = |value: &'t DeValue<'t>| match value {

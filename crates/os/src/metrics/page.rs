@@ -12,7 +12,8 @@ use super::process::Process;
 #[derive(Debug)]
 pub struct Page {
     ours: Registry,
-    /// Registry of the process's metrics, whose names have no prefix.
+    /// Registry of the metrics about the process itself. Unlike the collector's metrics, their
+    /// names have no prefix.
     process: Registry,
 }
 

@@ -1,4 +1,4 @@
-//! Encoders of counters and gauges that are read on request instead of being stored.
+//! Encoders of counters and gauges whose values are read when Prometheus requests the page.
 
 use std::fmt;
 
@@ -38,7 +38,7 @@ pub fn counter_family<L: EncodeLabelSet>(
 }
 
 /// Encodes a gauge with several sets of labels. Each pair in `values` contains a set of labels,
-/// and the level for it.
+/// and the gauge's value for it.
 pub fn levels<L: EncodeLabelSet>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,

@@ -54,8 +54,9 @@ impl Server {
         self.address
     }
 
-    /// Returns a warning that other machines can read `what` from the metrics, such as "how much
-    /// you send". Returns `None` if the server listens on a loopback address.
+    /// Returns a warning that other machines can read certain information from the metrics. `what`
+    /// names this information, such as "how much you send". Returns `None` if the server listens
+    /// on a loopback address.
     pub fn exposure(&self, what: &str) -> Option<String> {
         let at = Some(self.address).filter(|at| !at.ip().is_loopback())?;
         Some(format!(

@@ -139,7 +139,7 @@ fn read(message: &RouteMessage) -> Result<Route, RouteError> {
     with_link_mtu(route)
 }
 
-/// Sets the MTU of the interface in `route`, if the route itself has none.
+/// Copies the interface's MTU into `route`, if the route itself has none.
 fn with_link_mtu(mut route: Route) -> Result<Route, RouteError> {
     if route.mtu == 0 {
         let link = query::links()?.into_iter().find(|link| link.index == route.oif);

@@ -8,7 +8,7 @@
 //!   is polled;
 //! * [`TableMonitor`]: changes of nftables tables, in the same way;
 //! * [`configure`]: settings of links, and routes of the main table;
-//! * [`policy`]: rules by mark, and separate routing tables.
+//! * [`policy`]: rules for packets with a mark (`fwmark`), and separate routing tables.
 
 pub mod configure;
 mod lookup;

@@ -42,7 +42,7 @@ pub enum Change {
     Route {
         /// Index of the route's interface; `None` if the route has none.
         oif: Option<u32>,
-        /// Number of the table that has, or had, the route.
+        /// Identifier of the routing table that has, or had, the route.
         table: u32,
     },
     /// A routing rule was added or removed.
@@ -94,8 +94,8 @@ impl AsFd for Monitor {
     }
 }
 
-/// Parses the notifications in `datagram`. An invalid notification counts as an overrun, because
-/// it may report any change.
+/// Parses the notifications in `datagram`. A notification that cannot be parsed becomes
+/// [`Change::Overrun`], because it may report any change.
 fn read(datagram: &[u8], changes: &mut Vec<Change>) {
     for message in socket::messages(datagram) {
         match message.map(|message| message.payload) {

@@ -1,5 +1,5 @@
-//! Policy routing: rules by mark, separate routing tables, and virtual Ethernet pairs between
-//! namespaces. All changes need `CAP_NET_ADMIN`.
+//! Policy routing: rules for packets with a mark (`fwmark`), separate routing tables, and virtual
+//! Ethernet pairs between namespaces. All changes need `CAP_NET_ADMIN`.
 //!
 //! Rules and routes that this module adds have the protocol number [`OURS`]. With this number, the
 //! program recognises them after a crash.
@@ -23,7 +23,7 @@ use super::{Prefix, socket};
 /// Protocol number of this program's rules and routes (`proto 171` for `ip`). The registries of
 /// iproute2, FRRouting and systemd do not use it.
 pub const OURS: u8 = 171;
-/// Number of the main table.
+/// Identifier of the main routing table.
 const MAIN: u32 = 254;
 /// Metric of the route of last resort in a table. It is larger than the metric of any other route.
 const LAST: u32 = u32::MAX - 1;
@@ -67,7 +67,7 @@ pub struct Rule {
     /// The packets' incoming interface, or "lo" for packets of this machine itself. `None`
     /// means any interface.
     pub from: Option<String>,
-    /// Number of the table in which the route is looked up.
+    /// Identifier of the table in which the route is looked up.
     pub table: u32,
     /// True if a default route in the rule's table is ignored (`suppress_prefixlength 0`).
     pub only_specific: bool,
@@ -83,14 +83,14 @@ pub struct FoundRule {
     /// Mark of the packets, and mask of its significant bits. `None` means that the mark does not
     /// matter.
     pub mark: Option<(u32, u32)>,
-    /// Number of the table in which the route is looked up.
+    /// Identifier of the table in which the route is looked up.
     pub table: u32,
     /// True if the rule has the protocol number [`OURS`].
     pub ours: bool,
 }
 
 impl FoundRule {
-    /// Returns whether this rule has the IP version, priority, mark and table of `rule`.
+    /// Returns whether this rule has the same IP version, priority, mark and table as `rule`.
     pub fn stands_for(&self, rule: &Rule) -> bool {
         let place = (self.family, self.priority, self.table);
         self.mark == rule.mark && place == (rule.family, rule.priority, rule.table)
@@ -225,7 +225,7 @@ pub fn set_default(family: Family, table: u32, way: DefaultRoute) -> io::Result<
 pub struct FoundRoute {
     /// IP version of the route's packets.
     pub family: Family,
-    /// Number of the table with the route.
+    /// Identifier of the table that contains the route.
     pub table: u32,
     /// Target of the route.
     pub way: DefaultRoute,
@@ -370,8 +370,8 @@ pub fn remove_link(index: u32) -> io::Result<()> {
     gone(socket::order(Message::DelLink(message), 0))
 }
 
-/// Converts the `result` of a removal: an object that no longer exists is not an error. Returns
-/// all other results unchanged.
+/// Converts the `result` of a removal: the error that the object no longer exists becomes success.
+/// Returns all other results unchanged.
 fn gone(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error)

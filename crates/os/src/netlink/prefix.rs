@@ -45,7 +45,7 @@ impl Prefix {
     }
 }
 
-/// Error: a text is not a [`Prefix`].
+/// Error: a text is not an IP address with an optional prefix length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PrefixError {
     /// The part before the slash is not an IPv4 or IPv6 address.

@@ -23,8 +23,8 @@ pub(super) fn ask(request: Message) -> io::Result<Vec<Message>> {
     exchange(request, NLM_F_ACK)
 }
 
-/// Requests a change, and waits until the kernel has made it. `flags` are flags such as
-/// `NLM_F_CREATE`.
+/// Requests a change, such as the addition of a route, and waits until the kernel has made it.
+/// `flags` are flags such as `NLM_F_CREATE`.
 pub(super) fn order(request: Message, flags: u16) -> io::Result<()> {
     exchange(request, NLM_F_ACK | flags).map(drop)
 }

@@ -13,8 +13,8 @@ use super::socket;
 const GROUP: u32 = 7;
 /// Upper byte of the message type of nftables messages: `NFNL_SUBSYS_NFTABLES`.
 const NFTABLES: u16 = 10;
-/// Lower byte of the message type at the end of a transaction: `NFT_MSG_NEWGEN`. That message names
-/// no table.
+/// Lower byte of the message type at the end of a transaction: `NFT_MSG_NEWGEN`. Messages of this
+/// type name no table.
 const GENERATION: u16 = 15;
 /// Number of bytes in the header before the attributes (`struct nfgenmsg`).
 const HEADER: usize = 4;

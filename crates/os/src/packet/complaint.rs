@@ -15,8 +15,8 @@ use super::write::{HOPS, write};
 /// headers.
 const QUOTED: (usize, usize) = (576 - 28, 1280 - 48);
 /// Minimum MTU that is reported for an IPv4 path, followed by the minimum for IPv6 (RFC 791, RFC
-/// 8200). A router's claim of a smaller MTU counts as forged, and passing it on could block a
-/// session.
+/// 8200). A router's claim of a smaller MTU may be forged, and would block the session if it were
+/// passed on.
 const NARROWEST: (u32, u32) = (576, 1280);
 
 /// The reason why a packet is undeliverable.
@@ -34,9 +34,9 @@ pub enum Complaint {
 }
 
 /// Appends to `out` the ICMP message that reports `complaint` to the sender of `packet`. The
-/// source address of the ICMP message is `here4` or `here6`, depending on the IP version of
-/// `packet`. Returns whether a message was appended. ICMP errors, truncated packets and packets
-/// from a non-unicast address get no message (RFC 1122, section 3.2.2).
+/// message's source address is `here4` for an IPv4 packet and `here6` for an IPv6 packet. Returns
+/// whether a message was appended. ICMP errors, truncated packets and packets from a non-unicast
+/// address get no message (RFC 1122, section 3.2.2).
 ///
 /// # Errors
 /// The message cannot be built. This never happens for a packet from the kernel.
@@ -92,8 +92,8 @@ fn is_one4(ip: Ipv4Addr) -> bool {
     !(ip.is_multicast() || ip.is_unspecified() || ip.is_broadcast())
 }
 
-/// Returns whether an ICMP error may be sent about a packet of the protocol `number` with
-/// `payload`. Returns false only for ICMP messages that are not echo requests.
+/// Returns whether an ICMP error may be sent about a packet with the IP protocol number `number`
+/// and `payload`. Among ICMP packets, only echo requests may get an ICMP error.
 fn deserves(number: u8, payload: &[u8]) -> bool {
     match (number, payload.first()) {
         (1, Some(&kind)) => kind == 8,

@@ -49,7 +49,8 @@ impl ReassembledDatagram {
 
 impl Fragments {
     /// Adds a fragment that arrived at `now`. Returns the datagram if this fragment completes it,
-    /// else `None`. A fragment that contradicts earlier ones causes its datagram to be dropped.
+    /// else `None`. If the fragment contradicts earlier fragments of a datagram, the datagram is
+    /// dropped.
     pub fn take(&mut self, now: Time, part: &Fragment<'_>) -> Option<ReassembledDatagram> {
         self.make_room(now, part.id);
         let fresh = || (now, part.ecn, IpDefragBuf::new(IpNumber::UDP, Vec::new(), Vec::new()));

@@ -1,5 +1,5 @@
-//! IP packets at the interface of `--tun`: parsing them, building them, and answering
-//! undeliverable ones.
+//! IP packets at the TUN interface of the option `--tun`: parsing them, building them, and
+//! answering undeliverable ones.
 //!
 //! * [`read`] parses a packet, and [`Fragments`] reassembles datagrams from fragments;
 //! * [`write()`] builds the packet around a datagram, and [`write_segment`] builds the packet

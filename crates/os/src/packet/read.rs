@@ -92,7 +92,8 @@ pub fn is_housekeeping(packet: &[u8]) -> bool {
     is_for_link(packet) || is_from_link(packet) || is_icmp_error(packet)
 }
 
-/// Returns whether the source is a link-local address, which no router forwards.
+/// Returns whether the source address of `packet` is link-local. Routers do not forward such
+/// packets.
 fn is_from_link(packet: &[u8]) -> bool {
     match IpSlice::from_slice(packet).map(|ip| ip.source_addr()) {
         Ok(IpAddr::V4(from)) => from.is_link_local(),

@@ -11,8 +11,8 @@ use etherparse::{
 
 use super::invalid;
 
-/// Hop limit in IP headers that this module builds, for packets in both directions. The original
-/// hop limit of a packet is unknown, because a socket does not report it.
+/// Hop limit in the IP headers that this module builds. The packet's original hop limit is
+/// unknown, because a socket does not report it.
 pub(super) const HOPS: u8 = 64;
 /// Receive window in TCP headers that are built here: the maximum without window scaling.
 const WINDOW: u16 = u16::MAX;

@@ -1,16 +1,17 @@
-//! Errors of datagrams, and where they originate.
+//! Errors in sending and receiving datagrams, and the origins of these errors.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use super::sys::RawError;
 
-/// A kind of failure to send or receive datagrams, by its meaning for the network path.
+/// A kind of failure to send or receive datagrams. It combines the error numbers that mean the
+/// same for the network path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Fault {
-    /// A buffer or a queue on this machine is full. The datagram is to be dropped and counted.
+    /// A buffer or a queue on this machine is full. The caller should drop and count the datagram.
     Full,
-    /// The datagram exceeds the MTU. It is to be dropped and counted.
+    /// The datagram exceeds the MTU. The caller should drop and count the datagram.
     TooBig,
     /// The peer's port is closed.
     Refused,

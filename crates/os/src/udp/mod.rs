@@ -1,13 +1,14 @@
 //! Batched UDP: many datagrams per system call, without a copy between reception and sending.
 //!
 //! * [`UdpSocket`] is a non-blocking socket. It is either *bound* (a listener, which answers from
-//!   the local address that a client used) or *connected* (a path, whose errors are reported).
-//! * [`RecvBatch`] owns the buffers of one thread and fills them with one `recvmmsg`. With UDP GRO,
-//!   one [`Received`] is a run of up to 64 datagrams from one sender.
+//!   the local address that a client used) or *connected* (for one network path, whose errors are
+//!   reported).
+//! * [`RecvBatch`] owns the buffers of one thread and fills them with one `recvmmsg`. With UDP
+//!   GRO, one [`Received`] contains up to 64 consecutive datagrams of one sender.
 //! * [`SendQueue`] lends a [`SendBatch`], which collects references to received bytes and passes
-//!   them to the kernel with one `sendmmsg`. A run leaves as one segmented send (UDP GSO). Adjacent
-//!   single datagrams of one size are combined into a run, so datagrams that arrive one by one
-//!   benefit, too.
+//!   them to the kernel with one `sendmmsg`. The datagrams of one [`Received`] leave as one
+//!   segmented send (UDP GSO). Adjacent single datagrams of one size are combined, so datagrams
+//!   that arrive one by one benefit, too.
 //!
 //! None of these types blocks, panics because of its input, or allocates memory after the first
 //! calls.

@@ -59,8 +59,8 @@ impl<'a> Received<'a> {
         }
     }
 
-    /// Returns the datagrams as [`Datagrams`] without addresses, to be forwarded on a connected
-    /// socket.
+    /// Returns these datagrams in the form that [`SendBatch::push`](super::SendBatch::push)
+    /// accepts, without addresses, to forward them on a connected socket.
     pub fn onward(&self) -> Datagrams<'a> {
         let Self { bytes, stride, ecn, .. } = *self;
         Datagrams { bytes, stride, ecn, to: None, source: None }

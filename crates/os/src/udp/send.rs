@@ -41,7 +41,7 @@ impl<'a> Datagrams<'a> {
 pub struct SendFailure {
     /// The kernel's error number; [`Fault::of`] returns its meaning.
     pub errno: i32,
-    /// Number of the first refused datagram, counted from 0 over all datagrams of the batch.
+    /// Index of the first refused datagram, counted from 0 over all datagrams of the batch.
     pub first: usize,
     /// Number of refused datagrams.
     pub datagrams: usize,
@@ -72,8 +72,8 @@ impl SendReport<'_> {
         self.failures.iter().map(|failure| failure.datagrams).sum()
     }
 
-    /// Returns the ranges of datagrams in `within` that the kernel accepted, in order. Datagrams
-    /// are counted from 0 over the whole batch.
+    /// Returns the index ranges of the datagrams in `within` that the kernel accepted, in order.
+    /// Indices count from 0 over the whole batch.
     pub fn gone(&self, within: Range<usize>) -> impl Iterator<Item = Range<usize>> {
         let Range { start, end } = within;
         let refused = self.failures.iter().map(move |failure| {
@@ -97,7 +97,7 @@ impl SendReport<'_> {
     }
 }
 
-/// Memory for building batches. Each thread has one queue.
+/// Reusable memory in which one thread builds batches of datagrams.
 #[derive(Debug, Default)]
 pub struct SendQueue {
     messages: Vec<Message>,
@@ -220,7 +220,8 @@ fn room_behind(last: &Message, len: usize, stride: usize) -> usize {
     }
 }
 
-/// The state of a batch that is being sent, with the counts of sent and refused datagrams.
+/// Progress of a batch that is being sent: counts of the sent datagrams, and the refused
+/// datagrams.
 struct Sender<'s> {
     socket: &'s UdpSocket,
     failures: &'s mut Vec<SendFailure>,
@@ -304,7 +305,8 @@ impl<'s> Sender<'s> {
     }
 }
 
-/// Splits the message `run` into messages of one datagram each, with their pieces.
+/// Splits a message into messages of one datagram each, and its `pieces` (references to bytes)
+/// into one piece for each datagram.
 fn apart<'p>(run: &Message, pieces: &'p [IoSlice<'_>]) -> (Vec<Message>, Vec<IoSlice<'p>>) {
     let whole = pieces[run.pieces.clone()].iter();
     let singles = whole.flat_map(|piece| piece.chunks(run.segment));

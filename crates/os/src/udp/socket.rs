@@ -109,8 +109,9 @@ impl UdpSocket {
 
     /// Attaches a program in classic BPF that chooses, for each datagram, one of the sockets that
     /// share this socket's port (`SO_ATTACH_REUSEPORT_CBPF`). The program reads the UDP payload,
-    /// and returns the index of a socket, from 0 in the order of binding. If no socket has this
-    /// index, the kernel chooses as if there were no program.
+    /// and returns the index of a socket. Indices count from 0 in the order in which the sockets
+    /// were bound. If no socket has the returned index, the kernel chooses as if there were no
+    /// program.
     ///
     /// # Errors
     /// An error of the kernel, if the program is invalid or the kernel is older than Linux 4.5.
@@ -192,8 +193,9 @@ impl UdpSocket {
             .or_else(|_| sys::set(self.as_fd(), libc::SOL_SOCKET, plain, bytes))
     }
 
-    /// Sets an option that differs between IPv4 and IPv6. `v4` and `v6` have the level, name and
-    /// value. On an IPv6 socket, sets both forms, because the socket may carry IPv4, too.
+    /// Sets an option that differs between IPv4 and IPv6. `v4` and `v6` are the option's level,
+    /// name and value for each. On an IPv6 socket, sets both forms, because the socket may carry
+    /// IPv4, too.
     fn set_both(&self, v4: (i32, i32, i32), v6: (i32, i32, i32)) -> io::Result<()> {
         sys::set(self.as_fd(), v4.0, v4.1, v4.2)?;
         if self.v6 {

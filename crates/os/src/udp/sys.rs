@@ -20,7 +20,7 @@ const ATTACH_REUSEPORT_CBPF: c_int = 51;
 /// Maximum number of messages that one system call receives or sends.
 pub(super) const MESSAGES: usize = 64;
 
-/// The properties of a received message, apart from its bytes.
+/// Addresses, ECN bits and sizes of a received message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
     pub(super) from: SocketAddr,
@@ -32,8 +32,8 @@ pub(super) struct Arrival {
     pub(super) segment: Option<usize>,
 }
 
-/// A message to be sent: consecutive datagrams of `segment` bytes. The last datagram may be
-/// shorter. Each piece consists of whole datagrams.
+/// A message to be sent: consecutive datagrams of `segment` bytes each. The last datagram may be
+/// shorter. The range `pieces` selects references to bytes, each to one or more whole datagrams.
 #[derive(Clone, Debug)]
 pub(super) struct Message {
     pub(super) pieces: Range<usize>,
@@ -133,8 +133,8 @@ pub(super) fn option<const N: usize>(
     Ok(value)
 }
 
-/// Receives with one `recvmmsg` into `buffers`, which are divided into slots of `slot` bytes.
-/// Appends an arrival to `arrivals` for each filled slot, in order.
+/// Receives with one `recvmmsg` into `buffers`, which are divided into parts of `slot` bytes. Each
+/// part receives one message. Appends an [`Arrival`] to `arrivals` for each message, in order.
 pub(super) fn receive(
     fd: BorrowedFd<'_>,
     buffers: &mut [u8],
@@ -307,7 +307,7 @@ fn offender(data: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// Returns `N` bytes of `data` from offset `at`; `None` if there are fewer.
+/// Returns `N` bytes of `data` from offset `at`; `None` if `data` is too short.
 fn octets<const N: usize>(data: &[u8], at: usize) -> Option<[u8; N]> {
     data.get(at..)?.first_chunk().copied()
 }
