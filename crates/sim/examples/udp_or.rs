@@ -1,7 +1,8 @@
-//! First bytes and bulk downloads over UDP-OR and mUDP-OR, compared with the designs over TCP in
-//! the same simulated networks (`make bench AREA=udp-or`). A run is a function of its seed, not of
-//! the machine or its load. Each value is the median over the seeds, with the least and the most.
-//! Each ratio is that of one seed.
+//! Compares UDP-OR and mUDP-OR (streams over circuits whose cells may get lost, with single
+//! circuits and with sets of circuits) with the designs over TCP in the same simulated networks:
+//! times to first byte, and bulk downloads (`make bench AREA=udp-or`). Results depend only on the
+//! seeds, not on the machine or its load. Each value is the median over the seeds, with the
+//! minimum and the maximum. Each ratio compares two simulations with the same seed.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -18,14 +19,15 @@ use anabranch_sim::{HostId, HostSettings, Latencies, LineSettings};
 
 const SEEDS: u64 = 5;
 const MS: Duration = Duration::from_millis(1);
-/// Number of relays that are no exits, and of exits. A set of three circuits needs six.
+/// Number of relays that are not exits, followed by the number of exits. A set of three circuits
+/// needs six relays that are not exits.
 const RELAYS: [usize; 2] = [6, 2];
 /// Size of a bulk download in bytes.
 const BULK: u64 = 2 << 20;
 /// Duration of the simulations with bulk downloads, in seconds.
 const BULK_SECONDS: u64 = 40;
 
-/// A design with the number of its circuits.
+/// A design under test, with the number of circuits in each set.
 #[derive(Clone, Copy)]
 struct Arm {
     name: &'static str,
@@ -53,17 +55,19 @@ impl Arm {
     }
 }
 
-/// Lines of a network: rates in Mbit/s and the share of packets that each link loses.
+/// Access lines of a network: rates in Mbit/s, and the share of packets that each line loses in
+/// the direction to its host.
 #[derive(Clone, Copy)]
 struct Lines {
-    /// Rates of the relays that are no exits, in turn.
+    /// Rates of the relays that are not exits. The list is repeated if there are more relays.
     relays: &'static [u64],
     /// Rate of exits and clients.
     others: u64,
     loss: f64,
 }
 
-/// The networks' documents, without and with lossy circuits.
+/// Directory documents of the relays: first without support for lossy circuits (circuits whose
+/// cells may get lost), then with it.
 struct DocumentPair([NetworkDocuments; 2]);
 
 impl DocumentPair {
@@ -76,7 +80,7 @@ impl DocumentPair {
         }))
     }
 
-    /// Simulates clients with `load` for `seconds`.
+    /// Simulates clients that download as `load` describes, for `seconds`.
     fn run(
         &self,
         (arm, seed): (&Arm, u64),
@@ -111,9 +115,9 @@ impl DocumentPair {
         network
     }
 
-    /// Returns the median and the 90th percentile of the times to first byte, in ms. With designs
-    /// over TCP, only downloads with an optimistic request count, if `is_optimistic` is true, and
-    /// otherwise only the others.
+    /// Returns the median and the 90th percentile of the times to first byte, in ms. For designs
+    /// over TCP, `is_optimistic` selects the downloads: if true, only downloads whose request was
+    /// sent without waiting for the exit's answer, otherwise only the others.
     fn first_bytes(&self, arm: &Arm, seed: u64, loss: f64, is_optimistic: bool) -> [f64; 2] {
         let load = ClientLoad {
             bytes: 50_000,
@@ -155,19 +159,20 @@ impl DocumentPair {
     }
 }
 
-/// Uses of the capacity of the inner relays' lines: shares of the total, in percent.
+/// Uses of the access lines of relays that are not exits: shares of the lines' total capacity, in
+/// percent.
 struct Account {
     /// Bytes of downloads that the client received.
     payload: f64,
-    /// Cells without bytes of a stream: acknowledgements.
+    /// Cells that carry only acknowledgements, and no bytes of a stream.
     bare: f64,
-    /// Headers in the other cells, repeated or lost bytes of streams, and the links' handshakes.
+    /// Headers of the other cells, repeated or lost bytes of streams, and the handshakes of links.
     rest: f64,
     idle: f64,
 }
 
-/// Returns what the lines of the inner relays carried in the direction from the relays. Relays
-/// without a circuit do not count.
+/// Returns the uses of the access lines of relays that are not exits, in the direction from the
+/// relay. Relays without a circuit do not count.
 fn account(network: &OnionNetwork, lines: &Lines) -> Account {
     let rates = lines.relays.iter().cycle().take(RELAYS[0]);
     let capacity = |rate: &u64| (rate * 125_000 * BULK_SECONDS) as f64;
@@ -191,7 +196,7 @@ fn account(network: &OnionNetwork, lines: &Lines) -> Account {
     }
 }
 
-/// Returns the median of `values`, the least and the most; zeros without values.
+/// Returns the median, the minimum and the maximum of `values`; zeros if `values` is empty.
 fn spread(values: &mut [f64]) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
     let at = |place: usize| values.get(place).copied().unwrap_or_default();
@@ -203,7 +208,7 @@ fn show(values: impl Iterator<Item = f64>, digits: usize) -> String {
     format!("{median:.digits$} ({least:.digits$}–{most:.digits$})")
 }
 
-/// Returns the ratios of two measurements with the same seeds.
+/// Returns the ratio of each value in `of` to the value with the same seed in `to`.
 fn ratios<'v>(of: &'v [f64], to: &'v [f64]) -> impl Iterator<Item = f64> + 'v {
     of.iter().zip(to).map(|(of, to)| of / to)
 }

@@ -1,5 +1,5 @@
-//! Speed of the simulator with the 315-node network of `anabranch experiment wide`: times real
-//! time, and CPU time per delivered megabyte. Run it with `--release`.
+//! Speed of the simulator with the 315-node network of `anabranch experiment wide`: simulated
+//! seconds per second of CPU time, and CPU time per delivered megabyte. Run it with `--release`.
 //!
 //! `--seconds N` sets the measured simulated time, `--runs N` the number of runs, `--seed N` the
 //! seed, and `--design NAME` and `--crypto NAME` restrict the measurements.
@@ -14,15 +14,16 @@ use anabranch_sim::onion::{
 };
 use rustix::time::{ClockId, clock_gettime};
 
-/// Simulated time before the measurement. All clients have begun by then.
+/// Simulated time before the measurement. By then, all clients have begun their first download.
 const WARM_UP: Duration = Duration::from_secs(20);
-/// Lowest speed with elided cryptography, in simulated seconds per CPU second.
+/// Minimum speed without encryption of cells, in simulated seconds per second of CPU time.
 const TIMES_REAL_TIME: f64 = 8.0;
-/// Highest CPU time per delivered megabyte in milliseconds, with elided and with full cryptography.
+/// Maximum CPU time per delivered megabyte in milliseconds: first without, then with encryption of
+/// cells.
 const MS_PER_MB: [f64; 2] = [5.0, 8.0];
-/// Designs, each with its number of circuits per set. One circuit is Tor's own design.
+/// Designs under test, each with its number of circuits per set. One circuit is Tor's own design.
 const DESIGNS: [(&str, usize); 2] = [("tor x 1", 1), ("conflux x 2", 2)];
-/// Modes of the cells' encryption, in the order of [`MS_PER_MB`].
+/// Modes of the cells' encryption: first without encryption ("elided"), then with it.
 const CRYPTO: [(&str, Crypto); 2] = [("elided", Crypto::Elided), ("full", Crypto::Full)];
 
 /// Command-line options.

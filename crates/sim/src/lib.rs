@@ -1,4 +1,5 @@
-//! Hosts, TCP and the onion network's cores in virtual time.
+//! Simulates hosts, their TCP connections and the onion network's protocol state machines (cores)
+//! in virtual time.
 //!
 //! ```text
 //!  program ─▶ Stack ─▶ line up ─▶ core (latency) ─▶ line down ─▶ Stack ─▶ program

@@ -74,7 +74,7 @@ pub struct Line {
 
 impl Line {
     /// Creates one direction of an access line. The random numbers for its losses depend on `seed`
-    /// and on `entity`, the number of this direction.
+    /// and on `entity`, an identifier of this direction.
     pub fn new(settings: LineSettings, seed: u64, entity: u64) -> Line {
         Line {
             settings,

@@ -49,7 +49,7 @@ pub enum HostEvent<P> {
     },
     /// A timer that the host had set with [`Network::set_timer`] has expired.
     Timer {
-        /// Number of the timer.
+        /// Identifier of the timer, as passed to [`Network::set_timer`].
         timer: u32,
     },
 }
@@ -63,8 +63,8 @@ pub struct Network<P> {
     queue: EventQueue<Event>,
     hosts: Vec<Access>,
     latencies: Latencies,
-    /// Paths of the core network with a line, losses or a varying delay, by their first and last
-    /// place.
+    /// Impairments of the core network (a shared line, losses or a varying delay), by the places
+    /// at which packets enter and leave it.
     paths: BTreeMap<[usize; 2], CorePath>,
     packets: Packets<P>,
     trace: TraceHash,
@@ -72,11 +72,11 @@ pub struct Network<P> {
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// The packet with this number has left the access line of its sender, and enters a line of
-    /// the core network.
+    /// The packet with this index has left the access line of its sender, and enters a line of the
+    /// core network.
     Enter(u32),
-    /// The packet with this number has crossed the core network, and reaches the access line of
-    /// its destination.
+    /// The packet with this index has crossed the core network, and reaches the access line of its
+    /// destination.
     Reach(u32),
     /// The first packet in transit on the access line to the host has arrived at the host.
     Deliver,
@@ -88,8 +88,8 @@ struct Access {
     up: Line,
     down: Line,
     place: usize,
-    /// Packets in transit on the access line to the host, each with its time of arrival. Only the
-    /// first packet has an event in the queue.
+    /// Packets in transit on the access line to the host, each with its time of arrival and its
+    /// index. Only the first packet has an event in the queue of events.
     incoming: VecDeque<(Time, u32)>,
 }
 
@@ -100,7 +100,7 @@ struct Packet<P> {
     load: P,
 }
 
-/// The packets in flight, by their number.
+/// The packets in flight, by their index.
 #[derive(Debug)]
 struct Packets<P> {
     slots: Vec<Option<Packet<P>>>,
@@ -151,8 +151,8 @@ impl<P> Network<P> {
         }
     }
 
-    /// Gives the core network a shared line, losses or a varying delay, in the direction from the
-    /// first to the second of two places.
+    /// Adds a shared line, losses or a varying delay to the core network, in one direction: from
+    /// the first to the second of two places (points at which access lines join the core network).
     pub fn set_path(&mut self, places: [usize; 2], settings: CoreImpairment) {
         self.paths.insert(places, CorePath::new(settings, self.seed, places));
     }
@@ -228,7 +228,7 @@ impl<P> Network<P> {
         self.paths.get_mut(&places)
     }
 
-    /// Sends the packet with the number `packet`, whose destination is the host `to`, through the
+    /// Sends the packet with the index `packet`, whose destination is the host `to`, through the
     /// core network from the place of its sender to the place of `to`. Removes the packet if it is
     /// dropped or lost.
     fn enter(&mut self, to: HostId, packet: u32) {
@@ -248,8 +248,8 @@ impl<P> Network<P> {
         }
     }
 
-    /// Sets the timer number `timer` of a host to expire at `time`. A host may set the same timer
-    /// several times; the timer then expires once for each setting.
+    /// Sets the host's timer with the identifier `timer` to expire at `time`. A host may set the
+    /// same timer several times; the timer then expires once for each setting.
     pub fn set_timer(&mut self, host: HostId, time: Time, timer: u32) {
         self.queue.push(time.max(self.now), host, Event::Timer(timer));
     }

@@ -25,13 +25,15 @@ pub struct CoreImpairment {
 /// access lines.
 const OF_PATHS: u64 = 1 << 63;
 
-/// One direction between two places of the core network.
+/// State of the core network in one direction between two places (points at which access lines
+/// join it).
 #[derive(Debug)]
 pub(crate) struct CorePath {
     settings: CoreImpairment,
     line: Option<Line>,
     dice: Stream,
-    /// Time at which the last packet arrives at the end of the path.
+    /// Time at which the latest packet arrives at the end of the path. Later packets do not arrive
+    /// before it.
     last: Time,
 }
 
@@ -48,7 +50,7 @@ impl CorePath {
         }
     }
 
-    /// Returns whether packets pass a line of this path.
+    /// Returns whether the path has a line, which limits the rate of packets.
     pub(crate) fn has_line(&self) -> bool {
         self.line.is_some()
     }

@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use anabranch_multipath::Time;
 
-/// Number of a host, from 0.
+/// Identifier of a host, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub u32);
 
@@ -30,8 +30,8 @@ pub struct EventQueue<E> {
     /// Events of the slot `current` and of earlier slots.
     heap: BinaryHeap<Entry<E>>,
     current: u64,
-    /// Events of the [`RING`] slots from `current` on, by the slot's number modulo [`RING`]. The
-    /// slot `current` itself is empty.
+    /// Events of the [`RING`] slots from `current` on. A slot is at the index that is its number
+    /// modulo [`RING`]. The slot `current` itself is empty.
     ring: Vec<Vec<Entry<E>>>,
     /// Number of events in `ring`.
     in_ring: usize,
@@ -72,7 +72,7 @@ impl<E> Entry<E> {
         Entry { key: u128::from(time.nanos()) << 64 | u128::from(low), event }
     }
 
-    /// Returns the number of the slot that contains the event.
+    /// Returns the number of the slot (interval of about a millisecond) that contains the event.
     fn slot(&self) -> u64 {
         (self.key >> (64 + SLOT_BITS)) as u64
     }

@@ -15,8 +15,8 @@ use crate::trace::TraceHash;
 const IP_HEADER: usize = 20;
 /// Length of a TCP header without options, in bytes.
 const TCP_HEADER: usize = 20;
-/// Number that identifies the timer of a host's program. All other timer numbers belong to
-/// connections of the host.
+/// Identifier of the timer of a host's program. All other timers belong to connections of the
+/// host.
 const PROGRAM_TIMER: u32 = u32::MAX;
 
 /// Length of the headers of IPv4 and UDP, in bytes.
@@ -96,7 +96,7 @@ struct Host<P> {
     tcp: Stack,
     udp: UdpOutbox,
     program: P,
-    /// Time for which the timer of the program is set; `None` if it is not set.
+    /// Time at which the timer of the program will expire; `None` if it is not set.
     armed: Option<Time>,
 }
 
@@ -106,8 +106,8 @@ impl<P: HostProgram> Simulation<P> {
         Simulation { network: Network::new(latencies, seed), seed, hosts: Vec::new() }
     }
 
-    /// Gives the core network a shared line, losses or a varying delay, in the direction from the
-    /// first to the second of two places.
+    /// Adds a shared line, losses or a varying delay to the core network, in one direction: from
+    /// the first to the second of two places (points at which access lines join the core network).
     pub fn set_path(&mut self, places: [usize; 2], settings: CoreImpairment) {
         self.network.set_path(places, settings);
     }
@@ -198,7 +198,8 @@ impl<P: HostProgram> Simulation<P> {
         act(&mut at.program, &mut Io { now, host, tcp, udp })
     }
 
-    /// Handles the timer of a host's program. Returns false if the timer is obsolete.
+    /// Calls a host's program because its timer has expired. Returns false if the timer is
+    /// obsolete.
     fn expire(&mut self, host: HostId) -> bool {
         let (now, at) = (self.network.now(), &mut self.hosts[host.index()]);
         if at.armed.is_none_or(|armed| armed > now) {

@@ -12,7 +12,7 @@ use crate::queue::HostId;
 /// First port of connections that a host opens (RFC 6335, section 6).
 const FIRST_DYNAMIC_PORT: u16 = 49_152;
 
-/// Number of a connection at its host. No number is used again.
+/// Identifier of a connection at its host. Identifiers are not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub u32);
 
@@ -82,7 +82,8 @@ struct Socket {
     tcp: Connection,
     peer: HostId,
     accepted: bool,
-    /// True if [`TcpEvent::Opened`] or [`TcpEvent::Accepted`] has been reported.
+    /// True if the event [`TcpEvent::Opened`] or [`TcpEvent::Accepted`] of this connection has
+    /// been reported.
     reported: bool,
     is_dirty: bool,
     /// Time for which the timer is set. If the timeout moves to a later time, this value does not
@@ -150,7 +151,7 @@ impl Stack {
         self.sockets.get_mut(conn.0 as usize)?.as_deref_mut()
     }
 
-    /// Marks a connection that may have something to send.
+    /// Adds a connection to the queue of connections that may have segments to send.
     fn mark(&mut self, conn: ConnId) {
         if let Some(socket) = self.socket(conn).filter(|socket| !socket.is_dirty) {
             socket.is_dirty = true;
@@ -158,8 +159,8 @@ impl Stack {
         }
     }
 
-    /// Calls `act` with a connection. Then marks the connection, because it may have something to
-    /// send.
+    /// Calls `act` with a connection, and then adds the connection to the queue of connections
+    /// that may have segments to send.
     fn with<T: Default>(&mut self, conn: ConnId, act: impl FnOnce(&mut Connection) -> T) -> T {
         let Some(socket) = self.socket(conn) else { return T::default() };
         let done = act(&mut socket.tcp);

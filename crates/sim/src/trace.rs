@@ -12,7 +12,7 @@ pub struct TraceHash {
     events: u64,
 }
 
-/// The type of an event in the hash.
+/// The kind of an event that is added to the hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A packet arrived at its destination host.

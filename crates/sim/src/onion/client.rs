@@ -42,8 +42,8 @@ pub struct ClientLoad {
     /// Maximum time from the request to the end of a download. A download that takes longer is
     /// aborted and counts as failed.
     pub timeout: Duration,
-    /// Number of first downloads that have only one byte. They build circuits and links for the
-    /// other downloads.
+    /// Number of downloads at the start that have only one byte. They only cause the client to
+    /// build the circuits and links that the other downloads use.
     pub warm_ups: u64,
 }
 
@@ -65,7 +65,7 @@ impl ClientLoad {
     }
 }
 
-/// Distribution of the pauses of a client's program, or the times of its downloads.
+/// Distribution of the pauses between a program's downloads, or a list of the downloads' times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pause {
     /// Uniformly distributed, from zero to this maximum.
@@ -167,12 +167,12 @@ enum Stage {
 
 #[derive(Debug)]
 struct Running {
-    /// Number of the download. The circuit manager uses it to identify the download's request for
-    /// a circuit.
+    /// Sequence number of the download. The program's request to the circuit manager for a circuit
+    /// has the same number.
     number: u64,
     download: DownloadRecord,
     tries: u32,
-    /// Key of the stream, and key of its circuit; `None` before BEGIN is sent.
+    /// Identifiers of the stream and of its circuit; `None` before BEGIN is sent.
     stream: Option<(StreamKey, CircuitKey)>,
     shun: Vec<[u8; 20]>,
     server: Ipv4Addr,
@@ -257,7 +257,7 @@ pub struct ClientHost {
     rng: Stream,
     servers: Arc<Vec<Ipv4Addr>>,
     programs: Vec<Program>,
-    /// True if the circuit manager has received input since it was last called.
+    /// True if the circuit manager has received input since its outputs were last executed.
     stirred: bool,
     /// Next timeout of the circuit manager, as of its last use; `None` if it has none.
     circmgr_due: Option<Time>,
@@ -424,8 +424,8 @@ impl ClientHost {
         }
     }
 
-    /// Does the work of [`ClientHost::execute`]. Returns whether the circuit manager was used, so
-    /// that its timeout may have changed.
+    /// Executes the outputs as [`ClientHost::execute`] does. Returns whether the circuit manager
+    /// was used, so that its timeout may have changed.
     fn execute_all(&mut self, io: &mut Io<'_>) -> bool {
         let at = Moment { now: io.now, unix: unix(io.now) };
         let mut was_used = false;

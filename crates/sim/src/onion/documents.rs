@@ -1,5 +1,5 @@
-//! The directory documents of a simulated network. Their keys, descriptors, votes and signatures
-//! are real, and are created only once.
+//! The directory documents of a simulated network. Keys, descriptors, votes and signatures are
+//! valid, as in a real network. They are created only once, because this takes seconds.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -29,8 +29,8 @@ pub(super) const QUIC_PORT: u16 = 9002;
 pub(super) const WEB_PORT: u16 = 80;
 /// Time in seconds for which the consensus is valid.
 const VALID: u64 = 24 * 3600;
-/// Maximum number of relays. Each relay has a separate /16 network, so that a path may contain any
-/// three of them.
+/// Maximum number of relays. Each relay has a separate /16 network, because a circuit may not
+/// contain two relays of the same /16 network.
 pub const MAX_RELAYS: usize = 100 * 250;
 
 /// Maximum number of web servers, whose addresses are in 192.88.0.0/16.

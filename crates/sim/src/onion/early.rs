@@ -14,9 +14,9 @@ pub(super) struct EarlyRecords {
     size: usize,
     /// Position of the content within a record.
     content: Range<usize>,
-    /// Received parts of incomplete records, by the record's number.
+    /// Received parts of incomplete records, by the record's index in the stream.
     parts: BTreeMap<u64, Part>,
-    /// Numbers of records that were read before all earlier records had arrived, and that have not
+    /// Indices of records that were read before all earlier records had arrived, and that have not
     /// arrived in order yet.
     opened: BTreeSet<u64>,
 }

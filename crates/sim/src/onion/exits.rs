@@ -18,7 +18,7 @@ const BATCH: usize = 16 << 10;
 /// TTL of the destination address in CONNECTED messages, in seconds.
 const TTL: u32 = 60;
 
-/// An exit's connections to destinations. Each is stored by the stream that uses it.
+/// An exit's connections to destinations, by the stream that uses the connection.
 #[derive(Debug)]
 pub(super) struct Exits {
     hosts: Arc<Hosts>,
@@ -30,7 +30,8 @@ pub(super) struct Exits {
 struct Destination {
     conn: ConnId,
     address: IpAddr,
-    /// Bytes received from the destination for which the circuit's stream has no room.
+    /// Bytes that were received from the destination, and that the stream on the circuit cannot
+    /// accept yet.
     held: Vec<u8>,
 }
 
@@ -44,8 +45,8 @@ impl Exits {
         self.conns.contains_key(&conn)
     }
 
-    /// Connects a stream to its destination. A destination that is not the address of a host fails
-    /// with RESOLVE_FAILED.
+    /// Connects a stream to its destination. If the destination is not the address of a simulated
+    /// host, ends the stream with the reason RESOLVE_FAILED.
     pub(super) fn connect(
         &mut self,
         io: &mut Io<'_>,

@@ -23,21 +23,22 @@ use crate::simulation::Io;
 use crate::stack::{ConnId, TcpEvent};
 
 /// Number of unsent bytes in a TCP connection at which no further cells are written to it, as with
-/// `TCP_NOTSENT_LOWAT`. The constant `UNSENT` of the router is the same.
+/// `TCP_NOTSENT_LOWAT`. The constant `UNSENT` of the crate `router` has the same value.
 const UNSENT: usize = 32 << 10;
-/// Number of bytes that are fetched at once from a core (the protocol state of a relay or client),
-/// rounded down to whole records. If [`RECORDS`] records are longer, they are fetched instead. The
-/// constant `SMALL` of the router is the same.
+/// Number of bytes of cells that are requested at once from a core (the protocol state machine of
+/// a relay or client), rounded down to whole TLS records. If [`RECORDS`] records are longer, that
+/// length applies instead. The constant `SMALL` of the crate `router` has the same value.
 const SMALL: usize = 32 << 10;
-/// Minimum amount of data that is fetched at once from a core, in records. The constant `RECORDS`
-/// of the router is the same.
+/// Minimum number of TLS records whose content is requested at once from a core (the protocol
+/// state machine of a relay or client). The constant `RECORDS` of the crate `router` has the same
+/// value.
 const RECORDS: usize = 2;
 /// Bytes that QUIC adds to each datagram. With [`FRAME`], 29 bytes are added for one cell and 32
 /// for two cells, as measured with the QUIC library.
 const QUIC: usize = 26;
 /// Bytes that QUIC adds for each cell in a datagram.
 const FRAME: usize = 3;
-/// Length in bytes of the number of a link's session.
+/// Length in bytes of the identifier of a link's session.
 const SESSION: usize = 12;
 
 /// Stage of a link's handshake.
@@ -63,8 +64,8 @@ struct Link {
     /// get lost); `None` for other links.
     alongside: Option<LinkId>,
     stage: Stage,
-    /// Number of the link's session. It is the same at both ends, and differs from the numbers of
-    /// all other links.
+    /// Identifier of the link's session. It is the same at both ends, and differs from the
+    /// identifiers of all other links' sessions.
     session: [u8; SESSION],
     reader: Reader,
     /// Maximum bytes of content in the records that are sent.
@@ -72,24 +73,27 @@ struct Link {
     /// True if all records have `content` bytes of content. They may then be read before earlier
     /// records have arrived.
     is_fixed: bool,
-    /// True if the core (the protocol state of the relay or client) has cells to send over this
-    /// link.
+    /// True if the core (the protocol state machine of the relay or client) has cells to send over
+    /// this link.
     has_output: bool,
-    /// Time at which the free room in the TCP connection was last determined (KIST); `None` before
-    /// the first time.
+    /// Time at which KIST, the scheduler of links, last computed the free room in the TCP
+    /// connection; `None` before the first time.
     looked: Option<Time>,
-    /// Bytes that may still be sent until the free room in the connection is determined again.
+    /// Number of bytes that may still be sent before the free room in the TCP connection is
+    /// computed again.
     room: usize,
-    /// True if the connection had [`UNSENT`] unsent bytes, and still has at least half of them.
+    /// True if nothing may be written: the connection had [`UNSENT`] unsent bytes, and still has
+    /// at least half of them.
     is_full: bool,
 }
 
-/// The links of a host, by number. In the simulation, this type replaces the router's carriers of
-/// links.
+/// The links of a host, by identifier. In the simulation, this type replaces the code of the crate
+/// `router` that carries links over sockets.
 #[derive(Debug)]
 pub(super) struct Links {
     hosts: Arc<Hosts>,
-    /// True if the room for cells is computed from the state of the TCP connection (KIST).
+    /// True if KIST, the scheduler of links, computes the room for cells from the state of the TCP
+    /// connection.
     by_room: bool,
     kind: LinkLayer,
     /// Maximum bytes of content in a record.
@@ -101,13 +105,13 @@ pub(super) struct Links {
     lossy: bool,
     /// QUIC links; `None` if the network has none.
     quic: Option<Box<QuicLinks>>,
-    /// Links that simulate QUIC links, by their session numbers.
+    /// Links that simulate QUIC links, by the identifier of the link's session.
     sessions: BTreeMap<[u8; SESSION], LinkId>,
     links: BTreeMap<LinkId, Link>,
     numbers: BTreeMap<ConnId, LinkId>,
     last: u64,
     /// Links whose connections have no room for cells, each with the time at which the room is
-    /// determined again.
+    /// computed again.
     due: BTreeSet<(Time, LinkId)>,
     plain: Vec<u8>,
     sealed: Vec<u8>,
@@ -159,7 +163,7 @@ impl Links {
         self.due.first().map(|(time, _)| *time).into_iter().chain(quic).min()
     }
 
-    /// Determines the free room in the connections of the links in `due`, if their times have
+    /// Computes the free room in the connections of the links in `due`, if their times have
     /// passed. Sends the cells of these links. Handles expired timers of QUIC links.
     pub(super) fn expire(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore) {
         while let Some(&(time, link)) = self.due.first().filter(|(time, _)| *time <= io.now) {
@@ -171,7 +175,7 @@ impl Links {
         }
     }
 
-    /// Executes an output of the protocol core that concerns links.
+    /// Executes an output of the protocol state machine (core) that concerns links.
     pub(super) fn execute(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore, output: LinkOutput) {
         let output = match &mut self.quic {
             Some(quic) => match quic.execute(io, core, output) {
@@ -353,7 +357,7 @@ impl Links {
     }
 
     /// Reads up to `limit` bytes of a link in order, and also all bytes that arrived out of order.
-    /// Passes these bytes to the protocol core, and returns their number.
+    /// Passes these bytes to the core (the protocol state machine), and returns their number.
     pub(super) fn receive(
         &mut self,
         io: &mut Io<'_>,
@@ -405,7 +409,7 @@ impl Links {
         opened
     }
 
-    /// Handles received handshake messages.
+    /// Processes received handshake messages, which may open the link.
     fn advance(
         &mut self,
         io: &mut Io<'_>,
@@ -490,15 +494,16 @@ impl Links {
 }
 
 impl Link {
-    /// Returns the number of bytes that are fetched at once from a core. The number is a multiple
-    /// of the cell size, so that the cells almost fill whole TLS records.
+    /// Returns the number of bytes that are requested at once from a core (the protocol state
+    /// machine). It is a multiple of the cell size, and the cells almost fill whole TLS records.
     fn batch(&self) -> usize {
         let record = self.content;
         (RECORDS * record).max(SMALL / record * record) / CELL * CELL
     }
 
-    /// Returns the number of bytes that may be sent over the link now. `by_room` is true if KIST
-    /// limits this number ([`kist::room`]); otherwise only [`UNSENT`] does.
+    /// Returns the number of bytes that may be sent over the link now. If `by_room` is true, both
+    /// the scheduler KIST ([`kist::room`]) and [`UNSENT`] limit this number; otherwise only
+    /// [`UNSENT`] does.
     fn room(&mut self, io: &Io<'_>, by_room: bool) -> usize {
         let Some(view) = io.tcp.view(io.now, self.conn) else { return 0 };
         if by_room && self.looked.is_none_or(|at| io.now.since(at) >= kist::INTERVAL) {
@@ -521,8 +526,8 @@ impl Link {
     }
 }
 
-/// Returns the input that reports to the protocol core that a link to `target` cannot be opened.
-/// `alongside` is the TLS link for which a parallel link was requested, if any.
+/// Returns the message to the core (the protocol state machine) that a link to `target` cannot be
+/// opened. `alongside` is the TLS link for which a parallel link was requested, if any.
 fn unreachable<'a>(target: Target, alongside: Option<LinkId>) -> LinkInput<'a> {
     match alongside {
         Some(link) => LinkInput::QuicFailed { link },

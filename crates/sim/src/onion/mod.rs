@@ -1,4 +1,5 @@
-//! The onion network: the cores of relays and clients, unchanged, on simulated hosts.
+//! The onion network: the protocol state machines (cores) of relays and clients, unchanged, on
+//! simulated hosts.
 //!
 //! [`NetworkDocuments`] has the relays' keys and the consensus. [`Scenario`] describes a network,
 //! and [`OnionNetwork`] runs it: relays and clients with their circuit managers, and web servers.

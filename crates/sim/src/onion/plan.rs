@@ -1,5 +1,5 @@
-//! Plans of networks. A plan has the numbers of hosts, and a whole network is drawn at random from
-//! it.
+//! Plans of networks. A plan contains the number of hosts of each kind. The properties of the
+//! hosts and of the network between them are drawn at random.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -30,9 +30,9 @@ pub struct NetworkPlan {
     /// Number of exits.
     pub exits: usize,
     /// Consensus from which the relays are sampled, with the seed [`NetworkPlan::network`]. The
-    /// numbers of relays must then be the result of [`ConsensusRelays::counts`]. If `None`, relays
-    /// are not sampled. Exits then differ from each other only in their rates, and so do other
-    /// relays.
+    /// fields `relays` and `exits` must then have the values that [`ConsensusRelays::counts`]
+    /// returns. If `None`, relays are not sampled: exits differ from each other only in their
+    /// rates, and so do the other relays.
     pub sample: Option<RelaySample>,
     /// Number of web servers.
     pub servers: usize,

@@ -1,5 +1,6 @@
 //! The QUIC links of a relay or a client: the crate `links` in virtual time, over the simulated
-//! lines. In the simulation, [`QuicLinks`] replaces the router's carrier of QUIC links.
+//! lines. In the simulation, [`QuicLinks`] replaces the code of the crate `router` that carries
+//! QUIC links over UDP sockets.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -26,13 +27,14 @@ use super::hosts::{Hosts, Side};
 use crate::queue::HostId;
 use crate::simulation::Io;
 
-/// Number that marks QUIC links in a [`LinkId`].
+/// Constant in a [`LinkId`] that distinguishes QUIC links from other links.
 pub(super) const CARRIER: u8 = 1;
 /// CPU time that a relay takes for a byte of a datagram, relative to a byte of a TLS link, in
 /// percent (`docs/spec/quic-links.md`).
 const COST: usize = 238;
 
-/// Division of a QUIC stream of a link into cells, for the crate `links`.
+/// Format of the cells in a QUIC stream, from which the crate `links` finds the boundaries between
+/// cells.
 const FORMAT: CellFormat = CellFormat {
     head,
     end: CellHead::destroy_cell,
@@ -70,7 +72,8 @@ struct QuicConn {
     /// The relay that this host dialled, and this host's TLS link to the relay; `None` if the peer
     /// opened the link.
     target: Option<(Target, LinkId)>,
-    /// True if the core (the protocol state of the relay or client) was notified of the link.
+    /// True if the core (the protocol state machine of the relay or client) was notified of the
+    /// link.
     reported: bool,
     /// True if the protocol core has cells to send over this link.
     has_output: bool,
@@ -128,8 +131,8 @@ impl QuicLinks {
         self.next_timeout().is_some_and(|due| due <= now)
     }
 
-    /// Executes an output of the protocol core. Returns the output if it does not concern QUIC
-    /// links.
+    /// Executes an output of the core (the protocol state machine). Returns the output if it does
+    /// not concern QUIC links.
     pub(super) fn execute(
         &mut self,
         io: &mut Io<'_>,
@@ -226,7 +229,7 @@ impl QuicLinks {
         }
     }
 
-    /// Accepts cells of circuits on a link.
+    /// Starts to read the cells of circuits that arrive on a link.
     fn admit(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore, link: LinkId) {
         let conn = ConnId(link.number());
         if let Some(quic) = self.endpoint.link(conn) {

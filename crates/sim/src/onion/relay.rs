@@ -50,7 +50,7 @@ impl Default for Cpu {
 /// Maximum total bytes of datagrams that wait for a relay's CPU; further datagrams are dropped.
 const MOST_DATAGRAMS: usize = RECEIVING;
 
-/// Work that waits for a host's CPU.
+/// Input that waits for a host's CPU.
 #[derive(Debug)]
 enum Work {
     /// Received bytes of this connection.
@@ -59,7 +59,7 @@ enum Work {
     Datagram(HostId, Vec<u8>),
 }
 
-/// The CPU of a host, and the work that waits for it.
+/// The CPU of a host, and the input that waits for it.
 #[derive(Debug)]
 struct Processor {
     settings: Option<Cpu>,
@@ -88,7 +88,7 @@ pub struct RelayHost {
     exits: Exits,
     processor: Processor,
     violations: u64,
-    /// Two numbers of bytes received: in datagrams, and over TLS links.
+    /// Counts of the bytes received: in datagrams, and over TLS links.
     received: [u64; 2],
     /// True if the relay accepts TCP connections that simulate QUIC links.
     accepts_simulated_quic: bool,
@@ -161,7 +161,7 @@ impl RelayHost {
         self.links.len()
     }
 
-    /// Returns two numbers of bytes that the relay received: in datagrams, and over TLS links.
+    /// Returns the counts of the bytes that the relay received: in datagrams, and over TLS links.
     pub fn received(&self) -> [u64; 2] {
         self.received
     }
@@ -183,7 +183,7 @@ impl RelayHost {
         self.violations
     }
 
-    /// Queues a link for the CPU, unless it is already queued.
+    /// Queues a link's received bytes for the CPU, unless they are already queued.
     fn wait(&mut self, conn: ConnId) {
         let waits = |work: &Work| matches!(work, Work::Conn(waiting) if *waiting == conn);
         if !self.processor.waiting.iter().any(waits) {
@@ -191,7 +191,7 @@ impl RelayHost {
         }
     }
 
-    /// Processes queued work while the CPU is free.
+    /// Processes queued input while the CPU is free.
     fn serve(&mut self, io: &mut Io<'_>) {
         while self.processor.free <= io.now {
             let Some(work) = self.processor.waiting.pop_front() else { return };
@@ -219,7 +219,8 @@ impl RelayHost {
         }
     }
 
-    /// Executes the outputs of the relay's core (its protocol state) until no output is left.
+    /// Executes the outputs of the relay's core (its protocol state machine) until no output is
+    /// left.
     fn execute(&mut self, io: &mut Io<'_>) {
         let RelayHost { core, links, exits, violations, .. } = self;
         while let Some(output) = core.poll(io.now) {

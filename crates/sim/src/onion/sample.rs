@@ -112,8 +112,8 @@ impl ConsensusRelays {
         self.classes.iter().map(Vec::len).sum()
     }
 
-    /// Returns two numbers for a sample of `count` relays: relays that are not exits, and exits.
-    /// All samples of this size have the same numbers.
+    /// Returns the number of relays that are not exits, and the number of exits, in a sample of
+    /// `count` relays. Both are the same for all samples of this size.
     pub fn counts(&self, count: usize) -> [usize; 2] {
         let [plain, guards, exits, both] = self.quotas(count);
         [plain + guards, exits + both]

@@ -114,8 +114,8 @@ pub fn planetlab_delays() -> QuantileTable {
     QuantileTable::read(include_str!("../../data/planetlab.txt"), 1_000)
 }
 
-/// Draws the rate of the access line of the host with the number `entity`, in bits per second,
-/// with the seed `network`.
+/// Draws the rate of an access line in bits per second, with the seed `network`. `entity` is the
+/// identifier of the host.
 pub(super) fn rate(
     table: &QuantileTable,
     (network, entity): (u64, usize),
