@@ -22,7 +22,7 @@ fn main() {
 }
 
 /// Sends data from a client to a server. Returns the time at which all data had arrived, and the
-/// client.
+/// client's connection.
 fn transfer(config: &Config) -> (Time, Connection) {
     let way = LinkSettings {
         delay: Duration::from_millis(20),

@@ -18,8 +18,8 @@ pub const MAX_REORDERING: u32 = 300;
 
 /// Retransmission timeout before the first round-trip time is known (RFC 6298, section 2.1).
 pub const INITIAL_RTO: Duration = Duration::from_secs(1);
-/// Minimum of `K * RTTVAR`. RFC 6298, section 2.4, asks for an RTO of at least 1 s; this is
-/// Linux's `TCP_RTO_MIN`.
+/// Minimum of the term `K * RTTVAR` in the retransmission timeout. RFC 6298, section 2.4, asks for
+/// a timeout of at least 1 s; this is Linux's `TCP_RTO_MIN`.
 pub const RTO_MIN: Duration = Duration::from_millis(200);
 /// Maximum retransmission timeout (RFC 6298, section 2.5: 60 s or more; Linux, `TCP_RTO_MAX`).
 pub const RTO_MAX: Duration = Duration::from_secs(120);
@@ -32,8 +32,8 @@ pub const COPY_DIVISOR: u32 = 8;
 /// Time between a segment with data and its copy if no round-trip time is expected (this crate's
 /// choice).
 pub const COPY_DELAY: Duration = Duration::from_millis(10);
-/// Maximum number of segments kept that have overtaken a SYN-ACK (this crate's choice: above the
-/// initial windows in use).
+/// Maximum number of segments that are kept if they have overtaken a SYN-ACK (this crate's choice:
+/// above the initial windows in use).
 pub const MAX_AHEAD: usize = 32;
 /// Number of consecutive timeouts before the connection fails, `R2` (RFC 9293, section 3.8.3;
 /// Linux, `tcp_retries2`).
@@ -42,7 +42,7 @@ pub const DATA_RETRIES: u32 = 15;
 pub const MIN_RTT_WINDOW: Duration = Duration::from_secs(300);
 
 /// Inverse of the weight of a new sample in two moving averages: the mean and the mean deviation
-/// of the lateness of segments (this crate's choice).
+/// of the delay with which overtaken segments arrive (this crate's choice).
 pub const LATENESS_WEIGHT: u32 = 32;
 /// Divisor of the minimum round-trip time; the quotient is the reordering window (RFC 8985,
 /// section 6.2).
@@ -50,7 +50,7 @@ pub const RACK_REO_WND_DIVISOR: u32 = 4;
 /// Number of recoveries for which a widened reordering window lasts (RFC 8985, section 6.2; Linux,
 /// `TCP_RACK_RECOVERY_THRESH`).
 pub const RACK_REO_WND_PERSIST: u32 = 16;
-/// Maximum factor of the reordering window (Linux: `reo_wnd_steps` has 8 bits).
+/// Maximum factor by which the reordering window is widened (Linux: `reo_wnd_steps` has 8 bits).
 pub const RACK_MAX_REO_WND_MULT: u32 = 255;
 /// Timeout of a tail loss probe, as a multiple of `SRTT` (RFC 8985, section 7.2).
 pub const TLP_SRTT_FACTOR: u32 = 2;
@@ -94,10 +94,11 @@ pub const HYSTART_DELAY_MAX: Duration = Duration::from_millis(16);
 /// Divisor of the minimum delay; the quotient is the growth of the delay at which HyStart ends
 /// slow start (RFC 9406, section 4.3, `MIN_RTT_DIVISOR`).
 pub const HYSTART_DELAY_DIVISOR: u32 = 8;
-/// Maximum gap between two acknowledgements that HyStart counts as one train (Ha and Rhee, 2011).
+/// Maximum interval between two acknowledgements that HyStart counts as answers to one burst of
+/// segments (Ha and Rhee, 2011).
 pub const HYSTART_ACK_DELTA: Duration = Duration::from_millis(2);
-/// Allowance in HyStart for the delay with which a train's acknowledgements are sent (Linux, 1
-/// ms).
+/// Time that HyStart adds to the minimum round-trip time, because receivers delay acknowledgements
+/// (Linux, 1 ms).
 pub const HYSTART_ACK_DELAY: Duration = Duration::from_millis(1);
 
 /// Maximum delay of an acknowledgement (RFC 9293, section 3.8.6.3: below 500 ms; Linux,
@@ -128,8 +129,8 @@ pub const PAWS_IDLE: Duration = Duration::from_secs(24 * 24 * 3600);
 pub const MAX_WINDOW_SCALE: u8 = 14;
 /// Maximum segment size of a peer that announces none, in bytes (RFC 9293, section 3.7.1, IPv4).
 pub const DEFAULT_MSS: u16 = 536;
-/// Lower bound in bytes for the maximum segment size that a peer announces (Linux,
-/// `tcp_min_snd_mss`).
+/// Lower bound in bytes for the maximum segment size that a peer announces: smaller values are
+/// raised to it (Linux, `tcp_min_snd_mss`).
 pub const MIN_MSS: u16 = 48;
 
 /// Assumed round-trip time of a path (leg) before the first measurement (`kInitialRtt`, RFC 9002,

@@ -13,18 +13,18 @@
 //! * [`Segment`] is a segment in the format of the wire, with its [`Options`] and [`Seq`]uence
 //!   numbers. Inside a connection, positions are 64-bit offsets that never wrap.
 //! * `connection`: the state machine of RFC 9293, with timestamps and the checks of RFC 5961.
-//! * `sender`: the scoreboard, loss detection, recovery, timeouts, delivery rate, and legs: paths
-//!   with windows of their own.
+//! * `sender`: the scoreboard, loss detection, recovery, timeouts, delivery rate, and legs (paths
+//!   with windows of their own).
 //! * `congestion`: CUBIC with HyStart, Reno, and BBR.
 //! * `receiver`: reassembly, SACK blocks, delayed acknowledgements, the window, and early delivery
 //!   of data out of order.
-//! * [`constants`]: the numbers of the protocol, with their sources. BBR's numbers are in
+//! * [`constants`]: the protocol's constants, with their sources. BBR's constants are in
 //!   `congestion`.
 //!
 //! Where RFCs leave a choice, this crate chooses as Linux does, because relays run Linux.
 //!
-//! Deliberately absent: IP, path MTU discovery, urgent data, ECN, the cookies of TCP Fast Open,
-//! keep-alives, Nagle's algorithm, clocks, entropy.
+//! Not implemented on purpose: IP, path MTU discovery, urgent data, ECN, the cookies of TCP Fast
+//! Open, keep-alives, Nagle's algorithm, clocks, entropy.
 
 #![forbid(unsafe_code)]
 

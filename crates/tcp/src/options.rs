@@ -14,7 +14,7 @@ const SACK: u8 = 5;
 const TIMESTAMPS: (u8, u8) = (8, 10);
 /// Kind of the option that ends the list of options.
 const END: u8 = 0;
-/// Kind of the option that only fills a byte.
+/// Kind of the option that only fills one byte, to align other options.
 const NO_OPERATION: u8 = 1;
 /// Maximum total length of a segment's options, in bytes.
 const ROOM: usize = 40;
@@ -60,7 +60,8 @@ impl SackBlocks {
         added
     }
 
-    /// Returns the SACK blocks: for each, its first sequence number and the number after its last.
+    /// Returns the SACK blocks: for each, its first sequence number and the sequence number after
+    /// its last.
     pub fn as_slice(&self) -> &[(Seq, Seq)] {
         &self.blocks[..self.count]
     }

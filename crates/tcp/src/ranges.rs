@@ -1,8 +1,9 @@
-//! A set of numbers, stored as disjoint ranges.
+//! A set of stream offsets, stored as disjoint ranges.
 
 use std::collections::BTreeMap;
 
-/// Disjoint half-open ranges of stream offsets, which do not touch each other.
+/// A set of stream offsets: disjoint half-open ranges with at least one missing offset between two
+/// ranges.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ranges {
     ends: BTreeMap<u64, u64>,
@@ -36,7 +37,7 @@ impl Ranges {
         gaps
     }
 
-    /// Removes all numbers below `until`.
+    /// Removes all offsets below `until`.
     pub(crate) fn trim(&mut self, until: u64) {
         while let Some((&from, &end)) = self.ends.first_key_value().filter(|entry| *entry.0 < until)
         {

@@ -212,8 +212,8 @@ impl Receiver {
         }
     }
 
-    /// Sets the expected round-trip time, which determines the number of sparse acknowledgements.
-    /// With `None`, the previous value stays.
+    /// Sets the expected round-trip time, which determines the interval between sparse
+    /// acknowledgements. With `None`, the previous value stays.
     pub(crate) fn expect_rtt(&mut self, rtt: Option<Duration>) {
         if let Some(sparse) = &mut self.sparse {
             sparse.rtt = rtt.or(sparse.rtt);
@@ -221,9 +221,8 @@ impl Receiver {
     }
 
     /// Records the timestamp `value` of a segment that arrived on the path `leg`. If a later
-    /// segment of the path has overtaken this segment, the next acknowledgements are not sparse.
-    /// The reason is that the sender measures jitter by the times at which acknowledgements report
-    /// segments.
+    /// segment of the path has overtaken this segment, the next acknowledgements are not sparse:
+    /// the peer measures jitter by the times at which acknowledgements report its segments.
     pub(crate) fn note_stamp(&mut self, leg: usize, value: u32) {
         let stamps = self.sparse.as_mut().map(|sparse| &mut sparse.stamps);
         let Some(latest) = stamps.and_then(|stamps| stamps.get_mut(leg)) else { return };
@@ -316,8 +315,8 @@ impl Receiver {
         blocks
     }
 
-    /// Returns whether acknowledgements are sparse. They then have more SACK blocks than options
-    /// have room for.
+    /// Returns whether acknowledgements are sparse. Sparse acknowledgements may have more SACK
+    /// blocks than fit into the options.
     pub(crate) fn is_sparse(&self) -> bool {
         self.sparse.is_some()
     }
@@ -373,8 +372,8 @@ impl Receiver {
         self.early.as_mut()?.pop_front()
     }
 
-    /// Returns the stream offset at which the receive window ends, as far as the receive buffer
-    /// allows.
+    /// Returns the stream offset at which the receive window would end if it covered all free
+    /// space of the receive buffer.
     fn right_edge(&self) -> u64 {
         self.nxt + (self.limit - self.buffer.len().min(self.limit)) as u64
     }

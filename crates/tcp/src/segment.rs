@@ -29,7 +29,8 @@ pub struct Segment {
     /// Options.
     pub options: Options,
     /// SACK blocks for which the options have no room: for each, its first sequence number and the
-    /// number after its last. They are not part of TCP's format: [`Segment::write`] omits them.
+    /// sequence number after its last. They are not part of TCP's format: [`Segment::write`] omits
+    /// them.
     pub more_blocks: Vec<(Seq, Seq)>,
     /// Payload.
     pub payload: Vec<u8>,

@@ -7,7 +7,8 @@ pub struct Stats {
     pub sent: u64,
     /// Number of retransmitted segments.
     pub retransmitted: u64,
-    /// Number of copies of segments at the beginning of the stream. They do not count as sent.
+    /// Number of segments at the beginning of the stream that were sent a second time
+    /// ([`Config::doubled`](crate::Config::doubled)). They do not count in `sent`.
     pub copies: u64,
     /// Number of fast recoveries.
     pub recoveries: u64,

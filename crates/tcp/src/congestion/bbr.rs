@@ -56,11 +56,11 @@ const RTPROP_FILTER_LEN: Duration = Duration::from_secs(10);
 const PROBE_RTT_DURATION: Duration = Duration::from_millis(200);
 /// Minimum window, in segments (`MinPipeCwnd`, BBR draft -00, section 4.2.3.1).
 const MIN_PIPE_CWND: u32 = 4;
-/// Growth factor of the rate in a round trip below which the pipe may be full (BBR draft -00,
-/// section 4.3.2.2).
+/// Growth factor of the rate per round trip. Less growth is a sign that the path is full (BBR
+/// draft -00, section 4.3.2.2).
 const FULL_GROWTH: f64 = 1.25;
-/// Number of round trips with less than [`FULL_GROWTH`] after which the pipe is full (BBR draft
-/// -00, section 4.3.2.2).
+/// Number of round trips with a growth below [`FULL_GROWTH`] after which the path counts as full,
+/// and Startup ends (BBR draft -00, section 4.3.2.2).
 const FULL_ROUNDS: u32 = 3;
 /// Number of bursts (send quanta) that the window allows in addition to the bandwidth-delay
 /// product (BBR draft -00, section 4.2.3.2).
@@ -124,8 +124,8 @@ pub(crate) struct ModelSample {
 #[derive(Clone, Debug)]
 pub(crate) struct Bbr {
     state: State,
-    /// Candidates for the maximum bandwidth `BtlBw`, the highest rate first: for each, the number
-    /// of its round, and the rate in bytes per second.
+    /// Candidates for the maximum bandwidth `BtlBw`, the highest rate first. Each has the number
+    /// of the round trip in which it was measured, and the rate in bytes per second.
     rates: VecDeque<(u64, f64)>,
     round_count: u64,
     next_round_delivered: u64,
@@ -418,8 +418,8 @@ impl Bbr {
         }
     }
 
-    /// Limits transmissions to the number of delivered segments, for a round trip (packet
-    /// conservation).
+    /// Limits transmissions for one round trip to the number of segments that arrive at the peer
+    /// (packet conservation).
     fn conserve_packets(&mut self, cwnd: &mut u32, sample: &ModelSample) {
         *cwnd = sample.in_flight + sample.delivered.max(1);
         self.packet_conservation = true;

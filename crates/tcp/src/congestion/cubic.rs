@@ -1,4 +1,4 @@
-//! CUBIC (RFC 9438), with what Linux adds: HyStart, and slow growth before the first loss.
+//! CUBIC (RFC 9438), with two additions of Linux: HyStart, and slow growth before the first loss.
 
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ pub(crate) struct Cubic {
     hystart: HyStart,
     /// Minimum round-trip time of the connection; `None` before the first sample.
     delay_min: Option<Duration>,
-    /// Congestion window before the last reduction, in segments. It is lower after fast
-    /// convergence.
+    /// Congestion window before the last reduction, in segments. After fast convergence (RFC 9438,
+    /// section 4.7), it is lower than that window.
     w_max: f64,
     epoch: Option<Epoch>,
     /// Growth of the congestion window that is not applied yet, as a fraction of a segment.

@@ -1,4 +1,4 @@
-//! Congestion control: a small trait, one algorithm per file, and the table of their names.
+//! Congestion control: the common traits, the algorithms, and the table of their names.
 //!
 //! To add an algorithm, write its file with its [`Family`], declare the file here, and add the
 //! family to [`FAMILIES`]. It then appears in `--udp-or-congestion` and in scenario files, and the
@@ -18,7 +18,7 @@ use anabranch_multipath::Time;
 pub(crate) use bbr::{Bbr, ModelSample, RateSample};
 pub use family::{Congestion, Family, UnknownCongestion};
 
-/// Families of all algorithms. The first is the default.
+/// All congestion control algorithms. The first is the default.
 pub const FAMILIES: &[&Family] = &[&cubic::FAMILY, &reno::FAMILY, &bbr::FAMILY];
 
 /// The congestion window, in segments.

@@ -51,7 +51,8 @@ impl Connection {
         }
     }
 
-    /// Returns whether `segment` repeats the peer's SYN, because our SYN-ACK was lost.
+    /// Returns whether `segment` repeats the peer's SYN. The peer repeats it if our SYN-ACK was
+    /// lost.
     fn is_first_syn_again(&self, segment: &Segment, start: u64) -> bool {
         let flags = segment.flags;
         let alone = flags.has(Flags::SYN) && !flags.has(Flags::RST) && !flags.has(Flags::ACK);
@@ -66,10 +67,10 @@ impl Connection {
         answers && self.awaits_handshake() && start == 0 && segment.ack == self.iss + 1
     }
 
-    /// Answers a segment outside the window with an acknowledgement, so that the peer learns our
-    /// state. Window probes and retransmitted FINs are examples of segments outside the window.
-    /// The acknowledgement in a segment is processed nevertheless if the segment ends at the next
-    /// expected byte, or if our window is closed (RFC 9293, section 3.10.7.4).
+    /// Answers a segment outside the receive window with an acknowledgement, from which the peer
+    /// learns our state. Examples of such segments are window probes and retransmitted FINs. The
+    /// acknowledgement inside the segment is processed nevertheless if the segment ends at the
+    /// next expected byte, or if our window is closed (RFC 9293, section 3.10.7.4).
     fn answer_unacceptable(&mut self, now: Time, segment: &Segment, start: u64) {
         self.receiver.ack_now = true;
         if start + segment.payload.len() as u64 <= self.receiver.nxt()
@@ -182,8 +183,8 @@ impl Connection {
         true
     }
 
-    /// Returns whether our SYN has not been acknowledged. The state alone does not show this,
-    /// because the connection may be closed before.
+    /// Returns whether our SYN has not been acknowledged. [`State`] alone does not show this,
+    /// because this side may close the connection before the acknowledgement.
     fn awaits_handshake(&self) -> bool {
         self.state == State::SynReceived
             || self.timers.get(Timer::Handshake).is_some()

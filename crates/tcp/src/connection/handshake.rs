@@ -13,7 +13,7 @@ use crate::segment::{Flags, Segment};
 use crate::seq::Seq;
 use crate::timers::Timer;
 
-/// Length in bytes of the timestamps option, which each segment has.
+/// Length in bytes of the timestamps option, which each segment has if timestamps are enabled.
 const STAMPS_LENGTH: u16 = 12;
 
 /// Returns the window scale: the smallest shift with which the receive buffer's size fits into 16
@@ -136,8 +136,8 @@ impl Connection {
         self.sender.handshake_over(now, &mut self.timers);
     }
 
-    /// Repeats the SYN after its timer has expired. If the last attempt has failed, ends the
-    /// connection.
+    /// Requests another transmission of the SYN after its timer has expired. If the SYN was
+    /// already sent the maximum number of times, ends the connection.
     pub(super) fn repeat_syn(&mut self) {
         if self.syn_count > SYN_RETRIES {
             self.end(Ending::TimedOut);

@@ -84,10 +84,12 @@ pub struct Connection {
     sender: Sender,
     receiver: Receiver,
     stamps: Stamps,
-    /// Window scale of the peer: the shift of the windows in its segments, in bits.
+    /// Window scale that the peer announced: the number of bits by which windows in the peer's
+    /// segments are shifted left.
     peer_scale: u8,
     timers: Timers,
-    /// Segments without data that must be sent: challenge acknowledgements and resets.
+    /// Segments without data that the next calls of `poll` return: challenge acknowledgements and
+    /// resets.
     outbox: VecDeque<Segment>,
     /// Whether a SYN must be sent now.
     syn_due: bool,
@@ -360,9 +362,9 @@ impl Connection {
     }
 }
 
-/// Inputs are segments of the peer. Their ports must match the ports of the connection. Outputs
-/// are segments to send. The driver also polls after [`write`](Connection::write) and
-/// [`read`](Connection::read).
+/// Inputs are segments of the peer, whose ports must match the ports of the connection. Outputs
+/// are segments to send. The caller must also call `poll` after [`write`](Connection::write) and
+/// [`read`](Connection::read), because these may lead to further segments.
 impl Core for Connection {
     type In<'a> = Segment;
     type Out = Segment;

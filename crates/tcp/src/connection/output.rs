@@ -10,11 +10,11 @@ use crate::seq::Seq;
 use crate::timers::Timer;
 
 impl Connection {
-    /// Returns the next segment to send now, and its path (leg). Otherwise works like
+    /// Returns the next segment to send now, and its path (leg), like
     /// [`Core::poll`](anabranch_multipath::Core::poll). If there are several paths, `choose`
-    /// selects the path of new data. `choose` receives the paths' states and the number of waiting
-    /// segments, and returns `None` to defer new data until the next call. Lost segments are sent
-    /// on the path with the lowest round-trip time that has room.
+    /// selects the path of new data. `choose` receives the states of the paths and the number of
+    /// waiting segments, and returns `None` to defer new data until the next call. Lost segments
+    /// are sent on the path with the lowest round-trip time whose window has room.
     pub fn poll_by(
         &mut self,
         now: Time,

@@ -46,8 +46,9 @@ struct Samples {
 }
 
 impl Sender {
-    /// Processes an acknowledgement. Its `ack` must not exceed the offset sent so far. It may be
-    /// below `una`, if a later acknowledgement has overtaken this one.
+    /// Processes an acknowledgement. The offset that `segment` acknowledges must not exceed the
+    /// offset sent so far. It may be below `una`, if a later acknowledgement has overtaken this
+    /// one.
     pub(crate) fn on_ack(&mut self, now: Time, segment: &AckSegment, timers: &mut Timers) {
         let prior = (self.una, self.peer.end);
         self.take_window(segment, timers);
@@ -214,7 +215,7 @@ impl Sender {
     }
 
     /// Processes an acknowledgement of a peer without SACK (RFC 6582, section 3.2). `duplicate` is
-    /// whether it is a duplicate acknowledgement, which stands for a segment that arrived. The
+    /// true for a duplicate acknowledgement, which shows that some later segment has arrived. The
     /// first unacknowledged segment counts as lost after the third duplicate and, in recovery,
     /// after a partial acknowledgement.
     fn count_duplicate(&mut self, duplicate: bool, progress: &mut Progress) {

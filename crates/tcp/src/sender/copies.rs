@@ -12,13 +12,14 @@ use super::{Chunk, Sender};
 use crate::constants::{COPY_DELAY, COPY_DIVISOR};
 use crate::timers::{Timer, Timers};
 
-/// The state of the copies: the part of the stream that is sent twice, and the copies that are not
-/// sent yet.
+/// The part of the stream whose segments are sent twice, and the second transmissions (copies)
+/// that are still to be sent.
 #[derive(Clone, Debug)]
 pub(super) struct Copies {
     /// Segments that begin before this stream offset are sent twice.
     until: u64,
-    /// The copies to send: for each, its time, and its segment's number on the scoreboard.
+    /// The copies to send: for each, its time, and the identifier of its segment on the
+    /// scoreboard.
     waiting: VecDeque<(Time, u64)>,
 }
 
@@ -29,16 +30,17 @@ impl Copies {
         Copies { until: 1 + bytes, waiting: VecDeque::new() }
     }
 
-    /// Returns whether segments with the stream offset `start` are sent twice. If so, the peer's
-    /// report of a duplicate (DSACK) does not show an unnecessary retransmission.
+    /// Returns whether segments with the stream offset `start` are sent twice. If so, a duplicate
+    /// that the peer reports (DSACK) is this copy, and does not show an unnecessary
+    /// retransmission.
     pub(super) fn explain(&self, start: u64) -> bool {
         start < self.until
     }
 }
 
 impl Sender {
-    /// Schedules a copy of the segment with `chunk`, which was sent on the path `leg`. Does
-    /// nothing after the part of the stream that is sent twice.
+    /// Schedules a copy of the segment that carries `chunk` and was sent on the path `leg`. Does
+    /// nothing if `chunk` is after the part of the stream that is sent twice.
     pub(super) fn schedule_copy(
         &mut self,
         now: Time,

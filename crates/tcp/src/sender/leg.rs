@@ -28,8 +28,8 @@ pub(super) struct Leg {
     paced_until: Time,
     /// Number of bytes that pacing still allows in the current burst.
     burst: f64,
-    /// Number of consecutive timeouts on the path. After a timeout, the path is not used for a
-    /// time, unless no other path is usable.
+    /// Number of consecutive timeouts on the path. After a timeout, the path is avoided for the
+    /// duration of the next timeout, unless no other path is usable.
     silent: u32,
     rests_until: Time,
     /// Number of segments found to be lost since the congestion control was last updated.
@@ -94,8 +94,8 @@ impl Leg {
         self.is_usable(now) && !self.is_paced(now) && in_flight < self.window.cwnd
     }
 
-    /// Returns the time at which pacing allows the next burst on the path; `None` if pacing is not
-    /// the only obstacle.
+    /// Returns the time at which pacing allows the next burst on the path. Returns `None` if
+    /// pacing does not delay it, or if something else prevents sending, too.
     pub(super) fn paced_until(&self, now: Time, in_flight: u32) -> Option<Time> {
         let waits = self.is_usable(now) && self.is_paced(now) && in_flight < self.window.cwnd;
         waits.then_some(self.paced_until)

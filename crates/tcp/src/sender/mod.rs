@@ -61,8 +61,8 @@ struct PeerWindow {
     ack: u64,
 }
 
-/// Use of the congestion window in the present round trip and before (RFC 7661, with Linux's
-/// rules).
+/// Use of the congestion window by the sender, in the current round trip and since the window was
+/// last full (RFC 7661, with Linux's rules).
 #[derive(Clone, Copy, Debug, Default)]
 struct Usage {
     /// Whether the congestion window has limited the sender in this round trip.
@@ -378,8 +378,8 @@ impl Sender {
         leg.is_ready(now, self.flying(chosen)).then_some(chosen)
     }
 
-    /// Returns the time at which pacing allows the next segment; `None` if pacing is not the only
-    /// obstacle.
+    /// Returns the time at which pacing allows the next segment. Returns `None` if pacing does not
+    /// delay it, or if something else prevents sending, too.
     pub(crate) fn paced_until(&self, now: Time) -> Option<Time> {
         let legs = self.legs.iter().enumerate();
         let paced = legs.filter_map(|(place, leg)| leg.paced_until(now, self.flying(place)));

@@ -38,7 +38,8 @@ pub(crate) struct Rack {
     expects_jitter: bool,
 }
 
-/// Number of mean deviations that few segments exceed: `K` of RFC 6298, section 2.3.
+/// Number of mean deviations above the mean that few segments exceed in lateness: `K` of RFC 6298,
+/// section 2.3.
 const LATENESS_DEVIATIONS: u32 = 4;
 
 /// Mean and mean deviation of the lateness of acknowledged segments. A segment is late if a segment
@@ -65,7 +66,7 @@ impl Lateness {
     }
 }
 
-/// Segments that an acknowledgement shows to be lost.
+/// Result of the search for lost segments after an acknowledgement.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Losses {
     pub(crate) count: u32,

@@ -32,8 +32,8 @@ impl Sent {
     }
 }
 
-/// The segments in flight, by number. Segments are never split or merged, so their numbers never
-/// change.
+/// The segments in flight, each with an identifier that counts up in the order of the stream.
+/// Segments are never split or merged, so their identifiers never change.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scoreboard {
     first: u64,
@@ -45,10 +45,11 @@ pub(crate) struct Scoreboard {
     /// that arrived.
     duplicates: u32,
     sacked_ranges: Ranges,
-    /// Numbers of lost segments that were not sent again yet.
+    /// Identifiers of lost segments that were not sent again yet.
     pending: BTreeSet<u64>,
-    /// Transmissions on each path in order of time: for each, the segment's number, and how often
-    /// the segment had been sent. An entry is valid only for the last transmission of its segment.
+    /// Transmissions on each path in order of time: for each, the segment's identifier, and the
+    /// number of times that the segment had been sent. An entry is valid only for the last
+    /// transmission of its segment.
     order: [VecDeque<(u64, u32)>; MAX_LEGS],
     /// Number of segments in flight on each path. A segment counts on the path of its last
     /// transmission.
@@ -105,7 +106,7 @@ impl Scoreboard {
         self.segments.front_mut()
     }
 
-    /// Returns the numbers of the first and of the last segment; `None` if there are none.
+    /// Returns the identifiers of the first and of the last segment; `None` if there are none.
     pub(crate) fn first_and_last(&self) -> Option<(u64, u64)> {
         let last = (self.segments.len() as u64).checked_sub(1)?;
         Some((self.first, self.first + last))
@@ -136,7 +137,7 @@ impl Scoreboard {
     }
 
     /// Adds the bytes `start..end` to the ranges known to have arrived. Marks the segments that
-    /// are now covered completely, and returns their numbers.
+    /// are now covered completely, and returns their identifiers.
     pub(crate) fn sack(&mut self, start: u64, end: u64) -> Vec<u64> {
         let mut fresh = Vec::new();
         for (from, until) in self.sacked_ranges.insert(start, end) {
@@ -183,7 +184,7 @@ impl Scoreboard {
         true
     }
 
-    /// Returns the number of the lowest segment that is lost and was not sent again; `None` if
+    /// Returns the identifier of the lowest segment that is lost and was not sent again; `None` if
     /// there is none.
     pub(crate) fn next_lost(&self) -> Option<u64> {
         self.pending.first().copied()
@@ -204,8 +205,8 @@ impl Scoreboard {
         self.order[leg].push_back((id, count));
     }
 
-    /// Returns the segment that was sent earliest among those in flight on the path `leg`, and its
-    /// number; `None` if there are none.
+    /// Returns the segment in flight on the path `leg` that was sent earliest, and its identifier;
+    /// `None` if there is none.
     pub(crate) fn oldest(&mut self, leg: usize) -> Option<(u64, &Sent)> {
         while let Some(&(id, count)) = self.order[leg].front() {
             let is_last = |sent: &Sent| sent.count == count && sent.is_flying();
@@ -227,8 +228,8 @@ impl Scoreboard {
         count
     }
 
-    /// Marks all segments as lost. Discards the peer's SACK reports, because the peer has dropped
-    /// the reported data (RFC 2018, section 8).
+    /// Marks all segments as lost. Discards the peer's SACK reports: the peer has dropped data
+    /// that it had reported, as RFC 2018, section 8, permits.
     pub(crate) fn renege(&mut self) {
         self.sacked_ranges.clear();
         self.sacked = 0;
@@ -241,7 +242,8 @@ impl Scoreboard {
         });
     }
 
-    /// Unmarks all lost segments: they were not lost, and the reduction of the window was undone.
+    /// Removes the mark "lost" from all segments, because the reduction of the congestion window
+    /// was undone: nothing was lost.
     pub(crate) fn unmark_lost(&mut self) {
         self.pending.clear();
         let first = self.first;

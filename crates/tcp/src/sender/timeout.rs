@@ -97,9 +97,8 @@ impl Sender {
         }
     }
 
-    /// Sets the timers of the data in flight after the handshake, which has measured the
-    /// round-trip time. Before that measurement, these timers were too long (Linux,
-    /// `tcp_rcv_synrecv_state_fastopen`).
+    /// Sets the timers of the data in flight again after the handshake has measured the round-trip
+    /// time. Until then, these timers were too long (Linux, `tcp_rcv_synrecv_state_fastopen`).
     pub(crate) fn handshake_over(&mut self, now: Time, timers: &mut Timers) {
         if !self.board.is_empty() {
             timers.set(Timer::Retransmit, now + self.rtt().rto());
@@ -123,8 +122,8 @@ impl Sender {
     }
 
     /// Chooses the data of a tail loss probe: new data if there are any, otherwise the last
-    /// segment again (RFC 8985, section 7.3). Counts the data as sent, and returns them with their
-    /// path; `None` if there are none.
+    /// segment again (RFC 8985, section 7.3). Counts the data as sent. Returns the data with their
+    /// path; `None` if there are no data.
     pub(super) fn tail_probe(&mut self, now: Time, timers: &mut Timers) -> Option<(Chunk, usize)> {
         self.stats.probes += 1;
         let new = self.new_chunk();
@@ -165,8 +164,9 @@ impl Sender {
     }
 
     /// Returns the part of the next segment that fits into the peer's receive window, if the
-    /// persist timer has expired. Returns `None` if the timer has not expired, or if nothing fits.
-    /// Silly window avoidance then no longer delays that part (RFC 9293, section 3.8.6.2.1).
+    /// persist timer has expired. Sending a part avoids a deadlock with silly window avoidance,
+    /// which waits for room for the whole segment (RFC 9293, section 3.8.6.2.1). Returns `None` if
+    /// the timer has not expired, or if nothing fits.
     pub(super) fn override_chunk(&mut self) -> Option<Chunk> {
         let room = self.peer.end.saturating_sub(self.nxt);
         let length = self.end().saturating_sub(self.nxt).min(self.mss as u64).min(room);
