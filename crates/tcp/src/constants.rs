@@ -50,7 +50,7 @@ pub const RACK_REO_WND_DIVISOR: u32 = 4;
 /// Number of recoveries for which a widened reordering window lasts (RFC 8985, section 6.2; Linux,
 /// `TCP_RACK_RECOVERY_THRESH`).
 pub const RACK_REO_WND_PERSIST: u32 = 16;
-/// Maximum factor by which the reordering window is widened (Linux: `reo_wnd_steps` has 8 bits).
+/// Maximum factor for the widening of the reordering window (Linux: `reo_wnd_steps` has 8 bits).
 pub const RACK_MAX_REO_WND_MULT: u32 = 255;
 /// Timeout of a tail loss probe, as a multiple of `SRTT` (RFC 8985, section 7.2).
 pub const TLP_SRTT_FACTOR: u32 = 2;

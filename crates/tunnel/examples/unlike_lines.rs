@@ -1,9 +1,9 @@
-//! Simulates one TCP connection in a tunnel over unlike lines, in virtual time, and prints the
-//! state every quarter of a second.
+//! Simulates one TCP connection in a tunnel whose paths have different rates and delays, in
+//! virtual time. Prints the state every quarter of a second.
 //!
 //! `cargo run -p anabranch-tunnel --example unlike_lines -- SCHEDULE RATES DELAYS WAY [SEED]
 //! [busy]`, such as `eta 50,30,10 20,20,20 down`. Rates are in Mbit/s, delays in ms; queues have
-//! 100 kB. With `busy`, both ends wait for a CPU core now and then.
+//! 100 kB. With `busy`, both ends have to wait for a CPU core at times.
 
 #![allow(clippy::unwrap_used, reason = "a report that cannot be made ends")]
 

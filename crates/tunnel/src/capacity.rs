@@ -2,9 +2,9 @@
 //! packet trains (Dovrolis, Ramanathan and Moore, INFOCOM 2001).
 //!
 //! A train is a group of packets that are sent one directly after the other. The slowest link of
-//! the path determines the spacing with which the train arrives, so a few packets of slow start
-//! suffice to measure the capacity. The delivery rate over a round trip shows the capacity only
-//! once the window is full. Until then, it shows only the sending rate.
+//! the path determines the spacing with which the packets of a train arrive, so a few packets of
+//! slow start suffice to measure the capacity. The delivery rate over a round trip shows the
+//! capacity only once the window is full. Until then, it shows only the sending rate.
 
 use std::time::Duration;
 
@@ -13,30 +13,31 @@ use anabranch_multipath::Time;
 /// Minimum number of packets in a train (packets sent directly one after the other) that yields a
 /// sample.
 const TRAIN: u32 = 3;
-/// Minimum bytes of a train that yields a sample, without its first packet. An end that waits for
-/// a CPU core reads packets late. With trains of short packets, such as acknowledgements, the
-/// sample would measure that wait.
+/// Minimum bytes of a train that yields a sample, without its first packet. A receiver that waits
+/// for a CPU core reads packets late. With trains of short packets, such as acknowledgements, the
+/// sample would measure that wait instead of the capacity.
 const TRAIN_BYTES: f64 = 2_400.0;
 /// Weight of a new sample in the average, as for the smoothed round-trip time of RFC 6298.
 const WEIGHT: f64 = 1.0 / 8.0;
-/// Ratio above which the path has stretched a train of packets. The ratio is the time from the
-/// first to the last arrival, divided by the time from the first to the last transmission.
+/// Ratio that shows that the path, and not the sender, limited the rate of a packet train. It is
+/// the time from the first to the last arrival, divided by the time from the first to the last
+/// transmission.
 const STRETCHED: f64 = 2.0;
 /// Pacing rate as a multiple of the capacity. It is above 1 so that pacing does not hide a
-/// capacity that has grown, and a sender that waited for a CPU core can catch up. With 2, as Linux
-/// paces slow start, bursts overflowed queues of 100 kB. With 1.25, ends that share a CPU core
-/// lost a tenth of the rate (`tests/goodput.rs`, `window.rs`).
+/// capacity that has grown, and a sender that waited for a CPU core can catch up. With a factor of
+/// 2, as Linux paces slow start, bursts overflowed queues of 100 kB. With 1.25, senders and
+/// receivers that share a CPU core lost a tenth of the rate (`tests/goodput.rs`, `window.rs`).
 const PACING_GAIN: f64 = 1.4;
-/// Maximum duration of a burst that is sent at the pacing rate.
+/// Maximum size of a burst, as the time that the pacing rate needs for its bytes.
 const BURST: Duration = Duration::from_millis(4);
 /// Minimum size of a burst, in packets: large enough for a train that yields a sample.
 const BURST_PACKETS: f64 = 4.0;
 /// Lower bound of the average time between two bytes, in seconds (1e-11 s: 800 Gbit/s). At or
-/// below this bound, the capacity counts as unknown. If a receiver always reads whole trains at
-/// once, the average shrinks until its inverse is infinite, and pacing would stop the path.
+/// below this bound, the capacity counts as unknown, and packets are not paced. The average falls
+/// below it if a receiver always reads whole packet trains at once.
 const FASTEST: f64 = 1e-11;
-/// Maximum delay for which pacing compensates a caller. After a delay, the caller may send faster
-/// than the pacing rate. A caller is late, for example, if it waits for a CPU core.
+/// Maximum delay of a sender for which pacing compensates. A sender that waits for a CPU core, for
+/// example, calls too late. It may then send faster than the pacing rate, until it has caught up.
 const LATE: Duration = Duration::from_millis(20);
 
 /// A train of packets, as one acknowledgement ([`Receipt`](crate::window::Receipt)) reports it.
@@ -55,18 +56,18 @@ pub(crate) struct Train {
 #[derive(Default)]
 pub(crate) struct Capacity {
     /// Average time between two bytes, in seconds; `None` before the first sample. Times are
-    /// averaged, not rates: a receiver that reads several packets at once shortens one interval
-    /// and lengthens another by the same time.
+    /// averaged instead of rates, because errors then cancel out: a receiver that reads several
+    /// packets at once shortens one interval and lengthens another by the same time.
     interval: Option<f64>,
-    /// Whether the path has stretched a train of packets ([`STRETCHED`]). If not, the path may be
-    /// faster than any train that was sent.
+    /// Whether a packet train arrived more slowly than it was sent, by the factor [`STRETCHED`].
+    /// If not, the capacity may be higher than the estimate.
     confirmed: bool,
     /// Time at which the path will have forwarded all packets sent until now, if it forwards them
     /// at the pacing rate.
     free: Time,
     /// Time at which pacing allows the next packets; `None` if pacing delays none.
     opens: Option<Time>,
-    /// Delay of the caller: the time between `opens` and the caller's next call. See [`LATE`].
+    /// Lateness of the sender: the time between `opens` and its latest call. See [`LATE`].
     late: Duration,
 }
 
@@ -88,14 +89,15 @@ impl Capacity {
         };
     }
 
-    /// Returns the estimated capacity, in bytes per second: the path forwards at least at this
-    /// rate. Returns `None` if the capacity is unknown.
+    /// Returns the estimated capacity, in bytes per second: the path forwards packets at this rate
+    /// or a higher one. Returns `None` if the capacity is unknown.
     pub(crate) fn rate(&self) -> Option<f64> {
         self.interval.filter(|interval| *interval > FASTEST).map(|interval| 1.0 / interval)
     }
 
-    /// Returns the estimated capacity in bytes per second, if the path is known to limit the rate,
-    /// because it has stretched a train of packets ([`STRETCHED`]). Otherwise returns `None`.
+    /// Returns the estimated capacity in bytes per second, if the path is known to limit the rate:
+    /// a packet train arrived more slowly than it was sent ([`STRETCHED`]). Otherwise returns
+    /// `None`.
     pub(crate) fn limit(&self) -> Option<f64> {
         self.rate().filter(|_| self.confirmed)
     }
@@ -113,8 +115,8 @@ impl Capacity {
     }
 
     /// Returns the time at which the path begins to forward packets sent at `now`, if it forwards
-    /// at the pacing rate. By this time, the path has forwarded all earlier packets. The result is
-    /// not earlier than `now` minus the caller's delay, which is limited to [`LATE`].
+    /// at the pacing rate. By this time, the path has forwarded all earlier packets. If the
+    /// sender's call was late, the result may be before `now`, by at most [`LATE`].
     fn begins(&self, now: Time) -> Time {
         let late = self.opens.filter(|due| *due <= now).map_or(self.late, |due| now.since(due));
         self.free.max(earlier(now, late.min(LATE)))
@@ -134,7 +136,8 @@ impl Capacity {
         self.opens
     }
 
-    /// Clears the time [`Capacity::opens`] if it has passed, and records the caller's delay.
+    /// Clears the time [`Capacity::opens`] if it has passed, and records how late the sender
+    /// called.
     pub(crate) fn on_time(&mut self, now: Time) {
         if let Some(due) = self.opens.take_if(|due| *due <= now) {
             self.late = now.since(due);

@@ -1,4 +1,4 @@
-//! A datagram that arrived through the tunnel, for a program or a server.
+//! A datagram that arrived through the tunnel, to be delivered to a program or a server.
 
 use std::ops::Range;
 
@@ -9,11 +9,13 @@ use anabranch_multipath::PathId;
 pub struct Datagram {
     /// The path on which the datagram arrived.
     pub path: PathId,
-    /// Flow of the datagram: the number of the program at the near end that sends or receives it.
+    /// Identifier of the program at the near end (the user's side) that sends or receives the
+    /// datagram.
     pub flow: u16,
-    /// The number of the packet that carried the datagram.
+    /// Packet number of the packet that carried the datagram.
     pub(crate) number: u64,
-    /// Position of this part in its datagram; `None` if the packet carried a whole datagram.
+    /// Index of this part in its datagram, if the datagram was split; `None` if the packet carried
+    /// a whole datagram.
     pub(crate) part: Option<u8>,
     pub(crate) frame: Vec<u8>,
     pub(crate) place: Range<usize>,

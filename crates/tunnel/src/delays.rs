@@ -6,12 +6,13 @@ use std::time::Duration;
 use anabranch_multipath::{PathId, Time};
 
 /// Length of the periods in which a path's minimum delay is measured. The minimum of the previous
-/// period is used, too, so a measured minimum counts for one to two periods.
+/// period is used, too, so a measured minimum remains in use for one to two periods.
 const MIN_DELAY_FILTER_LENGTH: Duration = Duration::from_secs(10);
-/// Minimum time for which a datagram waits for a missing datagram.
+/// Minimum time for which a datagram is held back to wait for a missing earlier datagram.
 const LEAST: Duration = Duration::from_millis(2);
-/// Maximum time for which a datagram waits for a missing datagram. If a path is slower than the
-/// fastest path by more than this time, the slower path's datagrams are delivered out of order.
+/// Maximum time for which a datagram is held back to wait for a missing earlier datagram. If a
+/// path is slower than the fastest path by more than this time, its datagrams are delivered out of
+/// order.
 pub const LONGEST: Duration = Duration::from_millis(250);
 
 /// The delays of all paths.
@@ -50,16 +51,16 @@ impl Delays {
         Time::from_nanos(now.nanos().saturating_sub(longer * 1000))
     }
 
-    /// Returns how long a datagram waits for older datagrams: the difference between the delays of
-    /// the slowest and the fastest path. The wait counts from the time at which the datagram would
-    /// have arrived on the fastest path.
+    /// Returns the time for which a datagram waits for missing earlier datagrams: the difference
+    /// between the delays of the slowest and the fastest path. The wait counts from the time at
+    /// which the datagram would have arrived on the fastest path.
     pub(crate) fn patience(&self) -> Duration {
         let most = self.paths.iter().filter_map(Delay::usual).max();
         let spread = most.map_or(0, |most| (most - self.least()).max(0).unsigned_abs());
         Duration::from_micros(spread).clamp(LEAST, LONGEST)
     }
 
-    /// Returns the difference between the minimum delays of the slowest path and of `path`, at most
+    /// Returns the minimum delay of the slowest path minus the minimum delay of `path`, at most
     /// [`LONGEST`].
     pub(crate) fn shorter(&self, path: PathId) -> Duration {
         let most = self.paths.iter().filter_map(Delay::least).max();
@@ -90,8 +91,8 @@ impl Delay {
         self.deviation += error.abs() - (self.deviation + 3) / 4;
     }
 
-    /// Returns the average delay plus four mean deviations, in microseconds, as in the timeout of
-    /// RFC 6298. Few packets have a longer delay. Returns `None` before the first packet.
+    /// Returns a delay that few packets exceed, in microseconds: the average plus four mean
+    /// deviations, as in the timeout of RFC 6298. Returns `None` before the first packet.
     fn usual(&self) -> Option<i64> {
         Some(self.mean? / 8 + self.deviation)
     }

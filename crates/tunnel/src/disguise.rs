@@ -1,9 +1,9 @@
-//! The disguise of packets. It makes packets of this protocol unrecognisable to anybody who does
-//! not know the far end's public key.
+//! The disguise of packets: keys derived from the far end's public key hide handshake messages and
+//! packet IDs. Without that public key, nobody can recognise packets of this protocol.
 //!
-//! The disguise keeps nothing secret from another client of the same far end. It prevents
-//! observers from finding a field at a fixed offset. It also ensures that the far end does not
-//! answer a sender that does not know its public key.
+//! The disguise does not protect the content: every client of the far end knows the public key. It
+//! hides fields at fixed offsets from observers. It also lets the far end ignore senders that do
+//! not know its public key.
 
 use aws_lc_rs::aead::quic::{AES_128, HeaderProtectionKey};
 use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
@@ -41,7 +41,8 @@ impl Disguise {
         mask(&self.ids, sample)
     }
 
-    /// Encrypts a handshake message, and returns the packet that contains it.
+    /// Encrypts a handshake message with a random nonce, and returns the packet that contains
+    /// both.
     pub(crate) fn hide(&self, message: &[u8], rng: &mut impl CryptoRng) -> Vec<u8> {
         let mut nonce = [0; NONCE];
         rng.fill_bytes(&mut nonce);
@@ -55,8 +56,8 @@ impl Disguise {
         packet
     }
 
-    /// Returns the handshake message in `packet`, or `None` if the sender does not know the public
-    /// key.
+    /// Decrypts the handshake message in `packet`. Returns `None` if the packet is no handshake,
+    /// or if its sender does not know the far end's public key.
     pub(crate) fn find(&self, packet: &[u8]) -> Option<Vec<u8>> {
         let (nonce, body) = packet.split_first_chunk::<NONCE>()?;
         let (body, tag) = body.split_last_chunk::<TAG>().filter(|_| packet.len() <= LONGEST)?;

@@ -1,19 +1,20 @@
-//! The keys that one handshake yields. They seal and open packets, and hide packet numbers.
+//! The keys that one handshake yields (an epoch). They encrypt and decrypt packets, and hide
+//! packet numbers.
 //!
 //! ```text
 //! packet = ID (4) · number (4) · AEAD(frame) · tag (16)
 //! ```
 //!
-//! The AEAD is AES-256-GCM if both ends have instructions for it, else ChaCha20-Poly1305. Its
-//! nonce is the whole packet number (64 bits). Its associated data are the ID and the packet
+//! The AEAD is AES-256-GCM if both ends have instructions for it, else ChaCha20-Poly1305. The
+//! nonce is the whole packet number (64 bits). The associated data are the ID and the packet
 //! number before they are hidden.
 //!
-//! The ID and the number are then hidden as QUIC hides its packet numbers (RFC 9001, section 5.4):
-//! with a mask from a sample of the ciphertext. The mask of the number uses a key of this epoch,
-//! the mask of the ID a key derived from the far end's public key. Thus no byte of a packet stays
-//! the same, or increases, from one packet to the next.
+//! The ID and the packet number are then hidden as QUIC hides its packet numbers (RFC 9001,
+//! section 5.4): with a mask from a sample of the ciphertext. The mask of the packet number uses a
+//! key of this epoch. The mask of the ID uses a key derived from the far end's public key. Thus no
+//! byte of a packet stays the same, or increases, from one packet to the next.
 //!
-//! Packet numbers count the packets of all paths. Each path has its own ID.
+//! The packets of all paths share one sequence of packet numbers. Each path has its own ID.
 
 use anabranch_multipath::PathId;
 use aws_lc_rs::aead::quic::HeaderProtectionKey;
@@ -25,7 +26,7 @@ use crate::disguise::{Disguise, derived, mask, mask_key};
 
 /// Number of bytes in a packet in addition to its frame.
 pub(crate) const OVERHEAD: usize = HEADER + TAG;
-/// Length of a packet's header in bytes: the ID and the number.
+/// Length of a packet's header in bytes: the ID and the packet number.
 const HEADER: usize = 8;
 /// Length of an AEAD tag in bytes.
 const TAG: usize = 16;
@@ -48,9 +49,9 @@ struct Direction {
 }
 
 impl Epoch {
-    /// Creates an epoch from the two keys that a handshake yields: `out` for packets that we send,
-    /// `back` for packets of the other end. IDs are derived for `paths` paths. `aes` selects
-    /// AES-256-GCM.
+    /// Creates an epoch from the two keys that a handshake yields: `out` encrypts packets that we
+    /// send, `back` decrypts packets of the other end. IDs are derived for `paths` paths. If `aes`
+    /// is true, packets are encrypted with AES-256-GCM, otherwise with ChaCha20-Poly1305.
     pub(crate) fn new(out: &[u8; 32], back: &[u8; 32], paths: u16, aes: bool) -> Epoch {
         Epoch { out: Direction::new(out, paths, aes), back: Direction::new(back, paths, aes) }
     }
@@ -60,8 +61,9 @@ impl Epoch {
         &self.back.ids
     }
 
-    /// Seals `frame` in a packet, and appends the packet to `out`. Each `number` may be used only
-    /// once with the keys of this epoch. Returns `None` if the epoch has no ID for `path`.
+    /// Encrypts `frame` (the content of a packet), and appends the packet to `out`. Each `number`
+    /// may be used only once with the keys of this epoch. Returns `None` if the epoch has no ID
+    /// for `path`.
     pub(crate) fn seal(
         &self,
         disguise: &Disguise,
@@ -84,9 +86,10 @@ impl Epoch {
         Some(())
     }
 
-    /// Opens a packet with `id`, one of [`Epoch::ids`]. Returns the packet number and the length
-    /// of the frame, which is written to the start of `frame`. `near` is a number close to the
-    /// packet number. Returns `None` if the other end did not send this packet.
+    /// Decrypts a packet with the identifier `id`, one of [`Epoch::ids`]. Writes the packet's
+    /// content to the start of `frame`. Returns the packet number, and the length of the content.
+    /// `near` is a number close to the expected packet number. Returns `None` if the other end did
+    /// not send this packet.
     pub(crate) fn open(
         &self,
         id: Id,
@@ -134,7 +137,7 @@ impl Direction {
         }
     }
 
-    /// Hides the ID and the number of `packet`.
+    /// Hides the ID and the packet number of `packet` with masks.
     fn hide(&self, disguise: &Disguise, packet: &mut [u8]) {
         let Some(sample) = sample(packet) else { return };
         let masks = [disguise.id_mask(sample), mask(&self.number, sample)];
@@ -156,7 +159,8 @@ fn short(number: u64) -> [u8; 4] {
     (number as u32).to_be_bytes()
 }
 
-/// Returns the number nearest to `near` that ends in the bytes of `short` (RFC 9000, section A.3).
+/// Restores a packet number from its last four bytes `short`: returns the number with these bytes
+/// that is nearest to `near` (RFC 9000, section A.3).
 fn whole(near: u64, short: [u8; 4]) -> u64 {
     const ROUND: u64 = 1 << 32;
     let candidate = near & !(ROUND - 1) | u64::from(u32::from_be_bytes(short));

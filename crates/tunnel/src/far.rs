@@ -1,4 +1,5 @@
-//! The far end (the side of the servers), which serves the sessions of many clients on one socket.
+//! The far end (the side of the servers), which accepts the sessions of many clients on one
+//! socket.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -27,21 +28,20 @@ const COOKIES: Duration = Duration::from_secs(120);
 /// times `REJECT_AFTER_TIME`).
 const FORGET: Duration = Duration::from_secs(540);
 
-/// A client's number, counted in the order in which clients were configured.
+/// Identifier of a client: clients are numbered in the order in which they were configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u32);
 
-/// The source of a client's packets, and the local address at which they arrived. Answers are sent
-/// from that address.
+/// The address from which a client's packets came, and the local address at which they arrived.
+/// Answers are sent from that local address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// The client's address, as seen by the far end.
     pub remote: SocketAddr,
     /// The local address; `None` if the far end has only one.
     pub local: Option<IpAddr>,
-    /// Number of the stream on which the packets arrived; `None` for datagrams
-    /// ([`carrier`](crate::carrier)). Answers are sent on the same stream. The caller gives each
-    /// stream its own number.
+    /// Identifier of the stream on which the packets arrived ([`carrier`](crate::carrier)), chosen
+    /// by the caller and unique; `None` for datagrams. Answers are sent on the same stream.
     pub stream: Option<u64>,
 }
 
@@ -51,7 +51,7 @@ impl From<SocketAddr> for Peer {
     }
 }
 
-/// The start of a new session of a client.
+/// Event: a client has started a new session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewRun {
     /// The client that starts the session.
@@ -83,17 +83,17 @@ pub struct FarSide<R> {
     keys: BTreeMap<PublicKey, ClientId>,
     ids: BTreeSet<(Id, ClientId, u32, PathId)>,
     cookies: Cookies,
-    /// The current second, and the number of handshakes in that second.
+    /// The current second, and the number of handshakes that have arrived in it.
     second: (u64, u32),
 }
 
 struct Client {
     psk: Psk,
     /// The timestamp in the client's last handshake; `None` before the first handshake. A
-    /// handshake with an older or equal timestamp is a replay, or a copy of a handshake in
-    /// `answered`.
+    /// handshake whose timestamp is not later is either a copy of a handshake in `answered`, or a
+    /// replay.
     stamp: Option<u64>,
-    /// The last handshakes that were answered; the newest is last.
+    /// The last handshakes that were answered, in order.
     answered: VecDeque<AnsweredHandshake>,
     generation: u32,
     session: Option<ClientSession>,
@@ -104,9 +104,9 @@ impl Client {
         Client { psk, stamp: None, answered: VecDeque::new(), generation: 0, session: None }
     }
 
-    /// Returns the answer to a copy of an answered handshake, which has the Noise message `noise`.
-    /// Returns `None` if no such handshake was answered, or if `nonce` shows that the packet is a
-    /// replay. Also returns `None` after [`MOST_COPIES`] copies.
+    /// Returns the answer to another copy of an answered handshake, whose Noise message is
+    /// `noise`. Returns `None` if no such handshake was answered, if `nonce` shows that the packet
+    /// is a replay, or after [`MOST_COPIES`] copies.
     fn repeat(&mut self, noise: &[u8], nonce: [u8; NONCE]) -> Option<&[u8]> {
         let answered = self.answered.iter_mut().find(|one| one.noise == noise)?;
         if answered.nonces.len() >= MOST_COPIES || !answered.nonces.insert(nonce) {
@@ -122,10 +122,10 @@ impl Client {
     }
 }
 
-/// A handshake that was answered. A near end sends copies of one handshake on several paths, and
-/// disguises each copy with its own nonce. An observer cannot disguise a packet, because this
-/// requires the far end's public key. A packet with a known nonce is therefore a replay, and gets
-/// no answer.
+/// A handshake that was answered. A near end (client) sends copies of one handshake on several
+/// paths, and disguises each copy with its own nonce. An observer without the far end's public key
+/// cannot make a copy with another nonce. A packet with a known nonce is therefore a replay, and
+/// gets no answer.
 struct AnsweredHandshake {
     noise: Vec<u8>,
     answer: Vec<u8>,
@@ -137,8 +137,8 @@ struct ClientSession {
     /// Random identifier that the far end has given to this session.
     ours: [u8; 8],
     session: Session,
-    /// For each path, the source of the client's packets, and the number of the packet that showed
-    /// this source. `None` for a path on which no packet has arrived.
+    /// For each path, the latest source of the client's packets, and the packet number of the
+    /// packet that showed this source. `None` for a path on which no packet has arrived.
     peers: Vec<Option<(Peer, u64)>>,
     last_arrival: Time,
 }
@@ -150,7 +150,8 @@ struct Cookies {
 }
 
 impl<R: CryptoRng> FarSide<R> {
-    /// Returns a far end that serves `clients`. [`Session::new`] explains `sizes`.
+    /// Creates a far end that serves `clients`. `sizes` are the lengths that packets are padded
+    /// to, as in [`Session::new`].
     pub fn new(
         own: KeyPair,
         clients: &[(PublicKey, Psk)],
@@ -173,8 +174,8 @@ impl<R: CryptoRng> FarSide<R> {
         }
     }
 
-    /// Sets whether AES is fast on this machine. If a client reports that AES is fast on its
-    /// machine, too, packets in both directions are sealed with AES.
+    /// Sets whether AES is fast on this machine. Packets are encrypted with AES if it is fast on
+    /// the client's machine, too.
     pub fn prefer_aes(&mut self, aes: bool) {
         self.aes = aes;
     }
@@ -281,7 +282,8 @@ impl<R: CryptoRng> FarSide<R> {
         Some(PacketKind::Handshake(self.disguise.hide(&answer, &mut self.rng), accepted))
     }
 
-    /// Counts a handshake. Returns whether too many handshakes have arrived in the present second.
+    /// Counts a handshake. Returns whether too many handshakes have arrived in the current second,
+    /// so that the sender must prove its address.
     fn is_crowded(&mut self, now: Time) -> bool {
         let second = now.nanos() / 1_000_000_000;
         if self.second.0 != second {
@@ -329,9 +331,9 @@ impl<R: CryptoRng> FarSide<R> {
         Some(&mut running.session)
     }
 
-    /// Appends to `out` the packet that carries a datagram, or a part of one, to `client` on
-    /// `path`. The datagram belongs to a flow (one program at the client). Returns the packet's
-    /// destination. Returns `None` if there are no keys, or if nothing has arrived on this path
+    /// Encrypts a datagram, or a part of one, for `client`. Appends the packet for `path` to
+    /// `out`, and returns the packet's destination. The datagram belongs to a flow (one program at
+    /// the client). Returns `None` if there are no keys, or if nothing has arrived on this path
     /// yet.
     pub fn seal<'p>(
         &mut self,
@@ -347,8 +349,8 @@ impl<R: CryptoRng> FarSide<R> {
         sealed.then_some(to)
     }
 
-    /// Appends to `out` the next packet to `client` that the far end sends on its own, without a
-    /// datagram. Returns the packet's destination; `None` if there is no such packet.
+    /// Appends to `out` the next packet to `client` that carries no datagram of a server, such as
+    /// a control message. Returns the packet's destination; `None` if there is no such packet.
     pub fn poll_transmit(
         &mut self,
         now: Time,
@@ -374,15 +376,16 @@ impl<R: CryptoRng> FarSide<R> {
         running.map_or(0, |running| running.peers.len())
     }
 
-    /// Returns the source of a client's path; `None` if no packet has arrived on the path.
+    /// Returns the address from which the client's packets arrive on `path`; `None` if no packet
+    /// has arrived on it.
     #[must_use]
     pub fn peer(&self, client: ClientId, path: PathId) -> Option<Peer> {
         let running = self.clients.get(client.0 as usize)?.session.as_ref()?;
         running.peers.get(path.index())?.map(|(peer, _)| peer)
     }
 
-    /// Forgets the sources of the client's paths that use `stream`, which has ended. Such a path
-    /// has no source until a packet arrives on another stream.
+    /// Forgets the addresses of the client's paths that use `stream`, which has ended. Nothing can
+    /// be sent on such a path until a packet of it arrives on another stream.
     pub fn lose_stream(&mut self, client: ClientId, stream: u64) {
         let running = self.clients.get_mut(client.0 as usize);
         let Some(running) = running.and_then(|one| one.session.as_mut()) else { return };
@@ -391,8 +394,8 @@ impl<R: CryptoRng> FarSide<R> {
         }
     }
 
-    /// Returns the state of a client's path for a scheduler. A path without a known source is
-    /// dead.
+    /// Returns the state of a client's path for a scheduler. A path on which no packet has arrived
+    /// is dead.
     #[must_use]
     pub fn view(&self, now: Time, client: ClientId, path: PathId) -> anabranch_multipath::PathView {
         let running = self.clients.get(client.0 as usize).and_then(|one| one.session.as_ref());

@@ -1,4 +1,5 @@
-//! The content of a packet: a datagram of the session, or a control message between the ends.
+//! The decrypted content of a packet (frame): a datagram of the session, or a control message
+//! between the ends.
 //!
 //! ```text
 //! frame = kind (1) · [stamp (4)] · [length (2)] · content · [zeros]
@@ -11,14 +12,15 @@
 //! * `stamp`: when the packet was sent, in microseconds of the sender's clock (the lowest 32
 //!   bits).
 //! * `length`: present if zeros follow, which pad the packet to a common length.
-//! * `flow`: number of one program of the near end. The far end has a port for each flow, from
-//!   which it exchanges packets with the server.
-//! * `run`: the number of packets directly before this one, with consecutive numbers, that were
-//!   sent on the same path. If some of these packets are missing when later packets of the path
-//!   have arrived, they are lost.
-//! * `ack`: acknowledges data to a sender that has windows. It is sent on the path on which the
-//!   data arrived. [`Receipt`] explains its fields.
-//! * `decoy`: has the length that data would have. The receiver drops it.
+//! * `flow`: identifier of one program at the near end (the user's side). The far end has a port
+//!   for each flow, from which it exchanges packets with the server.
+//! * `run`: the number of packets sent on the same path directly before this packet, with
+//!   consecutive packet numbers. If some of these packets are missing when later packets of the
+//!   path have arrived, they are lost.
+//! * `ack`: acknowledges data to a sender that limits the data in flight on each path. It is sent
+//!   on the path on which the data arrived. [`Receipt`] explains its fields.
+//! * `decoy`: a dummy packet, with the length that a packet with data would have. The receiver
+//!   drops it.
 
 use std::ops::Range;
 
@@ -28,21 +30,22 @@ use crate::window::Receipt;
 /// A parsed frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame<'a> {
-    /// A datagram of a flow, or a part of one. `stamp` is the time of sending. `run` is the number
-    /// of packets directly before this one, with consecutive numbers, that were sent on the same
-    /// path. `counted` is whether the datagram needs an acknowledgement.
+    /// A datagram of a flow (one program), or a part of a datagram. `stamp` is the time of
+    /// sending. `run` is the number of packets sent on the same path directly before this packet,
+    /// with consecutive packet numbers. If `counted` is true, the datagram needs an
+    /// acknowledgement.
     Data { stamp: u32, flow: u16, run: u16, counted: bool, piece: Piece<'a> },
-    /// A probe, which the other end answers with a [`Frame::Pong`] on the same path. `deaf`
-    /// reports that the sender receives nothing on that path. `rtt` is the round-trip time that
+    /// A probe of a path, which the other end answers with a [`Frame::Pong`] on the same path. If
+    /// `deaf` is true, the sender receives nothing on that path. `rtt` is the round-trip time that
     /// the sender measured there, in microseconds, or 0. `room` is the maximum length of a packet
     /// on that path, in bytes, or 0.
     Ping { stamp: u32, deaf: bool, rtt: u32, room: u16 },
-    /// The answer to a probe: the stamp of the probe (`echo`), and the time at which the answer
-    /// was sent (`stamp`).
+    /// The answer to a probe: the timestamp of the probe (`echo`), and the time at which the
+    /// answer was sent (`stamp`).
     Pong { echo: u32, stamp: u32 },
     /// An acknowledgement of the counted data that arrived on the path.
     Ack(Receipt),
-    /// A decoy, which has the length of a packet with a datagram (or part) of `bytes` bytes.
+    /// A decoy (dummy packet). It is as long as a packet that carries `bytes` bytes of a datagram.
     Decoy { stamp: u32, run: u16, bytes: usize },
     /// The end of the session.
     Close,
@@ -75,7 +78,7 @@ const COUNTED: u8 = 0x40;
 /// a datagram has [`PLACE`] more bytes.
 pub(crate) const OVERHEAD: usize = PLAIN + LENGTH;
 /// Bytes of a datagram's frame without padding, in addition to the datagram itself: 1 for the
-/// kind, 4 for the stamp, then the flow and the run.
+/// kind, 4 for the timestamp, then the fields `flow` and `run`.
 pub(crate) const PLAIN: usize = 1 + 4 + FLOW + RUN;
 /// Length in bytes of the field `length`.
 const LENGTH: usize = 2;
@@ -147,7 +150,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Returns the time at which the frame was sent; `None` if it has no stamp.
+    /// Returns the time at which the frame was sent; `None` if the frame has no timestamp.
     pub(crate) fn stamp(self) -> Option<u32> {
         match self {
             Frame::Data { stamp, .. }
@@ -158,14 +161,14 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Returns the number of packets directly before this frame's packet, with consecutive
-    /// numbers, that were sent on the same path. It is 0 for control messages.
+    /// Returns the number of packets directly before this frame's packet that were sent on the
+    /// same path, with consecutive packet numbers. It is 0 for control messages.
     pub(crate) fn run(self) -> u16 {
         if let Frame::Data { run, .. } | Frame::Decoy { run, .. } = self { run } else { 0 }
     }
 
-    /// Returns the bytes before the datagram, and the zeros after it. The zeros pad the frame to
-    /// the smallest of `sizes` that is large enough.
+    /// Returns the bytes that precede the datagram in the frame, and the zeros that follow it. The
+    /// zeros pad the frame to the smallest of `sizes` that is large enough.
     pub(crate) fn parts(&self, sizes: &[usize]) -> Parts {
         let (kind, stamp, field, datagram) = match self {
             Frame::Data { stamp, flow, run, counted, piece } => {
@@ -207,7 +210,7 @@ impl<'a> Frame<'a> {
         parts
     }
 
-    /// Returns the position of `datagram` in `bytes`, the data frame that contains it.
+    /// Returns the range of `bytes`, a data frame, that contains `datagram`.
     pub(crate) fn place(bytes: &[u8], datagram: &[u8]) -> Range<usize> {
         let is_padded = bytes.first().is_some_and(|kind| kind & PADDED != 0);
         let is_part = bytes.first().is_some_and(|kind| kind & KIND == PART);
@@ -216,7 +219,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// A buffer for the first bytes of a frame's content, before the datagram.
+/// A buffer for the fields of a frame that depend on its kind, such as `flow` and `run`.
 #[derive(Clone, Copy, Default)]
 struct Field {
     bytes: [u8; FIELD],
@@ -238,8 +241,8 @@ impl Field {
     }
 }
 
-/// Maximum number of bytes of a frame before its datagram: 1 for the kind, 4 for the stamp, then
-/// the length field and a [`Field`]. It is also the maximum length of a control message.
+/// Maximum number of bytes of a frame before its datagram: 1 for the kind, 4 for the timestamp,
+/// then the length field and a [`Field`]. It is also the maximum length of a control message.
 const HEAD: usize = 1 + 4 + LENGTH + FIELD;
 
 /// The bytes of a frame before and after its datagram. The datagram itself is not copied.

@@ -1,4 +1,4 @@
-//! The messages of a handshake, before they are disguised as packets.
+//! The messages of a handshake, before they are encrypted with keys from the far end's public key.
 //!
 //! ```text
 //! INIT   = 1 · cookie (16, or zeros) · Noise message 1 (hello)
@@ -13,13 +13,14 @@
 
 use rand_core::CryptoRng;
 
-/// Version of the messages. A message of another version is refused.
+/// Version of the handshake messages. Messages of another version are rejected.
 const VERSION: u8 = 1;
 /// Longest label of a server at a far end, in bytes.
 pub const LONGEST_LABEL: usize = 32;
-/// Maximum number of copies of one INIT that the far end answers.
+/// Maximum number of copies of one handshake message (INIT) that the far end answers. A client
+/// sends copies on several paths.
 pub(crate) const MOST_COPIES: usize = 128;
-/// Exclusive upper bound of the number of zeros after a payload.
+/// Exclusive upper bound of the number of zeros that pad a handshake message.
 const ZEROS: u8 = 64;
 /// Exclusive upper bound of the number of packets in a session.
 const MOST_SENT: u64 = 1 << 62;
@@ -58,11 +59,11 @@ impl<'a> Message<'a> {
     }
 }
 
-/// The near end's encrypted payload in the handshake.
+/// The near end's (client's) encrypted payload in the handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
-    /// Random identifier that the near end chooses when it starts. If the identifier changes, the
-    /// near end was restarted, and its packet numbers begin at 0 again.
+    /// Random identifier that the near end chooses at its start. If the identifier has changed,
+    /// the near end was restarted, and its packet numbers begin at 0 again.
     pub(crate) run: [u8; 8],
     /// The packet number of the near end's next packet.
     pub(crate) first: u64,
@@ -106,14 +107,14 @@ impl Hello {
 /// The far end's encrypted payload in the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Welcome {
-    /// Random identifier that the far end has given to the session. If the identifier changes, the
-    /// far end has a new session, and its packet numbers begin at 0 again.
+    /// Random identifier that the far end has given to the session. If the identifier has changed,
+    /// the far end has a new session, and its packet numbers begin at 0 again.
     pub(crate) run: [u8; 8],
     /// The packet number of the far end's next packet.
     pub(crate) first: u64,
     /// The number of paths that the far end accepts.
     pub(crate) paths: u8,
-    /// Whether packets are sealed with AES.
+    /// Whether packets are encrypted with AES.
     pub(crate) aes: bool,
 }
 

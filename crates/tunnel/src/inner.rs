@@ -8,13 +8,13 @@ use aws_lc_rs::hkdf::{HKDF_SHA256, Salt};
 use crate::disguise::derived;
 use crate::keys::PublicKey;
 
-/// Label with which a near end requests the far end's interface instead of a server. The session's
-/// datagrams are then IP packets.
+/// Label with which a near end (client) requests the far end's network interface instead of a
+/// server. The session's datagrams are then IP packets.
 pub const INTERFACE: &str = "*";
 
-/// The prefix 100.64.0.0/10, which no public network uses (RFC 6598).
+/// The prefix 100.64.0.0/10 (shared address space, RFC 6598), as an integer.
 const SHARED: u32 = 0x6440_0000;
-/// Mask of the address bits that follow the prefix 100.64.0.0/10.
+/// Mask of the address bits after the prefix 100.64.0.0/10.
 const HOSTS: u32 = (1 << 22) - 1;
 
 /// The addresses of one end inside the tunnel.
@@ -22,13 +22,14 @@ const HOSTS: u32 = (1 << 22) - 1;
 pub struct Inner {
     /// IPv4 address in 100.64.0.0/10.
     pub four: Ipv4Addr,
-    /// IPv6 address in the far end's own local network (RFC 4193).
+    /// IPv6 address in the unique local network (RFC 4193) that follows from the far end's public
+    /// key.
     pub six: Ipv6Addr,
 }
 
 impl Inner {
-    /// Returns the addresses of `end` in the network of the far end `far`. `end` may be the far
-    /// end itself.
+    /// Returns the addresses of `end` in the network of the far end with the public key `far`.
+    /// `end` may be the far end itself.
     #[must_use]
     pub fn of(far: &PublicKey, end: &PublicKey) -> Inner {
         let prk = Salt::new(HKDF_SHA256, b"anabranch far end addresses").extract(&far.0);

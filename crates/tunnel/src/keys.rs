@@ -8,7 +8,8 @@ use snow::Builder;
 
 use crate::suite;
 
-/// The secret that the two ends share, all zeros if there is none (Noise, section 9).
+/// The secret that the two ends share before the handshake (pre-shared key; Noise, section 9). It
+/// is all zeros if there is none.
 pub type Psk = [u8; 32];
 
 /// An end's public key.

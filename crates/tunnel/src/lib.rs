@@ -2,35 +2,38 @@
 //!
 //! # Tour
 //!
-//! A session between a near end and a far end over several paths. Nothing on one path reveals what
-//! the others carried (`docs/spec/far-end.md`).
+//! A session connects a near end (on the user's machine) and a far end (in front of the servers)
+//! over several paths. The packets of one path do not reveal what the other paths carried
+//! (`docs/spec/far-end.md`).
 //!
 //! Many protocols send a counter in clear, for example in each packet of WireGuard and Mosh. From
 //! gaps in the counter, the observer of one path learns how many packets the other paths carried.
 //! Between a near end and a far end, the whole datagram is encrypted, including its counter. The
 //! tunnel's own packet number is hidden as QUIC hides its packet numbers.
 //!
-//! From the wire up:
+//! Modules, from the lowest layer up:
 //!
-//! * [`keys`]: what both ends know before the handshake.
-//! * `disguise` hides the far end's public key from strangers. `noise` is the handshake, built on
-//!   the primitives of `suite`. `hello` has the handshake's messages.
-//! * `epoch`: the keys of one handshake, which seal and open packets. Each packet number is
+//! * [`keys`]: the keys that both ends have before the handshake.
+//! * `disguise` hides the protocol from anybody who does not know the far end's public key.
+//!   `noise` is the handshake, built on the primitives of `suite`. `hello` has the handshake's
+//!   messages.
+//! * `epoch`: the keys of one handshake, which encrypt and decrypt packets. Each packet number is
 //!   accepted once ([`anabranch_multipath::Replay`]).
-//! * [`Inner`]: the addresses of both ends where the tunnel carries IP packets.
+//! * [`Inner`]: the addresses of both ends if the tunnel carries IP packets.
 //! * `frame`: the content of a packet. `resequencer`: restores order and spacing, with `delays`
 //!   (the differences between the paths) and the `pacer`.
 //! * `parts`: splits datagrams that are too long for one packet.
 //! * `capacity`: the rate at which each path forwards packets, and pacing at that rate.
 //! * `round_trip`: the round-trip time of each path, and its timeout.
 //! * [`carrier`]: packets on a byte stream, for paths that are TCP connections.
-//! * `window`: the data in flight that each path may have, for schedules that use windows.
+//! * `window`: the limit on the data in flight on each path, for schedules that need one.
 //! * Decoys ([`Session::send_decoys`]) look like data, and the other end drops them.
 //!   [`anabranch_multipath::Decoys`] plans their times and paths.
-//! * [`Session`]: the state that both ends keep: numbers, epochs, order. [`NearEnd`] opens a
-//!   session with one far end. [`FarSide`] has the sessions of many clients.
+//! * [`Session`]: the state that both ends keep: packet numbers, keys, and the order of received
+//!   packets. [`NearEnd`] opens a session with one far end. [`FarSide`] has the sessions of many
+//!   clients.
 //!
-//! Deliberately absent: the choice of a path (`multipath` has that), sockets, clocks and entropy.
+//! Not in this crate: the choice of a path (see `multipath`), sockets, clocks and entropy.
 
 mod capacity;
 pub mod carrier;

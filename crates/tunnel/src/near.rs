@@ -1,10 +1,10 @@
-//! The near end (the side of the programs that use the tunnel): it begins handshakes, and has one
-//! session.
+//! The near end (the side of the programs that use the tunnel). It begins the handshakes with a
+//! far end, and has one session.
 //!
-//! The first handshake is sent on the path that answered last. After [`HASTE`] without an answer,
-//! the next handshake is sent on all paths that carry packets now. These packets are copies of one
-//! message, and each copy is disguised separately. Thus a single working path among many dead ones
-//! establishes the session after one retry. The far end answers each copy with the same keys.
+//! The first handshake is sent on the path on which an answer last arrived. If the timeout
+//! [`HASTE`] passes without an answer, the next handshake is sent on all paths that this machine
+//! can use now. The far end answers each copy with the same keys. Thus a single working path among
+//! many dead ones establishes the session after one retry.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -25,21 +25,20 @@ use crate::session::{Session, UNCONFIRMED};
 const RENEW: Duration = Duration::from_secs(120);
 /// Time without an answer after which another handshake begins (WireGuard: `REKEY_TIMEOUT`).
 const RETRY: Duration = Duration::from_secs(5);
-/// Timeouts of the first three handshakes. If a handshake is not answered within its timeout, the
-/// next handshake begins. The timeouts are shorter than [`RETRY`], because the path of a handshake
-/// may be down.
+/// Timeouts of the first three handshakes, after which the next handshake begins. They are shorter
+/// than [`RETRY`], because the path of a handshake may be down.
 const HASTE: [Duration; 3] =
     [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
-/// Age from which keys are no longer used if no renewal was completed (WireGuard:
+/// Age from which keys are no longer used if no later handshake has replaced them (WireGuard:
 /// `REJECT_AFTER_TIME`). The other end may have forgotten them.
 const REJECT: Duration = Duration::from_secs(180);
 
 /// Pause before the next handshake after the far end has closed a session. The pause doubles each
-/// time that the far end closes a session within [`LASTING`] of its handshake.
+/// time that the far end closes a session less than [`LASTING`] after its handshake.
 const FAREWELL: Duration = Duration::from_millis(500);
 /// Maximum number of doublings of [`FAREWELL`].
 const EARLY_CLOSES: u32 = 6;
-/// Duration of a session after which the pause before the next handshake is [`FAREWELL`] again.
+/// Minimum duration of a session that resets the pause before the next handshake to [`FAREWELL`].
 const LASTING: Duration = Duration::from_secs(10);
 
 /// State of a near end's session.
@@ -69,8 +68,8 @@ pub struct NearEnd<R> {
     aes: bool,
     session: Session,
     generation: u32,
-    /// The handshakes that wait for an answer; the newest is last. Older ones are kept because
-    /// their answers may still arrive on slow paths.
+    /// The handshakes that wait for an answer, in order. Older handshakes are kept because their
+    /// answers may still arrive on slow paths.
     pending: VecDeque<Attempt>,
     /// The paths on which a copy of the newest handshake is sent next.
     copies: VecDeque<PathId>,
@@ -79,16 +78,16 @@ pub struct NearEnd<R> {
     cookies: Vec<Cookie>,
     /// The timestamp in the last handshake, in milliseconds since 1970.
     stamp: u64,
-    /// Time at which the next handshake begins.
+    /// Time at which the next handshake is due.
     due: Time,
     tries: u32,
     /// Whether the far end has stopped answering: no path answers, and a handshake was not
-    /// answered or cannot be sent. [`Session::is_up`] does not show this, because the session
-    /// still has keys.
+    /// answered or cannot be sent. [`Session::is_up`] stays true then, because the session still
+    /// has keys.
     is_lost: bool,
     agreed: Option<Time>,
-    /// Number of consecutive sessions that the far end has closed within [`LASTING`] of their
-    /// handshakes, at most [`EARLY_CLOSES`].
+    /// Number of consecutive sessions that the far end has closed less than [`LASTING`] after
+    /// their handshakes, at most [`EARLY_CLOSES`].
     early_closes: u32,
     /// Random identifier that the far end has given to the session; `None` before the first
     /// answer, and after the far end has closed the session.
@@ -176,7 +175,7 @@ impl<R: CryptoRng> NearEnd<R> {
     }
 
     /// Sets whether AES is fast on this machine. If it is fast on both ends' machines, packets are
-    /// sealed with AES.
+    /// encrypted with AES.
     pub fn prefer_aes(&mut self, aes: bool) {
         self.aes = aes;
     }
@@ -196,7 +195,7 @@ impl<R: CryptoRng> NearEnd<R> {
         &mut self.session
     }
 
-    /// Appends to `out` the packet that carries a datagram, or a part of one, on `path`. The
+    /// Encrypts a datagram, or a part of one, and appends the packet for `path` to `out`. The
     /// datagram belongs to a flow (one program at this end). Returns false, and appends nothing,
     /// if the end has no valid keys or no such path.
     pub fn seal<'p>(
@@ -210,7 +209,8 @@ impl<R: CryptoRng> NearEnd<R> {
         sound && self.session.seal(now, &self.disguise, path, (flow, piece.into()), out)
     }
 
-    /// Processes a packet that arrived on `path`. Returns whether the far end has sent the packet.
+    /// Decrypts and processes a packet that arrived on `path`. Returns whether the far end has
+    /// sent the packet.
     pub fn open(&mut self, now: Time, path: PathId, packet: &[u8]) -> bool {
         let id = id_of(&self.disguise, packet);
         let known = self.session.ids().find(|(one, ..)| Some(*one) == id);
@@ -221,8 +221,8 @@ impl<R: CryptoRng> NearEnd<R> {
         self.answered(now, path, packet).is_some()
     }
 
-    /// Plans a new handshake if the far end has closed the session. A far end closes its sessions
-    /// when it stops, and another far end may soon start in its place.
+    /// Schedules a new handshake if the far end has closed the session. A far end closes its
+    /// sessions when it stops, and another one may soon start in its place.
     fn after_early_close(&mut self, now: Time) {
         let Some(agreed) = self.agreed.take_if(|_| self.session.is_closed()) else { return };
         if now.since(agreed) >= LASTING {
@@ -265,8 +265,8 @@ impl<R: CryptoRng> NearEnd<R> {
         Some(())
     }
 
-    /// Sends the newest handshake again on `path`, because the far end has asked there for proof
-    /// of our address. Returns `None` if no handshake waits for an answer.
+    /// Sends the newest handshake again on `path`, with the `cookie` that proves our address on
+    /// this path to the far end. Returns `None` if no handshake waits for an answer.
     fn prove(&mut self, path: PathId, cookie: Cookie) -> Option<()> {
         self.pending.back()?;
         let own = self.cookies.get_mut(path.index())?;
@@ -277,9 +277,9 @@ impl<R: CryptoRng> NearEnd<R> {
         Some(())
     }
 
-    /// Appends the next packet that this end sends on its own: a handshake, or a control message
-    /// of the session. Returns its path; `None` if there is no such packet. `unix_millis` is the
-    /// wall clock, which orders the handshakes of one key.
+    /// Appends the next packet that carries no datagram of a program: a handshake, or a control
+    /// message of the session. Returns its path; `None` if there is no such packet. `unix_millis`
+    /// is the time of day, which orders the handshakes of one key at the far end.
     pub fn poll_transmit(
         &mut self,
         now: Time,
@@ -301,9 +301,9 @@ impl<R: CryptoRng> NearEnd<R> {
         self.session.poll_transmit(now, &self.disguise, out)
     }
 
-    /// Sets whether this machine can send on `path` now. A path with `carries` false, such as a
-    /// stream without a connection, gets no handshakes and no probes. When `carries` becomes true
-    /// again, the path is treated as in [`NearEnd::on_path`].
+    /// Sets whether this machine can send on `path` now. If `carries` is false, for example
+    /// because a stream has no connection, no handshakes and probes are sent on the path. When
+    /// `carries` becomes true again, the path is treated as in [`NearEnd::on_path`].
     pub fn set_carries(&mut self, now: Time, path: PathId, carries: bool) {
         let before = self.session.set_carries(path, carries);
         if carries && before == Some(false) {
@@ -329,20 +329,20 @@ impl<R: CryptoRng> NearEnd<R> {
         self.copy_by(path);
     }
 
-    /// Returns whether a handshake can be sent, that is, whether some path carries packets now.
+    /// Returns whether a handshake can be sent now, because this machine can send on some path.
     fn may_greet(&self) -> bool {
         (0..self.paths).any(|path| self.session.carries(PathId(path.into())))
     }
 
-    /// Plans a copy of the newest handshake on `path`.
+    /// Schedules a copy of the newest handshake on `path`.
     fn copy_by(&mut self, path: PathId) {
         if !self.copies.contains(&path) {
             self.copies.push_back(path);
         }
     }
 
-    /// Begins a handshake on the path that answered last, or on all paths that carry packets now
-    /// if the last handshake got no answer.
+    /// Begins a handshake on the path on which an answer last arrived. If the last handshake got
+    /// no answer, begins it on all paths that this machine can send on.
     fn greet(&mut self, now: Time, unix_millis: u64) {
         let paths = (0..self.paths).map(|path| PathId(path.into()));
         let mut by: Vec<PathId> = paths.filter(|path| self.session.carries(*path)).collect();
@@ -376,8 +376,8 @@ impl<R: CryptoRng> NearEnd<R> {
         }
     }
 
-    /// Appends the next planned copy of the newest handshake. Returns its path; `None` if no copy
-    /// is planned.
+    /// Appends the next scheduled copy of the newest handshake. Returns its path; `None` if no
+    /// copy is scheduled.
     fn write_copy(&mut self, out: &mut Vec<u8>) -> Option<PathId> {
         let newest = self.pending.back_mut()?;
         let path = loop {
@@ -393,9 +393,9 @@ impl<R: CryptoRng> NearEnd<R> {
         Some(path)
     }
 
-    /// Appends a packet with any `frame`, after skipping `skip` packet numbers. With this
-    /// function, callers can send frames of unknown kinds, which the other end drops. Returns
-    /// false if this end has no keys, or if the session has no such path.
+    /// Encrypts any `frame` as a packet, after skipping `skip` packet numbers, and appends the
+    /// packet. With this function, callers can send frames of unknown kinds, which the other end
+    /// drops. Returns false if this end has no keys, or if the session has no such path.
     pub fn seal_frame(&mut self, path: PathId, skip: u64, frame: &[u8], out: &mut Vec<u8>) -> bool {
         self.session.seal_frame(&self.disguise, path, skip, &[frame], out)
     }

@@ -15,7 +15,7 @@ use crate::suite::{params, resolver};
 /// use this protocol in this version.
 const PROLOGUE: &[u8] = b"anabranch far end 1";
 
-/// Returns the near end's state of a handshake.
+/// Creates the near end's (initiator's) state of a handshake.
 pub(crate) fn initiator(
     own: &KeyPair,
     far: &PublicKey,
@@ -29,8 +29,8 @@ pub(crate) fn initiator(
     built.expect("the builder has all keys that the Noise pattern needs")
 }
 
-/// Returns the far end's state of a handshake. Its shared secret is set later, when the first
-/// message has shown which client sent it.
+/// Creates the far end's (responder's) state of a handshake. Its shared secret is set later, when
+/// the first message has shown which client sent it.
 pub(crate) fn responder(own: &KeyPair, rng: &mut impl CryptoRng) -> HandshakeState {
     let builder = Builder::with_resolver(params(), resolver(rng)).local_private_key(own.secret());
     let builder = builder.and_then(|builder| builder.prologue(PROLOGUE));

@@ -1,5 +1,5 @@
-//! A queue that releases delayed datagrams with the spacing of their arrival, instead of all at
-//! once.
+//! A queue that releases datagrams with the spacing with which they arrived. Without it, datagrams
+//! that have waited for a missing one would leave all at once.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,19 +8,20 @@ use anabranch_multipath::Time;
 
 use crate::delays::LONGEST;
 
-/// Maximum time by which a datagram may leave early, together with earlier datagrams.
+/// Maximum time before a datagram's due time at which it may leave, together with earlier
+/// datagrams.
 const TOGETHER: Duration = Duration::from_millis(1);
-/// Divisor of gaps between datagrams. Each gap is shortened by this fraction (a sixteenth), so
-/// that a queue that is late catches up.
+/// Divisor of the gaps between datagrams. Each gap is shortened by a sixteenth, so that a queue
+/// that is late catches up.
 const FASTER: u32 = 16;
 /// Maximum number of queued datagrams. Beyond this number, the first datagrams leave before they
-/// are due. The limit bounds the memory at any rate.
+/// are due, so that memory stays bounded.
 const MOST: usize = 8_192;
 
 /// A queue of datagrams, in the order in which they leave.
 pub(crate) struct Pacer<T> {
     queue: VecDeque<(Time, T)>,
-    /// The last datagram's due time, its steady time ([`Pacer::push`]), and the sender's
+    /// The last datagram's due time, its argument `steady` of [`Pacer::push`], and the sender's
     /// timestamp; `None` before the first datagram.
     last: Option<(Time, Time, u32)>,
 }
@@ -42,10 +43,10 @@ impl<T> Pacer<T> {
     /// The datagram is not due before `steady`, unless `steady` is more than [`LONGEST`] after
     /// `now`. It is due within [`LONGEST`] in any case.
     ///
-    /// The minimum gap to the previous datagram is computed from two differences: between their
-    /// steady times, and between their timestamps. The gap is the smaller difference, less a
-    /// sixteenth. If several paths are used at once, the timestamps limit the gap: gaps between
-    /// the datagrams of one path are larger than gaps in the whole sequence.
+    /// The minimum gap to the previous datagram is computed from two differences: between the
+    /// values of `steady`, and between the timestamps of both datagrams. The gap is the smaller
+    /// difference, less a sixteenth. If several paths are used at once, the timestamps limit the
+    /// gap: gaps between the datagrams of one path are larger than gaps in the whole sequence.
     pub(crate) fn push(&mut self, now: Time, (steady, stamp): (Time, u32), one: T) {
         let due = self.last.map_or(now, |(last, before, sent)| {
             let sent = Duration::from_micros(stamp.wrapping_sub(sent).into());

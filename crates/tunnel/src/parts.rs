@@ -1,4 +1,4 @@
-//! Splitting of datagrams that are longer than a packet may be.
+//! Splitting of datagrams that are too long for a packet on their path.
 //!
 //! The tunnel's header makes some datagrams too long for the paths. Some programs keep sending
 //! long datagrams: a WireGuard interface with its former MTU, or a DNS server with a long answer.
@@ -10,14 +10,14 @@ use crate::datagram::Datagram;
 use crate::piece::{LAST, PLACE, Piece};
 use crate::{epoch, frame};
 
-/// Number of bytes in a padded packet in addition to its datagram and the zeros.
+/// Number of bytes that a padded packet has in addition to its datagram and the padding.
 pub const PADDED_OVERHEAD: usize = epoch::OVERHEAD + frame::OVERHEAD;
 /// Maximum number of parts of one datagram.
 const MOST: usize = LAST as usize;
 /// Length of the longest UDP datagram, in bytes.
 const LONGEST: usize = 65_527;
-/// Minimum length in bytes that is accepted as a path's maximum packet length. Packets of this
-/// length pass wherever IPv4 does (RFC 791: 576 bytes with the header).
+/// Lower bound in bytes for a path's maximum packet length; smaller values are raised to it.
+/// Packets of this length pass every IPv4 network (RFC 791: 576 bytes with the header).
 const LEAST: usize = 548;
 
 /// Splits a datagram into parts of about equal length, so that each packet has at most `room`
@@ -36,11 +36,11 @@ pub fn pieces(datagram: &[u8], room: Option<usize>) -> impl Iterator<Item = Piec
     })
 }
 
-/// A joiner of parts that arrive in order.
+/// Reassembler of datagrams whose parts arrive in order.
 #[derive(Default)]
 pub(crate) struct Joiner {
-    /// The datagram that is being joined: its parts so far, the position that the next part must
-    /// have, and its packet number; `None` if no datagram is begun.
+    /// The datagram that is being reassembled: its parts so far, the index that the next part must
+    /// have, and the packet number of the latest part; `None` if no datagram is begun.
     begun: Option<(Datagram, u8, u64)>,
 }
 

@@ -1,8 +1,8 @@
 //! The content of one data packet: a whole datagram, or a part of one.
 
-/// Length of a part's position field, in bytes.
+/// Length in bytes of the field that contains the index of a part.
 pub(crate) const PLACE: usize = 1;
-/// Flag in a part's position: this part is the last one.
+/// Flag in the field with a part's index: this part is the last one of its datagram.
 pub(crate) const LAST: u8 = 0x80;
 
 /// A datagram, or a part of one.

@@ -4,13 +4,15 @@
 //! A plain reorder queue breaks a bulk transfer. Three rules prevent that (`tests/goodput.rs`
 //! measures them together):
 //!
-//! * A run is a series of packets with consecutive numbers on one path. A packet missing from a
-//!   run counts as lost once later packets of that run have arrived. It also counts as lost once
-//!   every path has delivered later packets. Thus only packets at the end of a run need a wait.
-//! * Each datagram of a faster path is held until it would have arrived on the slowest path.
+//! * A run is a series of packets with consecutive packet numbers on one path. A packet missing
+//!   from a run counts as lost once later packets of that run have arrived. A missing packet also
+//!   counts as lost once every path has delivered later packets. Thus only packets at the end of a
+//!   run need a wait.
+//! * Each datagram of a faster path is held back until it would have arrived on the slowest path.
 //!   Otherwise round-trip times would jump with every run, and delayed datagrams would leave as
 //!   one burst.
-//! * Datagrams that were delayed in a queue leave with the spacing of their arrival ([`Pacer`]).
+//! * Datagrams that waited for a missing datagram leave with the spacing of their arrival
+//!   ([`Pacer`]).
 
 use std::ops::Range;
 use std::time::Duration;
@@ -20,21 +22,21 @@ use anabranch_multipath::{Insertion, Merger, PathId, Time};
 use crate::delays::Delays;
 use crate::pacer::Pacer;
 
-/// Maximum number of datagrams that wait for missing ones. Beyond this number, the missing
-/// datagrams are given up.
+/// Maximum number of datagrams that wait for missing earlier datagrams. Beyond this number, the
+/// missing datagrams count as lost.
 const WAITING: usize = 4_096;
 /// Number of later packets of the same path after which a missing packet counts as lost (QUIC's
 /// `kPacketThreshold`: RFC 9002, section 6.1.1).
 const DISORDER: u64 = 3;
 
-/// An arrived packet: the fields that determine its position in the order, and its content.
+/// An arrived packet: its content, and the fields that determine its position in the order.
 pub(crate) struct Arrival<T> {
     pub(crate) path: PathId,
     pub(crate) number: u64,
     /// The sender's timestamp, if the packet has one.
     pub(crate) stamp: Option<u32>,
-    /// Number of packets directly before this one, with consecutive numbers, that were sent on the
-    /// same path.
+    /// Number of packets sent on the same path directly before this packet, with consecutive
+    /// packet numbers.
     pub(crate) run: u16,
     /// The datagram in the packet; `None` if it has none.
     pub(crate) content: Option<T>,
@@ -49,8 +51,8 @@ pub(crate) struct Resequencer<T> {
     merger: Merger<Option<Waiting<T>>>,
     ready: Pacer<T>,
     delays: Delays,
-    /// For each path, the packet number below which all packets of the path have been checked for
-    /// losses.
+    /// For each path, a packet number below which no packet of the path has to be checked for
+    /// losses again.
     checked: Vec<u64>,
     /// For each path, the greatest packet number that arrived, plus 1.
     newest: Vec<u64>,
@@ -66,8 +68,8 @@ impl<T> Resequencer<T> {
         Resequencer { merger, ready, delays, checked, newest, missed: 0 }
     }
 
-    /// Restarts with packet number `first`. Drops the waiting datagrams and forgets the delays, as
-    /// the other end's clock may have changed.
+    /// Restarts with the packet number `first`. Drops the waiting datagrams. Forgets the delays of
+    /// the paths, because the other end's clock may have changed.
     pub(crate) fn begin_at(&mut self, first: u64) {
         self.delays = Delays::default();
         let patience = Some(self.delays.patience());
@@ -76,7 +78,8 @@ impl<T> Resequencer<T> {
         self.newest.fill(first);
     }
 
-    /// Processes a packet that arrived at `now`. Its number must be new.
+    /// Processes a packet that arrived at `now`. No packet with the same number may have been
+    /// processed before.
     pub(crate) fn take(&mut self, now: Time, arrival: Arrival<T>) {
         let Arrival { path, number, stamp, run, content } = arrival;
         let received = stamp.map_or(now, |stamp| self.delays.note(now, path, stamp));
@@ -106,8 +109,8 @@ impl<T> Resequencer<T> {
     }
 
     /// Marks as lost the missing packets among the `run` packets directly before packet `number`,
-    /// except the two newest ([`DISORDER`]). Also marks earlier missing packets if every path has
-    /// delivered later ones.
+    /// except the two newest, which may only be late ([`DISORDER`]). Also marks earlier missing
+    /// packets as lost if every path has delivered later ones.
     fn miss(&mut self, now: Time, path: PathId, number: u64, run: u16) {
         let Some(checked) = self.checked.get_mut(path.index()) else { return };
         let begin = number.saturating_sub(run.into()).max(self.merger.next_number()).max(*checked);
@@ -124,8 +127,9 @@ impl<T> Resequencer<T> {
         }
     }
 
-    /// Marks the missing packets among `numbers` as lost. Stops when the buffer of waiting packets
-    /// is full. Without this limit, a gap of billions of numbers would need billions of steps.
+    /// Marks the missing packets with the packet numbers `numbers` as lost. Stops when the buffer
+    /// of waiting packets is full. Without this limit, a gap of billions of packet numbers would
+    /// need billions of steps.
     fn lose(&mut self, now: Time, path: PathId, numbers: Range<u64>) {
         for missing in numbers {
             if self.merger.holds(missing) {
@@ -154,8 +158,8 @@ impl<T> Resequencer<T> {
         self.ready.pop(now)
     }
 
-    /// Returns when [`Resequencer::poll`] will have a datagram, if no packet arrives before;
-    /// `None` if none waits.
+    /// Returns the time at which [`Resequencer::poll`] will have a datagram, if no packet arrives
+    /// before; `None` if no datagram waits.
     pub(crate) fn next_timeout(&self) -> Option<Time> {
         [self.merger.next_timeout(), self.ready.next_timeout()].into_iter().flatten().min()
     }
@@ -165,7 +169,7 @@ impl<T> Resequencer<T> {
         self.delays.patience()
     }
 
-    /// Returns the number of packets that were given up or are known to be lost.
+    /// Returns the number of packets that count as lost.
     pub(crate) fn lost(&self) -> u64 {
         self.merger.lost() + self.missed
     }

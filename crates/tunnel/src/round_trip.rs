@@ -8,7 +8,7 @@ use anabranch_multipath::SmoothedRtt;
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Minimum number of samples for which the smoothed round-trip time is used. With fewer samples,
-/// the first one weighs too much.
+/// the first sample has too much weight in it.
 const FEW: u8 = 5;
 
 /// Round-trip time of one path, from samples.

@@ -1,5 +1,5 @@
-//! The state of a session at either end: packet numbers, the order of received packets, epochs of
-//! keys, and the paths that answer.
+//! The state of a session at either end: packet numbers, the order of received packets, keys, and
+//! the paths on which the other end answers.
 
 use std::collections::VecDeque;
 use std::ops::{Range, RangeInclusive};
@@ -29,14 +29,16 @@ const ASK_IDLE: Duration = Duration::from_secs(20);
 /// Interval between probes of the paths after an unanswered probe. It is short, so that a path's
 /// failure is detected soon.
 const ASK_AGAIN: Duration = Duration::from_millis(300);
-/// Time within which the arrivals of probes on several paths count as one round of probes.
+/// Time within which probes that arrive on several paths count as one round of probes, sent at the
+/// same time.
 const ROUND: Duration = Duration::from_millis(150);
 /// Time without datagrams after which paths are probed at [`ASK_IDLE`].
 const IDLE: Duration = Duration::from_secs(5);
-/// Maximum number of probes in a row that a usable path may leave unanswered.
+/// Maximum number of consecutive rounds of probes without an answer after which a path still
+/// counts as usable.
 const UNANSWERED: u32 = 3;
-/// Number of epochs (sets of keys) with which packets are opened: the current epoch, and two that
-/// are older or unconfirmed.
+/// Number of handshakes whose keys are kept to decrypt packets: the keys that this end sends with,
+/// and two older or newer ones.
 const EPOCHS: usize = 3;
 /// Number of newest handshakes whose keys the far end keeps, even if it does not send with them
 /// yet.
@@ -48,26 +50,27 @@ pub struct Session {
     sends_probes: bool,
     sizes: Vec<usize>,
     epochs: VecDeque<(u32, Epoch)>,
-    /// Number of the epoch (set of keys) of the packets that this end sends; `None` before the
+    /// Identifier of the epoch (set of keys) that encrypts this end's packets; `None` before the
     /// first handshake.
     current: Option<u32>,
-    /// Packet number that the next packet of this end gets.
+    /// Packet number of the next packet that this end sends.
     number: u64,
-    /// The latest packets of this end that have consecutive numbers and were sent on one path.
+    /// The series of latest packets of this end that have consecutive packet numbers and were sent
+    /// on one path.
     run: Run,
     replay: Replay,
     order: Resequencer<Datagram>,
     joiner: Joiner,
     paths: Vec<Path>,
     words: VecDeque<(PathId, ControlMessage)>,
-    /// Whether each path has a window, which limits the data in flight. If so, the other end
+    /// Whether the data in flight on each path are limited by a window. If so, the other end
     /// acknowledges our data.
     has_windows: bool,
     /// The plan of decoys (dummy packets) on idle paths; `None` if no decoys are sent.
     decoys: Option<Decoys>,
     decoys_sent: DecoyCount,
     decoys_received: DecoyCount,
-    /// Time of the last datagram sent or received; `None` if there was none.
+    /// Time at which a datagram was last sent or received; `None` if there was none.
     busy: Option<Time>,
     /// Time at which the paths are probed next.
     next_probe: Time,
@@ -78,7 +81,8 @@ pub struct Session {
     spare: SpareBuffers,
 }
 
-/// A number of decoys (dummy packets), and the bytes of the datagrams that they imitate.
+/// Counters of decoys (dummy packets): their number, and the bytes of the datagrams that they
+/// imitate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DecoyCount {
     /// Number of decoys.
@@ -94,7 +98,7 @@ impl DecoyCount {
     }
 }
 
-/// A series of packets with consecutive numbers that were sent on one path.
+/// A series of packets with consecutive packet numbers that were sent on one path.
 #[derive(Clone, Default)]
 struct Run {
     path: Option<PathId>,
@@ -128,20 +132,20 @@ struct Path {
     rtt: RoundTrip,
     last_arrival: Option<Time>,
     /// Number of unanswered rounds of probes since a packet last arrived on this path. The near
-    /// end counts its own rounds. The far end counts rounds that it received on other paths.
-    /// Rounds after the first count only once the path's timeout has passed since the first.
+    /// end counts the rounds that it sent. The far end counts the rounds that it received on other
+    /// paths. After the first round, further rounds count only once the path's timeout has passed.
     unanswered: u32,
-    /// Time of the first unanswered round of probes, which `unanswered` counts.
+    /// Time of the first of the `unanswered` rounds of probes.
     unanswered_since: Time,
     /// Whether the other end has reported that it receives nothing on this path.
     deaf: bool,
     /// Whether this machine cannot send on this path now.
     is_cut: bool,
-    /// Maximum length of packets on this path in bytes, `None` if unknown.
+    /// Maximum length of packets on this path in bytes; `None` if unknown.
     room: Option<u16>,
     /// The packets in flight on this path.
     window: Window,
-    /// The packets that arrived on this path, to be acknowledged.
+    /// The packets that arrived on this path and have to be acknowledged.
     tally: Tally,
 }
 
@@ -151,7 +155,7 @@ impl Path {
         self.unanswered <= UNANSWERED && !self.deaf
     }
 
-    /// Counts a round of probes at `now`, unless the answer to an earlier round may still arrive.
+    /// Counts a round of probes at `now`, unless an earlier round may still be answered in time.
     fn count_probe(&mut self, now: Time) {
         if self.unanswered == 0 {
             self.unanswered_since = now;
@@ -163,7 +167,7 @@ impl Path {
 }
 
 impl Session {
-    /// Returns a session without keys. `sends_probes` is whether this end probes the paths. Each
+    /// Creates a session without keys. If `sends_probes` is true, this end probes the paths. Each
     /// packet is padded to the smallest of `sizes` that is large enough. A packet larger than all
     /// `sizes` keeps its length.
     #[must_use]
@@ -192,13 +196,13 @@ impl Session {
         }
     }
 
-    /// Returns the packet number that the next packet of this end gets.
+    /// Returns the packet number of the next packet that this end sends.
     pub(crate) fn next_number(&self) -> u64 {
         self.number
     }
 
-    /// Restarts the receiving side. The other end's packets now begin with number `first`, and the
-    /// other end has forgotten all earlier packets.
+    /// Restarts the receiving side: the other end has forgotten all earlier packets, and its next
+    /// packet has the packet number `first`.
     pub(crate) fn begin_at(&mut self, first: u64) {
         self.replay = Replay::new();
         self.order.begin_at(first);
@@ -209,13 +213,14 @@ impl Session {
         }
     }
 
-    /// Sets whether each path has a window, for a schedule that needs windows. The other end then
-    /// acknowledges our data, and [`Session::view`] reports each path's room.
+    /// Sets whether a window limits the data in flight on each path, which some schedules need. If
+    /// so, the other end acknowledges our data, and [`Session::view`] reports the room in each
+    /// path's window.
     pub fn keep_windows(&mut self, keep: bool) {
         self.has_windows = keep;
     }
 
-    /// Returns whether each path has a window.
+    /// Returns whether a window limits the data in flight on each path.
     #[must_use]
     pub fn has_windows(&self) -> bool {
         self.has_windows
@@ -260,24 +265,24 @@ impl Session {
         self.paths.get(path.index()).is_some_and(|path| !path.is_cut)
     }
 
-    /// Returns when a packet last arrived on `path`; `None` if none has.
+    /// Returns the time at which a packet last arrived on `path`; `None` if none has.
     pub(crate) fn last_arrival(&self, path: PathId) -> Option<Time> {
         self.paths.get(path.index())?.last_arrival
     }
 
-    /// Returns whether no path answers. The other end may then have forgotten this session.
+    /// Returns whether no path answers. If so, the other end may have forgotten this session.
     pub(crate) fn is_deaf(&self) -> bool {
         self.paths.iter().all(|path| path.unanswered > UNANSWERED)
     }
 
-    /// Plans the next probes for `now`, unless probes are due earlier.
+    /// Schedules the next probes for `now`, unless probes are due earlier.
     pub(crate) fn ask_at(&mut self, now: Time) {
         self.next_probe = self.next_probe.min(now);
     }
 
-    /// Adds the keys of a handshake. If they are `confirmed`, the other end has them, and this end
-    /// sends with them at once. Otherwise, this end sends with them once a packet sealed with them
-    /// arrives. Returns the IDs of the epochs that are dropped.
+    /// Adds the keys of a handshake. If `confirmed` is true, the other end has these keys, and
+    /// this end encrypts with them at once. Otherwise, this end uses them once it receives a
+    /// packet that was encrypted with them. Returns the packet IDs of the keys that are dropped.
     pub(crate) fn renew(&mut self, generation: u32, epoch: Epoch, confirmed: bool) -> Vec<Id> {
         self.epochs.push_back((generation, epoch));
         if confirmed {
@@ -294,7 +299,8 @@ impl Session {
         gone
     }
 
-    /// Returns the IDs that the other end's packets may have, with the epoch and the path of each.
+    /// Returns the IDs that the other end's packets may have, with the epoch (set of keys) and the
+    /// path that belong to each ID.
     pub(crate) fn ids(&self) -> impl Iterator<Item = (Id, u32, PathId)> {
         self.epochs.iter().flat_map(|(generation, epoch)| {
             let ids = epoch.ids().iter().enumerate();
@@ -314,7 +320,7 @@ impl Session {
         self.closed
     }
 
-    /// Appends the packet that carries a datagram, or a part of one, on `path`. The datagram
+    /// Encrypts a datagram, or a part of one, and appends the packet for `path`. The datagram
     /// belongs to a flow (one program at the near end). Returns false, and appends nothing, if
     /// there are no keys yet or the session has no such path.
     pub(crate) fn seal(
@@ -365,8 +371,8 @@ impl Session {
         sealed
     }
 
-    /// Appends a packet with `frame`, after skipping `skip` packet numbers. Returns false if there
-    /// are no keys, or no such path.
+    /// Encrypts `frame` as a packet, after skipping `skip` packet numbers, and appends the packet.
+    /// Returns false if there are no keys, or no such path.
     pub(crate) fn seal_frame(
         &mut self,
         disguise: &Disguise,
@@ -385,9 +391,9 @@ impl Session {
         sealed
     }
 
-    /// Opens `packet`. The tuple has the packet's ID, and the epoch (set of keys) and the path
-    /// that belong to this ID. Returns the packet's number; `None` if the other end did not send
-    /// the packet, or if the packet arrived before.
+    /// Decrypts and processes `packet`. The tuple has the packet's ID, and the epoch (set of keys)
+    /// and the path that belong to this ID. Returns the packet number; `None` if the other end did
+    /// not send the packet, or if the packet arrived before.
     pub(crate) fn open(
         &mut self,
         now: Time,
@@ -443,9 +449,9 @@ impl Session {
         }
     }
 
-    /// Processes the frame in `bytes`. If it carries data, returns the flow, the position of the
-    /// part (if the frame has only a part of a datagram), and the range of the data in `bytes`.
-    /// Otherwise returns `None`.
+    /// Processes `bytes`, the decrypted content of a packet. If it is data, returns the flow (one
+    /// program at the near end), the index of the part (if the packet has only a part of a
+    /// datagram), and the range of the data in `bytes`. Otherwise returns `None`.
     fn take(
         &mut self,
         now: Time,
@@ -486,8 +492,8 @@ impl Session {
         path.into_iter().for_each(|path| path.window.acknowledged(now, receipt));
     }
 
-    /// Returns the next datagram that is due, in the order in which the other end sent them;
-    /// `None` if none is due.
+    /// Returns the next datagram that is due, in the order in which the other end sent the
+    /// datagrams; `None` if none is due.
     pub fn poll(&mut self, now: Time) -> Option<Datagram> {
         loop {
             let whole = self.joiner.take(self.order.poll(now)?);
@@ -502,8 +508,9 @@ impl Session {
         self.spare.give(datagram.frame);
     }
 
-    /// Appends the next packet that this end sends on its own: an acknowledgement, a control
-    /// message or a decoy. Returns its path; `None` if there is no such packet.
+    /// Appends the next packet that carries no datagram of a program or server: an
+    /// acknowledgement, a control message or a decoy (dummy packet). Returns its path; `None` if
+    /// there is no such packet.
     pub(crate) fn poll_transmit(
         &mut self,
         now: Time,
@@ -577,15 +584,15 @@ impl Session {
         }
     }
 
-    /// Queues a closing message for every path, so that the other end notices the end of the
-    /// session at once, and not only by silence.
+    /// Queues a closing message for every path. The other end then notices the end of the session
+    /// at once. Otherwise it would wait for a timeout.
     pub fn close(&mut self) {
         let open = self.paths.iter().enumerate().filter(|(_, path)| !path.is_cut);
         self.words.extend(open.map(|(place, _)| (PathId::at(place), ControlMessage::Close)));
     }
 
-    /// Returns the time at which [`Session::poll`] next returns a datagram or this end next sends
-    /// a packet on its own; `None` if there is no such time.
+    /// Returns the next time at which [`Session::poll`] has a datagram, or this end has to send a
+    /// probe, an acknowledgement or a decoy (dummy packet); `None` if there is no such time.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Time> {
         let probe = (self.sends_probes && self.is_up()).then_some(self.next_probe);
@@ -628,9 +635,9 @@ impl Session {
         path.into_iter().for_each(|path| path.rtt = RoundTrip::default());
     }
 
-    /// Returns how much later datagrams arrive on `path` than on the fastest usable path: half the
-    /// difference of their smoothed round-trip times. `None` if `path` is not usable, or not
-    /// measured yet.
+    /// Returns the additional delay of datagrams on `path`, compared with the fastest usable path:
+    /// half the difference of the smoothed round-trip times. `None` if `path` is not usable, or
+    /// not measured yet.
     #[must_use]
     pub fn lag(&self, path: PathId) -> Option<Duration> {
         let own = self.paths.get(path.index()).filter(|path| path.is_usable())?.rtt.smoothed()?;
@@ -639,7 +646,7 @@ impl Session {
         Some(own.saturating_sub(least) / 2)
     }
 
-    /// Returns the number of packets that were given up or are known to be lost. Some may have
+    /// Returns the number of the other end's packets that counted as lost. Some of them may have
     /// arrived late.
     #[must_use]
     pub fn lost(&self) -> u64 {

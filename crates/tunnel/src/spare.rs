@@ -1,6 +1,6 @@
 //! A store of buffers that are reused for datagrams.
 
-/// Maximum number of stored buffers. A few system calls can fill this number of buffers.
+/// Maximum number of stored buffers, enough for the datagrams of a few system calls.
 const KEPT: usize = 256;
 /// Maximum size of a stored buffer, in bytes: longer datagrams are rare.
 const LONGEST: usize = 2_048;

@@ -1,9 +1,9 @@
-//! The window of one path: the number of bytes that may be in flight. It is computed from the
-//! other end's acknowledgements.
+//! The window of one path: the maximum number of bytes in flight. It is computed from the other
+//! end's acknowledgements.
 //!
-//! The window depends on rate and delay, as in BBR, and not on losses. The ends do not retransmit
-//! packets. If a controller provoked losses to find its limit, each loss would slow the TCP
-//! connections in the tunnel. Each path would have its own controller, and would add its own
+//! The window depends on rate and delay, as in BBR, and not on losses. The tunnel does not
+//! retransmit packets. If a controller provoked losses to find its limit, each loss would slow the
+//! TCP connections in the tunnel. Each path would have its own controller, and would add its own
 //! losses.
 //!
 //! Names and sections without another source are from
@@ -32,29 +32,29 @@ const STARTUP_CWND_GAIN: f64 = 3.0;
 /// place of 0.75. One round probes for a higher rate, and the next round drains the queue of the
 /// probe.
 const CWND_GAIN_CYCLE: [f64; 8] = [1.25, 0.85, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
-/// Maximum queue that this end builds in the path, as time at the path's rate. The queues of some
-/// paths hold little more. The limit applies to a probe in ProbeBW, and to Startup once the
-/// capacity is known.
+/// Maximum queue that this end may build in the path, as the time that the path takes to forward
+/// it. The queues of some paths hold little more. The limit applies to probes for a higher rate
+/// (in ProbeBW), and to Startup once the capacity is known.
 const PROBE: Duration = Duration::from_millis(10);
 /// Number of rounds over which the maximum rate is taken: `BtlBwFilterLen` of the first BBR
 /// (draft-cardwell-iccrg-bbr-congestion-control-00), 10 round trips.
 const MAX_RATE_FILTER_LENGTH: u64 = 10;
-/// Number of rounds in which the rate has not grown by a quarter, after which Startup ends. This
-/// is the limit of `BBR.full_bw_count` (BBR draft -02, sections 2.13 and 4.3.1.2), whose value in
-/// the draft is 3.
+/// Number of rounds without a growth of the rate by a quarter after which Startup ends. This is
+/// the limit of `BBR.full_bw_count` (BBR draft -02, sections 2.13 and 4.3.1.2), whose value in the
+/// draft is 3.
 const FULL_BANDWIDTH_ROUNDS: u32 = 3;
 /// Share of lost packets in a round (beyond two packets) above which Startup ends and the rates
 /// are reduced (`BBRLossThresh`, BBR draft -02, section 2.8).
 const LOSS_THRESHOLD: f64 = 0.02;
-/// Mean packet length of a round, in bytes, below which the round carries no bulk data: less than
-/// half of a full packet, but more than a TCP acknowledgement.
+/// Mean packet length of a round trip, in bytes, below which the round trip counts as without bulk
+/// data. It is less than half of a full packet, but more than a TCP acknowledgement.
 const SHORT: i64 = 600;
-/// Number of rounds after which Startup begins again, if these rounds had only short packets and
-/// were limited by the application. A program's handshake takes fewer rounds.
+/// Number of application-limited rounds with only short packets after which Startup begins again.
+/// A program's handshake takes fewer rounds.
 const IDLE: u32 = 10;
-/// Factor by which a lossy round multiplies the rates, at most once in a cycle of
-/// [`CWND_GAIN_CYCLE`]. This is the counterpart of `BBRBeta` (BBR draft -02, section 2.8), whose
-/// value in the draft is 0.7.
+/// Factor for the reduction of the measured rates after a round with losses, at most once in a
+/// cycle of [`CWND_GAIN_CYCLE`]. This is the counterpart of `BBRBeta` (BBR draft -02, section
+/// 2.8), whose value in the draft is 0.7.
 const BETA: f64 = 0.9;
 /// Queueing delay that ends Startup, in addition to a sixteenth of `BBR.min_rtt`. A round's
 /// queueing delay is its minimum round-trip time minus `BBR.min_rtt`. BBR draft -02 has no such
@@ -66,10 +66,10 @@ const LONGER: Duration = Duration::from_millis(2);
 const MIN_RTT_FILTER_LENGTH: Duration = Duration::from_secs(10);
 /// Round-trip time of a path before the first sample (`kInitialRtt`, RFC 9002, section 6.2.2).
 const INITIAL_RTT: Duration = Duration::from_millis(333);
-/// Time without an acknowledgement after which all packets in flight count as lost. It is extended
-/// to three round trips if those take longer.
+/// Time without an acknowledgement after which all packets in flight count as lost. If three round
+/// trips take longer, that time applies.
 const GIVE_UP: Duration = Duration::from_secs(1);
-/// Number of packets after which an acknowledgement is sent, if [`DELAY`] has not passed before.
+/// Number of packets after which an acknowledgement is sent at once, before [`DELAY`] has passed.
 pub(crate) const STEP: u32 = 16;
 /// Maximum delay of an acknowledgement, counted from the first packet that it acknowledges.
 pub(crate) const DELAY: Duration = Duration::from_millis(5);
@@ -118,8 +118,8 @@ pub(crate) struct Window {
     first_at: Time,
     /// Time at which the window was last full; `None` if it never was.
     full_at: Option<Time>,
-    /// Candidates for `BBR.max_bw` (`BBR.MaxBwFilter`), the highest rate first: for each, the
-    /// number of its round, and the rate in bytes per second.
+    /// Candidates for `BBR.max_bw` (`BBR.MaxBwFilter`), the highest rate first. Each has the
+    /// number of the round in which it was measured, and the rate in bytes per second.
     rates: VecDeque<(u64, f64)>,
     round: Round,
     srtt: Option<Duration>,
@@ -130,8 +130,8 @@ pub(crate) struct Window {
     /// Number of rounds of short packets since the last round that was not limited by the
     /// application (app-limited).
     short: u32,
-    /// Number of the first round in which losses may reduce the rates again. Rates are reduced at
-    /// most once in a cycle of [`CWND_GAIN_CYCLE`].
+    /// Number of the round from which losses may reduce the measured rates again. They are reduced
+    /// at most once in a cycle of [`CWND_GAIN_CYCLE`].
     cut: u64,
     capacity: Capacity,
 }
@@ -198,7 +198,7 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Records that packet `number`, which has `bytes` bytes, was sent.
+    /// Records that the packet with the packet number `number` and a length of `bytes` was sent.
     pub(crate) fn sent(&mut self, now: Time, number: u64, bytes: usize) {
         if self.sent.is_empty() {
             (self.delivered_at, self.first_at) = (now, now);
@@ -264,8 +264,8 @@ impl Window {
         }
     }
 
-    /// Returns whether the packet number with the lowest 32 bits `largest` is below the numbers of
-    /// all packets in flight.
+    /// Returns whether all packets in flight have greater packet numbers than the number whose
+    /// lowest 32 bits are `largest`.
     fn is_past(&self, largest: u32) -> bool {
         let Some(first) = self.sent.front() else { return true };
         largest.wrapping_sub(first.number as u32).cast_signed() < 0
@@ -279,9 +279,9 @@ impl Window {
     }
 
     /// Records the delivery rate of a sample: a packet that was sent at `at` has arrived. The
-    /// tuple has the packet's `delivered`, `delivered_at` and `first_at`. If `network_limited` is
-    /// false, the sample is app-limited. An app-limited sample counts only if it is not below
-    /// `BBR.max_bw` (BBR draft -02, section 4.5.2.3).
+    /// tuple has the fields `delivered`, `delivered_at` and `first_at` of the packet. If
+    /// `network_limited` is false, the sample is application-limited. It then counts only if it is
+    /// not below `BBR.max_bw` (BBR draft -02, section 4.5.2.3).
     fn note_rate(
         &mut self,
         (delivered, last_arrival, sent): (f64, Time, Time),
@@ -325,10 +325,10 @@ impl Window {
     }
 
     /// Ends Startup if the path is full (BBRCheckStartupFullBandwidth, BBR draft -02, section
-    /// 4.3.1.2). Begins Startup again in the first round that is not app-limited after [`IDLE`]
-    /// app-limited rounds of short packets. Rounds of short packets show nothing about the path,
-    /// but Startup may have ended in such a round because of a queue on the way back. `lossy` is
-    /// whether too many packets of the round were lost ([`LOSS_THRESHOLD`]).
+    /// 4.3.1.2). Begins Startup again in the first round that is not application-limited after
+    /// [`IDLE`] application-limited rounds of short packets. Rounds of short packets show nothing
+    /// about the path, but Startup may have ended in such a round because of a queue in the return
+    /// direction. `lossy` is whether too many packets of the round were lost ([`LOSS_THRESHOLD`]).
     fn go_on_searching(&mut self, round: &Round, lossy: bool) {
         if !round.network_limited && round.bytes < i64::from(round.sent) * SHORT {
             self.short += 1;
@@ -434,8 +434,8 @@ impl Window {
         PathView::leg(Some(rtt), self.room(now), leg)
     }
 
-    /// Gives up all packets in flight if nothing was acknowledged for too long. Returns whether
-    /// they were given up.
+    /// Counts all packets in flight as lost if nothing was acknowledged for too long. Returns
+    /// whether it did so.
     pub(crate) fn expire(&mut self, now: Time) -> bool {
         self.capacity.on_time(now);
         let over = self.given_up_at().is_some_and(|due| now >= due);
@@ -446,8 +446,8 @@ impl Window {
         over
     }
 
-    /// Returns when [`Window::expire`] has to be called, or when pacing allows packets again;
-    /// `None` if there is no such time.
+    /// Returns the time at which [`Window::expire`] has to be called, or pacing allows packets
+    /// again; `None` if there is no such time.
     pub(crate) fn next_timeout(&self) -> Option<Time> {
         [self.given_up_at(), self.capacity.opens()].into_iter().flatten().min()
     }
@@ -458,8 +458,8 @@ impl Window {
     }
 }
 
-/// The number of packets that arrived on one path, and the state of the next acknowledgement for
-/// these packets.
+/// Counts of the packets that arrived on one path, and the state of the next acknowledgement for
+/// them.
 #[derive(Clone, Default)]
 pub(crate) struct Tally {
     count: u32,
@@ -472,7 +472,8 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Records packet `number`, which needs an acknowledgement.
+    /// Records that the packet with the packet number `number`, which needs an acknowledgement,
+    /// has arrived.
     pub(crate) fn note(&mut self, now: Time, number: u64) {
         self.count = self.count.wrapping_add(1);
         if number >= self.largest {
@@ -498,8 +499,8 @@ impl Tally {
         Some(Receipt { largest: self.largest as u32, count: self.count, ago, span })
     }
 
-    /// Returns when [`Tally::take`] will have an acknowledgement; `None` if all packets were
-    /// reported.
+    /// Returns the time at which [`Tally::take`] will have an acknowledgement; `None` if all
+    /// packets were reported.
     pub(crate) fn due(&self) -> Option<Time> {
         self.due
     }

@@ -1,4 +1,4 @@
-//! HyStart: the rule by which Linux ends slow start before a loss (Ha and Rhee, "Taming the
+//! HyStart: Linux's rule for the end of slow start before a loss (Ha and Rhee, "Taming the
 //! elephants: New TCP slow start", Computer Networks 55, 2011).
 //!
 //! RFC 9406 (HyStart++) has the same rule for delays, with the same constants. After slow start,

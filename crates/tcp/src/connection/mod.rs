@@ -84,8 +84,8 @@ pub struct Connection {
     sender: Sender,
     receiver: Receiver,
     stamps: Stamps,
-    /// Window scale that the peer announced: the number of bits by which windows in the peer's
-    /// segments are shifted left.
+    /// Window scale that the peer announced: the left shift, in bits, of the windows in the peer's
+    /// segments.
     peer_scale: u8,
     timers: Timers,
     /// Segments without data that the next calls of `poll` return: challenge acknowledgements and

@@ -1,5 +1,5 @@
-//! Packets of a session on a byte stream, for paths that block UDP datagrams
-//! (`docs/spec/far-end.md`, "Streams").
+//! Transport of a session's packets on byte streams such as TCP connections, for paths that block
+//! UDP datagrams (`docs/spec/far-end.md`, "Streams").
 //!
 //! ```text
 //! stream = { length (2, big-endian) · packet }
@@ -17,12 +17,12 @@ pub use unframer::{LengthError, Unframer};
 
 /// Bytes of the length field before each packet.
 pub const PREFIX: usize = 2;
-/// Length of the shortest packet of a session, in bytes: ID (4), number (4), one byte of a frame,
-/// tag (16).
+/// Length of the shortest packet of a session, in bytes: ID (4), packet number (4), one byte of
+/// content, AEAD tag (16).
 pub const SHORTEST: usize = 25;
 /// Length of the longest packet, in bytes: the longest payload of a UDP datagram over IPv4.
 pub const LONGEST: usize = 65_507;
 /// Maximum length in bytes of a packet on a stream that is not yet known to belong to a client.
-/// Handshakes have at most 512 bytes, and the client (the near end) begins each stream with a
-/// short packet.
+/// Handshakes have at most 512 bytes. The client (the near end, on the user's machine) begins each
+/// stream with a packet below this length.
 pub const LONGEST_FIRST: usize = 2_048;

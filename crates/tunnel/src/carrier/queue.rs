@@ -12,9 +12,9 @@ use crate::spare::SpareBuffers;
 /// the stream accepted in part.
 ///
 /// A stream that loses a segment, or whose window is full, accepts nothing for a while. Packets
-/// older than the queue's `age` are then dropped, because the program's own protocol has given
-/// them up or retransmits them. A packet that the stream has accepted in part is never dropped.
-/// Otherwise the other end could not find the beginning of the next packet.
+/// older than the queue's `age` are then dropped: the program in the tunnel has given them up by
+/// then, or retransmits them. A packet that the stream has accepted in part is never dropped.
+/// Otherwise the receiver could not find the beginning of the next packet.
 pub struct PacketQueue {
     waiting: VecDeque<Waiting>,
     /// Number of bytes of the first packet that the stream has accepted so far.
@@ -46,8 +46,8 @@ pub struct QueueCount {
 }
 
 impl PacketQueue {
-    /// Returns an empty queue. Its packets wait for at most `age`, and have at most `most` bytes
-    /// in total.
+    /// Returns an empty queue. A packet is dropped after it has waited for `age`. The packets have
+    /// at most `most` bytes in total.
     #[must_use]
     pub fn new(age: Duration, most: usize) -> PacketQueue {
         let (waiting, count, spare) =

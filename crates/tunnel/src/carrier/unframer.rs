@@ -14,8 +14,8 @@ pub struct Unframer {
     fault: Option<LengthError>,
 }
 
-/// Error: a length prefix is out of bounds for a packet of a session. The rest of the stream
-/// cannot be read.
+/// Error: a length prefix is below or above the lengths that a packet of a session may have. The
+/// rest of the stream cannot be split into packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LengthError {
     /// The length in the prefix, in bytes.
@@ -78,8 +78,8 @@ impl Unframer {
         &[]
     }
 
-    /// Completes the unfinished packet as far as `bytes` suffice. Passes a complete packet to
-    /// `each`. Returns the bytes after the packet.
+    /// Appends `bytes` to the unfinished packet, up to the end of that packet. If the packet is
+    /// now complete, passes it to `each`. Returns the bytes after the packet.
     fn complete_packet<'b>(&mut self, bytes: &'b [u8], each: &mut impl FnMut(&[u8])) -> &'b [u8] {
         let whole = match self.begun.first_chunk() {
             Some(prefix) => {
