@@ -42,8 +42,9 @@ pub struct StatusSocket {
 }
 
 impl StatusSocket {
-    /// Opens the status socket of this process. `kind` is the command that the process executes,
-    /// such as `split`. Returns `None` if the process's user has no directory for sockets.
+    /// Opens the status socket of this process. `kind` is the subcommand of `anabranch` that the
+    /// process executes, such as `split`. Returns `None` if the process's user has no directory
+    /// for sockets.
     ///
     /// # Errors
     /// The directory or the socket cannot be created, or no thread can be started.

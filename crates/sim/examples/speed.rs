@@ -1,5 +1,5 @@
-//! Speed of the simulator: four CUBIC connections between two hosts over lines of 100 Mbit/s and a
-//! core of 10 ms, for 20 s. Run it with `--release`.
+//! Speed of the simulator: four CUBIC connections between two hosts over access lines of 100
+//! Mbit/s and a core network with a delay of 10 ms, for 20 s. Run it with `--release`.
 
 use std::error::Error;
 use std::time::Duration;

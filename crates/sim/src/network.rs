@@ -11,7 +11,8 @@ use crate::path::{CoreImpairment, CorePath};
 use crate::queue::{EventQueue, HostId};
 use crate::trace::{Kind, TraceHash};
 
-/// The access line of a host, and the place at which it joins the core network.
+/// The access line of a host, and the place (a row and column of the [`Latencies`]) at which it
+/// joins the core network.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HostSettings {
     /// Properties of the access line in the direction from the host to the core network.
@@ -30,8 +31,8 @@ pub struct HostSettings {
 const ETHERNET: u16 = 1500;
 
 impl HostSettings {
-    /// Returns the settings of a host at place 0. Its access line has the same properties in both
-    /// directions, and Ethernet's MTU.
+    /// Returns the settings of a host at the first place of the [`Latencies`]. Its access line has
+    /// the same properties in both directions, and Ethernet's MTU.
     pub fn symmetric(line: LineSettings) -> HostSettings {
         HostSettings { up: line, down: line, place: 0, mtu: ETHERNET }
     }
@@ -218,8 +219,8 @@ impl<P> Network<P> {
         self.queue.push(time, to, event(packet));
     }
 
-    /// Returns the path of the core network between the places of two hosts; `None` if the core
-    /// network between these places has only a latency.
+    /// Returns the impairments of the core network from one host to another; `None` if the core
+    /// network only delays packets between them.
     fn path(&mut self, from: HostId, to: HostId) -> Option<&mut CorePath> {
         if self.paths.is_empty() {
             return None;

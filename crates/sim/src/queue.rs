@@ -27,7 +27,8 @@ impl HostId {
 /// slot of the ring.
 #[derive(Debug)]
 pub struct EventQueue<E> {
-    /// Events of the slot `current` and of earlier slots.
+    /// Events of the time slot `current` (an interval of about a millisecond) and of earlier
+    /// slots.
     heap: BinaryHeap<Entry<E>>,
     current: u64,
     /// Events of the [`RING`] slots from `current` on. A slot is at the index that is its number
@@ -35,17 +36,17 @@ pub struct EventQueue<E> {
     ring: Vec<Vec<Entry<E>>>,
     /// Number of events in `ring`.
     in_ring: usize,
-    /// Events of slots beyond the ring.
+    /// Events after the last time slot of `ring`.
     far: BinaryHeap<Entry<E>>,
-    /// Empty vectors for slots of the ring. The last one was used most recently.
+    /// Empty vectors, to be reused as time slots of `ring`. The last one was used most recently.
     spare: Vec<Vec<Entry<E>>>,
     /// Number of events added so far.
     pushed: u64,
 }
 
-/// Binary logarithm of the length of a slot in nanoseconds. A slot lasts 1.05 ms.
+/// Binary logarithm of the length of a time slot in nanoseconds. A slot lasts 1.05 ms.
 const SLOT_BITS: u32 = 20;
-/// Number of slots in the ring. Together they last 4.3 s.
+/// Number of time slots in the ring. Together they last 4.3 s.
 const RING: u64 = 4_096;
 
 /// Number of bits of an event's counter in the key of its entry.
@@ -163,7 +164,8 @@ impl<E> EventQueue<E> {
         }
     }
 
-    /// Moves `current` to the slot of the first event if the heap is empty.
+    /// Moves `current` to the time slot of the next event, and the events of that slot to `heap`.
+    /// Does nothing if `heap` already has events.
     fn advance(&mut self) {
         while self.heap.is_empty() {
             self.current = match (self.in_ring, self.far.peek()) {

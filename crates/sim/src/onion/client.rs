@@ -158,7 +158,7 @@ impl DownloadRecord {
     }
 }
 
-/// The state of a client's program.
+/// The state of a client's program: a pause, or a download.
 #[derive(Debug)]
 enum Stage {
     Paused(Time),
@@ -253,7 +253,7 @@ pub struct ClientHost {
     core: Client,
     circmgr: CircuitManager,
     links: Links,
-    /// Generator of random numbers for the choice of paths and guards.
+    /// Generator of random numbers for the choice of the relays of circuits.
     rng: Stream,
     servers: Arc<Vec<Ipv4Addr>>,
     programs: Vec<Program>,
@@ -415,7 +415,8 @@ impl ClientHost {
         }
     }
 
-    /// Executes the outputs of the client and the circuit manager until no output is left.
+    /// Carries out the actions that the client's protocol state machine and the circuit manager
+    /// request, until none is left.
     fn execute(&mut self, io: &mut Io<'_>) {
         self.stirred |= self.circmgr_due.is_some_and(|due| due <= io.now);
         let was_used = self.execute_all(io);
@@ -424,8 +425,8 @@ impl ClientHost {
         }
     }
 
-    /// Executes the outputs as [`ClientHost::execute`] does. Returns whether the circuit manager
-    /// was used, so that its timeout may have changed.
+    /// Works like [`ClientHost::execute`]. Returns whether the circuit manager was used, because
+    /// its timeout may then have changed.
     fn execute_all(&mut self, io: &mut Io<'_>) -> bool {
         let at = Moment { now: io.now, unix: unix(io.now) };
         let mut was_used = false;

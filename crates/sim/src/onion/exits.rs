@@ -88,7 +88,8 @@ impl Exits {
         }
     }
 
-    /// Executes an output of a stream, if the output concerns the stream's destination.
+    /// Carries out an action that a stream requests, if the action concerns the stream's
+    /// destination.
     pub(super) fn execute(&mut self, io: &mut Io<'_>, core: &mut Relay, output: StreamOutput) {
         match output {
             StreamOutput::Readable { stream } => self.send(io, core, stream),

@@ -35,7 +35,7 @@ pub(super) enum Side {
 /// Addresses and certificates of all hosts, for the links between them.
 #[derive(Debug, Default)]
 pub(super) struct Hosts {
-    /// Addresses of hosts, by host number.
+    /// Addresses of hosts, indexed by the [`HostId`].
     pub(super) addresses: Vec<IpAddr>,
     /// Hosts, by address.
     pub(super) hosts: BTreeMap<IpAddr, HostId>,
@@ -57,9 +57,9 @@ impl Hosts {
         self.addresses[host.index()]
     }
 
-    /// Returns the properties of an open link to `peer` that the protocol core needs. The caller
-    /// must add the properties that depend on the kind of link. `dialled` is true if this host
-    /// opened the link.
+    /// Returns the properties of an open link to `peer` that the core (the protocol state machine)
+    /// needs. The caller must add the properties that depend on the kind of link. `dialled` is
+    /// true if this host opened the link.
     pub(super) fn start(&self, io: &Io<'_>, peer: HostId, dialled: bool) -> Start {
         let is_relay = self.certificates.contains_key(&io.host);
         Start {

@@ -101,7 +101,7 @@ pub(super) struct Links {
     /// Number of bytes of cells that were read before earlier cells had arrived.
     early: u64,
     /// True if this host opens a link for lossy cells (cells that may get lost), parallel to a TLS
-    /// link, when a core requests such a link.
+    /// link, when the core (the protocol state machine) requests it.
     lossy: bool,
     /// QUIC links; `None` if the network has none.
     quic: Option<Box<QuicLinks>>,
@@ -175,7 +175,7 @@ impl Links {
         }
     }
 
-    /// Executes an output of the protocol state machine (core) that concerns links.
+    /// Carries out an action on links that the core (the protocol state machine) requests.
     pub(super) fn execute(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore, output: LinkOutput) {
         let output = match &mut self.quic {
             Some(quic) => match quic.execute(io, core, output) {

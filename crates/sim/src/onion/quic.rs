@@ -75,9 +75,10 @@ struct QuicConn {
     /// True if the core (the protocol state machine of the relay or client) was notified of the
     /// link.
     reported: bool,
-    /// True if the protocol core has cells to send over this link.
+    /// True if the core (the protocol state machine) has cells to send over this link.
     has_output: bool,
-    /// True if the link will be closed once the protocol core's cells are sent.
+    /// True if the link will be closed once all cells of the core (the protocol state machine) are
+    /// sent.
     closing: bool,
 }
 
@@ -131,8 +132,8 @@ impl QuicLinks {
         self.next_timeout().is_some_and(|due| due <= now)
     }
 
-    /// Executes an output of the core (the protocol state machine). Returns the output if it does
-    /// not concern QUIC links.
+    /// Carries out an action on QUIC links that the core (the protocol state machine) requests.
+    /// Returns the request if it does not concern QUIC links.
     pub(super) fn execute(
         &mut self,
         io: &mut Io<'_>,
@@ -211,7 +212,7 @@ impl QuicLinks {
         }
     }
 
-    /// Notes that the protocol core has cells to send on a link, and sends them.
+    /// Sends the cells that the core (the protocol state machine) has for a link.
     fn wants(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore, link: LinkId) {
         let conn = ConnId(link.number());
         if let Some(at) = self.links.get_mut(&conn) {
@@ -220,7 +221,7 @@ impl QuicLinks {
         }
     }
 
-    /// Closes a link after sending the protocol core's remaining cells.
+    /// Closes a link after sending the remaining cells of the core (the protocol state machine).
     fn close(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore, link: LinkId) {
         let conn = ConnId(link.number());
         if let Some(at) = self.links.get_mut(&conn) {
@@ -261,7 +262,8 @@ impl QuicLinks {
         }
     }
 
-    /// Passes the cells that were received on the link `conn` to the protocol core.
+    /// Passes the cells that were received on the link `conn` to the core (the protocol state
+    /// machine).
     ///
     /// # Errors
     /// The reason why the link has ended.
@@ -303,7 +305,8 @@ impl QuicLinks {
         }
     }
 
-    /// Sends the protocol core's cells, as far as the congestion window has room.
+    /// Sends the cells of the core (the protocol state machine), as far as the congestion window
+    /// has room.
     fn flush(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore, conn: ConnId) {
         let link = LinkId::new(CARRIER, conn.0);
         self.plain.clear();
@@ -326,8 +329,8 @@ impl QuicLinks {
         }
     }
 
-    /// Writes up to [`WRITTEN`] bytes of the protocol core's cells to a link. Returns whether any
-    /// cells were written.
+    /// Writes up to [`WRITTEN`] bytes of the cells of the core (the protocol state machine) to a
+    /// link. Returns whether any cells were written.
     fn fill(&mut self, now: Time, core: &mut dyn LinkCore, conn: ConnId) -> bool {
         let (link, mut written) = (LinkId::new(CARRIER, conn.0), 0);
         while let Some(at) = self.links.get_mut(&conn).filter(|at| at.has_output)
@@ -351,7 +354,7 @@ impl QuicLinks {
         }
     }
 
-    /// Closes and removes a link, and notifies the protocol core.
+    /// Closes and removes a link, and notifies the core (the protocol state machine).
     fn end(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore, conn: ConnId, why: LinkEnd) {
         let Some(at) = self.links.remove(&conn) else { return };
         self.endpoint.close(io.now, conn);

@@ -219,8 +219,8 @@ impl RelayHost {
         }
     }
 
-    /// Executes the outputs of the relay's core (its protocol state machine) until no output is
-    /// left.
+    /// Carries out the actions that the relay's core (its protocol state machine) requests, until
+    /// none is left.
     fn execute(&mut self, io: &mut Io<'_>) {
         let RelayHost { core, links, exits, violations, .. } = self;
         while let Some(output) = core.poll(io.now) {

@@ -126,7 +126,7 @@ pub(super) fn rate(
 }
 
 /// Draws the core network between `hosts` hosts with the seed `network`. Returns its latencies,
-/// and the place at which each host joins it.
+/// and the place (the row and column of the latencies) at which each host joins it.
 ///
 /// The delay of each pair of places is drawn separately, and is the same in both directions. It
 /// depends only on the two places. A network with more hosts therefore has the same delays between

@@ -62,8 +62,8 @@ impl WebTimes {
 pub struct WebServer {
     times: WebTimes,
     conns: BTreeMap<ConnId, Answer>,
-    /// Answers that wait for one of the times in [`WebTimes`], each with the time at which it
-    /// continues.
+    /// Connections whose answers are delayed as in [`WebTimes`], each with the time at which its
+    /// answer continues.
     due: BTreeSet<(Time, ConnId)>,
     answers: u64,
 }

@@ -139,8 +139,8 @@ pub struct Scenario {
     pub clients: Vec<ClientHostSettings>,
     /// Latencies of the core network, which connects all access lines.
     pub latencies: Latencies,
-    /// Pairs of places, each with the line, the losses and the varying delay of the core network
-    /// in the direction from the first place to the second.
+    /// Impairments of the core network, each for the direction from one place to another. A place
+    /// is a point at which access lines join the core network.
     pub paths: Vec<([usize; 2], CoreImpairment)>,
 }
 
