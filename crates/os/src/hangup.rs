@@ -19,7 +19,7 @@ pub struct Hangup {
 }
 
 impl Hangup {
-    /// Handles SIGHUP from now on.
+    /// Starts to receive SIGHUP, which would otherwise end the process.
     ///
     /// # Errors
     /// An error of the kernel.

@@ -40,7 +40,8 @@ const FASTEST: f64 = 1e-11;
 /// example, calls too late. It may then send faster than the pacing rate, until it has caught up.
 const LATE: Duration = Duration::from_millis(20);
 
-/// A train of packets, as one acknowledgement ([`Receipt`](crate::window::Receipt)) reports it.
+/// A train of packets (sent directly one after the other), as one acknowledgement
+/// ([`Receipt`](crate::window::Receipt)) reports it.
 pub(crate) struct Train {
     pub(crate) packets: u32,
     /// Average size of a packet, in bytes.
@@ -131,7 +132,7 @@ impl Capacity {
         (self.burst(unit) - ahead * rate).max(0.0)
     }
 
-    /// Returns when pacing allows packets again; `None` if it delays none.
+    /// Returns the time at which pacing allows packets again; `None` if pacing delays none.
     pub(crate) fn opens(&self) -> Option<Time> {
         self.opens
     }

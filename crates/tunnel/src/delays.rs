@@ -37,8 +37,8 @@ struct Delay {
 }
 
 impl Delays {
-    /// Records a packet with `stamp` that arrived on `path` at `now`. Returns the time at which
-    /// the packet would have arrived on the fastest path.
+    /// Records a packet with the sender's timestamp `stamp` that arrived on `path` at `now`.
+    /// Returns the time at which the packet would have arrived on the fastest path.
     pub(crate) fn note(&mut self, now: Time, path: PathId, stamp: u32) -> Time {
         let difference = micros(now).wrapping_sub(stamp);
         let base = *self.base.get_or_insert(difference);
@@ -102,7 +102,7 @@ impl Delay {
     }
 }
 
-/// Returns the timestamp for `now`: the lowest 32 bits of its microseconds.
+/// Returns the timestamp for `now`: the time in microseconds, as its lowest 32 bits.
 pub(crate) fn micros(now: Time) -> u32 {
     (now.nanos() / 1000) as u32
 }

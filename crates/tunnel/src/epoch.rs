@@ -24,7 +24,7 @@ use aws_lc_rs::hmac;
 
 use crate::disguise::{Disguise, derived, mask, mask_key};
 
-/// Number of bytes in a packet in addition to its frame.
+/// Number of bytes in a packet in addition to its content (the frame).
 pub(crate) const OVERHEAD: usize = HEADER + TAG;
 /// Length of a packet's header in bytes: the ID and the packet number.
 const HEADER: usize = 8;

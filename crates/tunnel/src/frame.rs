@@ -43,7 +43,7 @@ pub(crate) enum Frame<'a> {
     /// The answer to a probe: the timestamp of the probe (`echo`), and the time at which the
     /// answer was sent (`stamp`).
     Pong { echo: u32, stamp: u32 },
-    /// An acknowledgement of the counted data that arrived on the path.
+    /// An acknowledgement of the datagrams that arrived on the path and need one.
     Ack(Receipt),
     /// A decoy (dummy packet). It is as long as a packet that carries `bytes` bytes of a datagram.
     Decoy { stamp: u32, run: u16, bytes: usize },
@@ -63,7 +63,7 @@ const CLOSE: u8 = 3;
 const ACK: u8 = 4;
 /// Kind of a frame: a part of a datagram.
 const PART: u8 = 5;
-/// Kind of a frame: a decoy.
+/// Kind of a frame: a decoy (dummy packet).
 const DECOY: u8 = 6;
 /// Bits of the first byte that contain the kind.
 const KIND: u8 = 0x0f;
@@ -161,8 +161,8 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Returns the number of packets directly before this frame's packet that were sent on the
-    /// same path, with consecutive packet numbers. It is 0 for control messages.
+    /// Returns the number of packets sent on the same path directly before this frame's packet,
+    /// with consecutive packet numbers. It is 0 for control messages.
     pub(crate) fn run(self) -> u16 {
         if let Frame::Data { run, .. } | Frame::Decoy { run, .. } = self { run } else { 0 }
     }
@@ -252,7 +252,7 @@ pub(crate) struct Parts {
     zeros: usize,
 }
 
-/// Zeros for the content of decoys and the padding of packets.
+/// Zeros for the content of decoys (dummy packets) and the padding of packets.
 pub(crate) static ZEROS: [u8; 65_536] = [0; 65_536];
 
 impl Parts {

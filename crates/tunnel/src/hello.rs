@@ -15,7 +15,7 @@ use rand_core::CryptoRng;
 
 /// Version of the handshake messages. Messages of another version are rejected.
 const VERSION: u8 = 1;
-/// Longest label of a server at a far end, in bytes.
+/// Maximum length in bytes of the label (name) of a server at a far end.
 pub const LONGEST_LABEL: usize = 32;
 /// Maximum number of copies of one handshake message (INIT) that the far end answers. A client
 /// sends copies on several paths.

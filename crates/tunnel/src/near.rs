@@ -2,9 +2,10 @@
 //! far end, and has one session.
 //!
 //! The first handshake is sent on the path on which an answer last arrived. If the timeout
-//! [`HASTE`] passes without an answer, the next handshake is sent on all paths that this machine
-//! can use now. The far end answers each copy with the same keys. Thus a single working path among
-//! many dead ones establishes the session after one retry.
+//! [`HASTE`] passes without an answer, copies of the next handshake are sent on all paths that
+//! this machine can use now, and each copy is disguised separately. The far end answers each copy
+//! with the same keys. Thus a single working path among many dead ones establishes the session
+//! after one retry.
 
 use std::collections::VecDeque;
 use std::time::Duration;
