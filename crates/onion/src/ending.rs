@@ -9,20 +9,20 @@ use crate::table::SetId;
 use crate::wire::cell::{Body, Command};
 use crate::wire::message::Format;
 
-/// The carrier of a circuit's cells: a link, or the legs of a set.
+/// Carrier of a circuit's cells: a link, or the parallel circuits (legs) of a circuit set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
     /// A link carries the cells. The value is the link and the circuit's ID on it.
     Link(LinkCircuit),
-    /// The circuits of this set (its legs) carry the cells. The legs join at a middle relay, and
-    /// the circuit continues from there.
+    /// The parallel circuits (legs) of this set carry the cells as far as the middle relay at
+    /// which the legs join. From there, one circuit continues.
     Legs(SetId),
 }
 
 /// The layers of encryption that one end of a circuit adds to each cell that it sends.
 pub trait Seal {
-    /// Authenticates and encrypts a cell for the other end of the circuit. Returns the cell's tag,
-    /// or `None` if there are no layers.
+    /// Authenticates and encrypts a cell for the other end of the circuit. Returns the cell's
+    /// authentication tag, or `None` if there are no layers of encryption.
     fn seal(&mut self, command: Command, body: &mut Body) -> Option<Tag>;
 
     /// Encrypts a cell that the other end only forwards. Adds this end's layers, but no digest.
@@ -64,12 +64,11 @@ impl Seal for Vec<Box<dyn ClientLayer>> {
     }
 }
 
-/// The layers of encryption that one end of a circuit adds to each lossy cell (sent in a datagram)
-/// that it sends.
+/// Layers of encryption that one end of a circuit adds to its lossy cells (sent in datagrams).
 pub trait SealLossy {
-    /// Encrypts a cell for the other end of the circuit, and returns the cell's counter. In
-    /// `body`, the content must follow the zeros ([`ZEROS`](crate::crypto::lossy::ZEROS)). Returns
-    /// `None` once all counters are used.
+    /// Encrypts a cell for the other end of the circuit, and returns the cell's counter. The
+    /// caller writes the content to `body` from the index [`ZEROS`](crate::crypto::lossy::ZEROS)
+    /// on. Returns `None` once all counters are used.
     fn originate(&mut self, command: Command, body: &mut Body) -> Option<u32>;
 }
 
@@ -103,24 +102,27 @@ pub trait Ending {
         }
     }
 
-    /// Returns the set of the circuit; `None` until the circuit is a leg of one.
+    /// Returns the set of parallel circuits that this circuit belongs to; `None` if it belongs to
+    /// none yet.
     fn set(&self) -> Option<SetId>;
 
-    /// Returns the circuit's flow control; `None` until the circuit is a leg of a set.
+    /// Returns the circuit's flow control; `None` until the circuit is in a set of parallel
+    /// circuits.
     fn leg(&self) -> Option<&Leg>;
 
-    /// Returns the number that the caller assigned to the circuit; `None` if it assigned none.
+    /// Returns the identifier that the caller assigned to the circuit; `None` if it assigned none.
     fn number(&self) -> Option<u64> {
         None
     }
 
-    /// Returns the number of cells received, and the number sent. A node that does not count all
-    /// cells returns the numbers of cells with DATA.
+    /// Returns the count of received cells and the count of sent cells. A node that does not count
+    /// all cells returns the counts of cells with DATA.
     fn cells(&self) -> [u64; 2] {
         self.leg().map(Leg::transferred).unwrap_or_default()
     }
 
-    /// Makes the circuit a leg of `set`. The circuit's path must be complete.
+    /// Makes the circuit one of the parallel circuits (legs) of `set`. The circuit must already
+    /// have all its hops.
     fn move_to(&mut self, set: SetId);
 
     /// Returns true if the circuit can carry lossy cells (sent in datagrams).

@@ -1,4 +1,4 @@
-//! Events that a core (the state machine of a client or relay) reports to its operator.
+//! Events that a client's or relay's protocol state machine (core) reports to its operator.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -66,7 +66,7 @@ pub enum LinkFault {
     Handshake(Fault),
     /// The handshake was not complete in time.
     HandshakeTimeout,
-    /// A new link over a carrier that may lose or reorder cells, which we do not accept.
+    /// A new link whose transport may lose or reorder bytes. Such links are refused.
     NotWhole,
     /// Too many links from one address have an incomplete handshake.
     TooManyHalfOpen,

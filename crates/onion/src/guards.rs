@@ -60,7 +60,7 @@ pub enum Purpose {
     Directory,
 }
 
-/// The guard for a circuit.
+/// A guard chosen for a circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice<I> {
     /// The relay that is the guard.
@@ -329,7 +329,7 @@ impl<I: Name> Guards<I> {
     }
 
     /// Makes all unreachable guards usable again. The caller does this when the cause of the
-    /// failures may be gone.
+    /// failures may be gone, for example a local network that was down.
     pub fn forgive(&mut self) {
         for guard in self.sample.iter_mut().filter(|guard| guard.reach == GuardReachability::No) {
             guard.reach = GuardReachability::Maybe;
@@ -355,9 +355,9 @@ impl<I: Name> Guards<I> {
     }
 
     /// Chooses the best usable guard that is not primary and that `avoid` does not exclude.
-    /// Confirmed guards come first, in their order, then unconfirmed guards in the order of the
-    /// sample. A guard that another circuit is trying is chosen only if it is confirmed and no
-    /// other confirmed guard is left. Returns `None` if there is no such guard.
+    /// Confirmed guards come first, then unconfirmed guards in the order in which they were drawn.
+    /// A guard that another circuit is trying is chosen only if it is confirmed and no other
+    /// confirmed guard is left. Returns `None` if no guard remains.
     fn spare(&self, avoid: &dyn Fn(I) -> bool) -> Option<Choice<I>> {
         let open = |guard: &&Guard<I>| {
             let id = guard.kept.id;
@@ -375,8 +375,8 @@ impl<I: Name> Guards<I> {
         Some(Choice { id: guard.kept.id, readiness: Readiness::IfNoBetter })
     }
 
-    /// Adds randomly chosen guards to the sample until it contains enough usable ones, or has
-    /// reached its maximum size.
+    /// Adds randomly drawn relays to the sample (the possible guards) until the sample contains
+    /// enough usable guards, or has reached its maximum size.
     fn fill(&mut self, now: u64, listing: &impl Listing<I>, rng: &mut dyn Rng) {
         let most = self.params.most_sampled(listing.count());
         while self.sample.len() < most

@@ -18,18 +18,18 @@ pub enum LinkInput<'a> {
     /// A link has opened: the neighbour opened it, or we did after [`LinkOutput::Dial`]. Its TLS
     /// handshake is complete.
     Opened {
-        /// The link's number, never used before.
+        /// The link's identifier, never used before.
         link: LinkId,
         /// The relay that we intended to reach; `None` if the neighbour opened the link.
         target: Option<Target>,
-        /// Facts about the link.
+        /// Facts about the link at the end of its TLS handshake.
         start: Start,
     },
     /// Plaintext bytes have arrived.
     Bytes {
         /// The link.
         link: LinkId,
-        /// The bytes.
+        /// The bytes, decrypted by TLS or QUIC.
         bytes: &'a [u8],
     },
     /// Lossy cells have arrived in datagrams of a QUIC link: whole cells of
@@ -40,7 +40,7 @@ pub enum LinkInput<'a> {
         /// The cells.
         cells: &'a [u8],
     },
-    /// The answer to [`LinkOutput::Export`].
+    /// The secret from the TLS session that [`LinkOutput::Export`] requested.
     Exported {
         /// The link.
         link: LinkId,
@@ -86,11 +86,12 @@ pub enum LinkInput<'a> {
     /// A permanent link to another shard of this relay was created. Shards are the parallel cores
     /// of one relay.
     Sibling {
-        /// The link's number, never used before.
+        /// The link's identifier, never used before.
         link: LinkId,
-        /// True at one end of the link, false at the other.
+        /// True at one end of the link, false at the other. The ends thus differ in the circuit
+        /// IDs that they assign.
         first: bool,
-        /// The number of the other shard (parallel core).
+        /// The index of the other shard (parallel core).
         shard: usize,
     },
     /// Another parallel core (shard) of this relay has the link to the relay that
@@ -132,8 +133,8 @@ pub enum LinkOutput {
         context: [u8; 32],
     },
     /// From now on, send and accept only TLS records with `content` bytes on the link. Each record
-    /// contains one numbered cell, and may be decrypted out of order. [`LinkInput::RecordsFixed`]
-    /// confirms this.
+    /// contains one cell with a sequence number, and may be decrypted out of order.
+    /// [`LinkInput::RecordsFixed`] confirms this.
     FixRecords {
         /// The link.
         link: LinkId,
@@ -158,7 +159,8 @@ pub enum LinkOutput {
         /// The link.
         link: LinkId,
     },
-    /// The link has something to send: call [`LinkCore::transmit`] when there is room.
+    /// The link has something to send: call [`LinkCore::transmit`] when the connection accepts
+    /// bytes.
     Transmit {
         /// The link.
         link: LinkId,
@@ -178,7 +180,8 @@ pub enum StreamOutput {
         /// The stream.
         stream: StreamKey,
     },
-    /// [`LinkCore::write`] accepts bytes from the program again, after the stream was full.
+    /// [`LinkCore::write`] accepts bytes from the program again, after the stream's buffer was
+    /// full.
     Room {
         /// The stream.
         stream: StreamKey,
@@ -229,7 +232,7 @@ pub trait LinkCore {
     }
 
     /// Accepts bytes from a stream's program, and returns the number of bytes accepted. If not all
-    /// were accepted, [`StreamOutput::Room`] follows when there is room.
+    /// were accepted, [`StreamOutput::Room`] follows when the stream accepts more.
     fn write(&mut self, now: Time, stream: StreamKey, bytes: &[u8]) -> usize;
 
     /// Returns the bytes that wait for a stream's program, in two consecutive parts.

@@ -1,5 +1,5 @@
-//! Flow control of one leg (one circuit of a set): a window for sent cells, and acknowledgements
-//! of received cells.
+//! Flow control of one leg (one of the parallel circuits of a set): a window for sent cells, and
+//! acknowledgements of received cells.
 //!
 //! Streams belong to the leg's [`Set`](crate::set::Set), not to the leg.
 
@@ -14,8 +14,8 @@ use crate::event::CircuitFault;
 use crate::handshake::extension::AgreedFeatures;
 use crate::wire::message::Sendme;
 
-/// Initial window, in cells, of a leg whose set joins at a middle relay. Such a leg carries the
-/// cells of another circuit. The value equals the window of a circuit without congestion control.
+/// Initial window, in cells, of a parallel circuit (leg) that carries another circuit's cells to
+/// or from a middle relay. The value equals the window of a circuit without congestion control.
 const WIDE: u64 = 1_000;
 
 /// Flow control between the two ends of one circuit: window and acknowledgements.
@@ -94,9 +94,9 @@ impl Leg {
     }
 
     /// Makes the leg carry cells of another circuit (the trunk, which continues where the set's
-    /// legs join) from now on, instead of its own DATA cells. The leg's window begins large,
-    /// because the other circuit's window already limits the cells in flight. A small window would
-    /// look like congestion to the other circuit.
+    /// legs join) from now on, instead of its own DATA cells. The leg's initial window is large,
+    /// because the trunk's window already limits the cells in flight. A small window would look
+    /// like congestion to the trunk.
     pub(crate) fn pass_cells(&mut self, params: &Params) {
         let params = Params { cwnd_init: WIDE, ..params.clone() };
         let sendme_inc = u8::try_from(self.control.sendme_inc()).ok();

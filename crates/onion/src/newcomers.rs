@@ -70,7 +70,7 @@ impl Default for DosParams {
 pub enum Admission {
     /// The connection is accepted, and counted until [`Newcomers::left`] is called.
     Counted,
-    /// The connection is accepted, but not counted.
+    /// The connection is accepted, but not counted, because the table of addresses is full.
     Uncounted,
     /// The connection must be closed at once.
     Refused,
@@ -83,8 +83,8 @@ struct Entry {
     half: usize,
     /// Number of connections with a complete TLS handshake.
     open: usize,
-    /// Time at which the next connection is due at exactly the maximum rate. It may arrive up to
-    /// `burst - 1` intervals of this rate earlier.
+    /// Time of the next connection if connections came at exactly the maximum rate. A connection
+    /// is accepted up to `burst - 1` intervals of this rate earlier.
     due: Time,
     /// Time until which the address is refused.
     barred: Time,

@@ -1,4 +1,5 @@
-//! The code that client and relay share: links, circuits, sets of streams, and outputs.
+//! The code that client and relay share: links, circuits, sets of parallel circuits with their
+//! streams, and outputs.
 //!
 //! [`Node`] is this shared core. Links, the padding of links, and streams are in separate files.
 //! [`NodeRole`] is the interface of the two roles. Methods that only one role has are in that
@@ -41,7 +42,7 @@ pub(crate) use dedicated::NextLink;
 pub use lossy::{LossyStats, LossyTraffic};
 use memory::{Memory, MemoryUse};
 
-/// A timer of a core.
+/// Timer of a node, with the link or circuit set that the timer concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
     /// Time limit of the link's handshake. When it expires, an incomplete link is closed.
@@ -60,7 +61,7 @@ pub(crate) enum Timer {
     Rest(LinkId),
     /// Next attempt to open a QUIC link alongside this link.
     QuicRetry(LinkId),
-    /// Acknowledgement of the cells that arrived on the QUIC link.
+    /// Time at which the node acknowledges the cells that arrived on the QUIC link.
     Arrived(LinkId),
     /// Time limit for the neighbour to list all circuits that move from this QUIC link to the TLS
     /// link alongside it.
@@ -70,12 +71,12 @@ pub(crate) enum Timer {
     /// Next check for circuits that have waited too long for a link that carries lossy cells (sent
     /// in datagrams).
     LossyLinks,
-    /// Time limit for the other end to link a leg of a circuit set whose cells travel in
-    /// datagrams.
+    /// Time limit for the other end to accept a parallel circuit (leg) of a circuit set whose
+    /// cells travel in datagrams.
     LossyLegs(SetId),
 }
 
-/// Reason for which this core closes a circuit.
+/// Reason for which this node closes a circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseCause {
     /// The link that the circuit needs cannot be opened.
@@ -90,12 +91,13 @@ pub enum CloseCause {
     Set,
     /// The other end did not accept the circuit in time as a leg (parallel circuit) of a set.
     Unlinked,
-    /// The other end has stopped acknowledging cells on the circuit, while the other circuits of
-    /// its set continue.
+    /// The other end has stopped acknowledging cells on the circuit, although the parallel
+    /// circuits of the same set continue.
     Silent,
     /// No link to the next relay can carry the circuit's lossy cells (sent in datagrams).
     NoLossyLink,
-    /// All counters of the circuit's lossy cells (sent in datagrams) are used.
+    /// The circuit has used up the counters of its lossy cells (sent in datagrams), which must not
+    /// repeat.
     Exhausted,
 }
 
@@ -158,15 +160,15 @@ pub trait NodeRole: Sized {
     /// Notes that `link`, for which `circuit` waited, is open now.
     fn reached(node: &mut Node<Self>, now: Time, circuit: u32, link: LinkId);
 
-    /// Notes that the link of a circuit has closed. `owner` names the circuit, and the direction
-    /// (towards the client or away from it) of this link.
+    /// Notes that a link of a circuit has closed. `owner` names the circuit and the side of the
+    /// closed link: towards the client or away from the client.
     fn lost(node: &mut Node<Self>, now: Time, owner: Owner);
 
     /// Closes `circuit` for the reason `why`.
     fn close_circuit(node: &mut Node<Self>, circuit: u32, why: CloseCause);
 
-    /// Handles a message of a stream, which arrived on `circuit`. All earlier messages have been
-    /// handled.
+    /// Handles a message of a stream, which arrived on `circuit`. The caller has already handled
+    /// all earlier messages of the circuit set.
     ///
     /// # Errors
     /// Returns the violation if the other end broke the protocol.
@@ -178,7 +180,7 @@ pub trait NodeRole: Sized {
     ) -> Result<(), CircuitFault>;
 
     /// Forwards a cell from the legs of a circuit set along its trunk, the circuit that continues
-    /// from the relay where the legs join. Earlier cells of the trunk have been forwarded before.
+    /// from the relay where the legs join. The caller forwards the trunk's cells in order.
     fn take_passing_cell(
         node: &mut Node<Self>,
         now: Time,
@@ -192,11 +194,12 @@ pub trait NodeRole: Sized {
     fn fell_silent(_: &mut Node<Self>, _circuit: u32) {}
 
     /// Notes that the set `set` of several circuits is ending. `nonce` is the secret that
-    /// identifies it at both ends.
+    /// identifies this set at both ends.
     fn set_ended(node: &mut Node<Self>, set: SetId, nonce: &SetNonce);
 }
 
-/// A client's or a relay's core: the state that both roles have, and the state of its role.
+/// A client's or a relay's protocol state machine: the state that both roles have, and the state
+/// of its role.
 pub struct Node<R: NodeRole> {
     pub(crate) role: R,
     pub(crate) rng: Box<dyn CryptoRng + Send>,
@@ -436,8 +439,8 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Sends `message`, without checking it, on the `nth` circuit that ends at this node. This
-    /// allows relay commands that this crate does not know. The message may cause the other end to
-    /// close the circuit. Returns false if fewer circuits end here.
+    /// allows relay commands that this crate does not know. The other end may close the circuit
+    /// because of the message. Returns false if fewer circuits end here.
     pub fn send_message(&mut self, now: Time, nth: usize, message: Message<'_>) -> bool {
         let ends_here = |circuit: &mut R::Circuit| R::Circuit::parts(circuit).is_some();
         let indices: Vec<u32> = self.circuits.numbered().map(|(index, _)| index).collect();

@@ -1,11 +1,11 @@
 //! Order of each circuit's cells on a link whose TLS records may arrive out of order
 //! (`docs/spec/unordered-links.md`).
 //!
-//! For each circuit ID, the cells of each direction have consecutive numbers. This includes
-//! circuit ID 0, which stands for the link itself. Each cell carries its number. The receiver
-//! stores a cell until it has handled all earlier cells of the circuit. The cells of one circuit
-//! therefore stay in order, and no circuit waits for a lost cell of another. Numbers have 32 bits
-//! and wrap: they are compared by their distance.
+//! For each circuit ID, the cells of each direction have consecutive sequence numbers. This
+//! includes circuit ID 0, which stands for the link itself. The receiver stores a cell until it
+//! has handled all earlier cells of the circuit. The cells of one circuit therefore stay in order,
+//! and no circuit waits for a lost cell of another. Sequence numbers have 32 bits and wrap around,
+//! so only their distances are compared.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -14,15 +14,15 @@ use anabranch_multipath::Time;
 
 use crate::wire::cell::{Body, Cell, Command};
 
-/// Maximum number of cells that a link stores until earlier cells arrive, and maximum distance of
-/// a cell's number from the next expected one. TLS records can only be decrypted out of order
-/// within a range that has room for this number of cells.
+/// Maximum number of cells that a link stores until earlier cells arrive. It is also the maximum
+/// distance of a cell's sequence number from the next expected one. The range in which TLS records
+/// can be decrypted out of order has room for this number of cells.
 const HELD: usize = 2_048;
-/// Time for which the ID of a closed circuit is not reused. Cells are in transit for a shorter
-/// time.
+/// Time for which the ID of a closed circuit is not reused. It is longer than cells can be in
+/// transit.
 const REST: Duration = Duration::from_secs(300);
 
-/// Error for a cell with a number that no correct neighbour assigns.
+/// Error for a cell with a sequence number that no correct neighbour assigns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrongNumber;
 
@@ -50,32 +50,32 @@ impl HeldCell {
         Some(HeldCell { circuit: cell.circuit, command: cell.command, body })
     }
 
-    /// Returns the stored cell as a [`Cell`], without its number.
+    /// Returns the stored cell as a [`Cell`], without its sequence number.
     pub fn cell(&mut self) -> Cell<'_> {
         let HeldCell { circuit, command, body } = self;
         Cell { circuit: *circuit, command: *command, number: None, head: &[], body: &mut body[..] }
     }
 }
 
-/// State of the cell numbers of one circuit ID, in both directions.
+/// Sequence numbers of the cells with one circuit ID, in both directions.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sequence {
-    /// Number of the next cell that we send.
+    /// Sequence number of the next cell that we send.
     sent: u32,
-    /// Number of the next cell that we expect from the neighbour.
+    /// Sequence number of the next cell that we expect from the neighbour.
     expected: u32,
     /// True if the circuit with this ID is closed, and the ID must not be reused yet.
     rests: bool,
 }
 
-/// State of the cell numbers of all circuit IDs on one link, in both directions.
+/// Sequence numbers and stored cells of all circuit IDs on one link, in both directions.
 #[derive(Debug, Default)]
 pub struct CellOrder {
     circuits: BTreeMap<u32, Sequence>,
-    /// Stored cells by circuit ID and number.
+    /// Stored cells by circuit ID and sequence number.
     held: BTreeMap<(u32, u32), HeldCell>,
-    /// The first cells of new circuits whose ID still belongs to an earlier circuit here, by
-    /// circuit ID. They wait until the earlier circuit's last cell has arrived.
+    /// The first cells of new circuits, by circuit ID, while this end still assigns the ID to an
+    /// earlier circuit. They wait until the earlier circuit's last cell has arrived.
     reborn: BTreeMap<u32, HeldCell>,
     /// IDs of circuits that closed since the last call of [`CellOrder::tick`].
     left: Vec<u32>,
@@ -86,8 +86,8 @@ pub struct CellOrder {
 }
 
 impl CellOrder {
-    /// Assigns a number to the next cell that we send with the circuit ID `circuit`, and returns
-    /// it.
+    /// Assigns a sequence number to the next cell that we send with the circuit ID `circuit`, and
+    /// returns this number.
     pub fn number(&mut self, circuit: u32) -> u32 {
         let sequence = self.circuits.entry(circuit).or_default();
         let number = sequence.sent;
@@ -95,11 +95,11 @@ impl CellOrder {
         number
     }
 
-    /// Handles the arrival of `cell` with the number `number`.
+    /// Handles the arrival of `cell` with the sequence number `number`.
     ///
     /// # Errors
-    /// Returns [`WrongNumber`] if a cell with this number was already handled or stored, if the
-    /// number is too far ahead, or if too many cells are stored.
+    /// Returns [`WrongNumber`] if a cell with this sequence number was already handled or stored,
+    /// if the number is too far ahead, or if too many cells are stored.
     pub fn take(&mut self, cell: &Cell<'_>, number: u32) -> Result<Turn, WrongNumber> {
         let circuit = cell.circuit;
         let sequence = self.circuits.entry(circuit).or_default();
@@ -148,8 +148,8 @@ impl CellOrder {
     }
 
     /// Removes the state of a circuit ID that no circuit uses, after a cell with that ID was
-    /// handled. Keeps the state while the ID must not be reused (`rests`), or while stored cells
-    /// wait for a missing one.
+    /// handled. Keeps the state while the ID must not be reused, or while stored cells wait for a
+    /// missing one.
     pub fn settle(&mut self, circuit: u32) {
         let rests = self.circuits.get(&circuit).is_none_or(|sequence| sequence.rests);
         if !rests && circuit != 0 && self.held.range(all_of(circuit)).next().is_none() {
@@ -157,8 +157,8 @@ impl CellOrder {
         }
     }
 
-    /// Returns true if the circuit ID `circuit` is in use, or must not be reused yet. No new
-    /// circuit can have such an ID.
+    /// Returns true if the circuit ID `circuit` is in use or must not be reused yet. A new circuit
+    /// must then get another ID.
     pub fn knows(&self, circuit: u32) -> bool {
         self.circuits.contains_key(&circuit)
     }
@@ -168,7 +168,8 @@ impl CellOrder {
         self.early
     }
 
-    /// Sets the time to `now`. Frees the IDs of closed circuits whose waiting time has passed.
+    /// Frees the IDs of closed circuits whose waiting time has passed at `now`, and starts the
+    /// waiting time of circuits that closed since the last call.
     pub fn tick(&mut self, now: Time) {
         self.resting.extend(self.left.drain(..).map(|circuit| (now + REST, circuit)));
         while let Some((_, circuit)) = self.resting.pop_front_if(|(until, _)| *until <= now) {

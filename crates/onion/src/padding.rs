@@ -110,7 +110,7 @@ pub(crate) enum Usage {
     Streams,
 }
 
-/// A core's rules for padding and for unused links.
+/// A client's or relay's rules for padding links and for closing unused links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rules {
     pub(crate) params: PaddingParams,
@@ -218,7 +218,7 @@ impl IdleTimes {
         (due, (self.moved + draw(silence, rng)).max(now))
     }
 
-    /// Returns the time at which the link can be closed if it has no circuits.
+    /// Returns the time at which the node closes the link if it then has no circuits.
     pub(crate) fn rests_until(&self) -> Time {
         self.used + self.rest
     }

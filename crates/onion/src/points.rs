@@ -19,7 +19,7 @@ pub enum Point {
 pub struct PointLocation {
     /// The parallel core (shard) that owns the circuit.
     pub shard: usize,
-    /// The circuit's number within the parallel core (shard).
+    /// The circuit's index within the parallel core (shard).
     pub circuit: u32,
 }
 
@@ -34,8 +34,8 @@ pub trait PointTable: Send {
     /// Returns the location of `point`; `None` if it is not registered.
     fn find(&self, point: &Point) -> Option<PointLocation>;
 
-    /// Removes `point` if it is registered for the circuit at `place`. Otherwise does nothing,
-    /// because another circuit has replaced that one.
+    /// Removes `point` if it is registered for the circuit at `place`. Does nothing if `point` is
+    /// registered for another circuit.
     fn leave(&mut self, point: &Point, place: PointLocation);
 }
 

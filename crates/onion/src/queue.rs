@@ -90,7 +90,7 @@ impl Pool {
     }
 
     /// Appends the first cell of `from` to `out`, and moves the cell to the end of the queue `to`.
-    /// Its waiting time in `to` starts at `now`. Returns false if `from` is empty.
+    /// The cell's waiting time in `to` starts at `now`. Returns false if `from` is empty.
     pub(crate) fn pass(
         &mut self,
         from: &mut Queue,

@@ -1,10 +1,10 @@
-//! The relay: guard, middle and exit, as one core. A process may run several cores of the same
-//! relay in parallel; each core is a shard.
+//! The relay (guard, middle and exit) as one protocol state machine without I/O (core). A process
+//! may run several cores of the same relay in parallel; each core is a shard.
 //!
 //! [`Relay`] is a [`Core`](anabranch_multipath::Core) that takes [`Input`]s and returns
 //! [`Output`]s. The trait [`LinkCore`](crate::LinkCore) is the interface that relay and client
-//! share: links, queued cells and bytes of streams. The driver fetches cells when a link has room,
-//! which postpones the choice of the next circuit as long as possible.
+//! share: links, queued cells and bytes of streams. The driver (I/O code) fetches cells only when
+//! a link can send them. The choice of the next circuit is thus made as late as possible.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ pub struct Config {
     pub params: Arc<Params>,
     /// Consensus parameters of onion services.
     pub services: ServiceParams,
-    /// Scheduler of the circuits of a link.
+    /// Scheduler that chooses the circuit of a link's next cell.
     pub policy: circuitmux::Kind,
     /// True if streams may connect to destinations outside the network through this relay.
     pub exit: bool,
@@ -153,9 +153,9 @@ pub enum Input {
         /// The refused address, and the time-to-live of its name in seconds.
         address: (IpAddr, u32),
     },
-    /// The answer to [`Output::Resolve`].
+    /// The answers to the lookup that [`Output::Resolve`] requested.
     Resolved {
-        /// The lookup.
+        /// The stream on which the client requested the lookup.
         stream: StreamKey,
         /// Answers, each with its time-to-live in seconds.
         answers: Vec<(Answer, u32)>,
@@ -187,7 +187,7 @@ pub enum Output {
     /// Look up the addresses of a name for a client. If `name` is under in-addr.arpa, look up the
     /// host name of that address instead.
     Resolve {
-        /// The lookup.
+        /// The stream on which the client requested the lookup.
         stream: StreamKey,
         /// The name.
         name: String,
@@ -214,14 +214,14 @@ impl From<Event> for Output {
     }
 }
 
-/// Statistics for display.
+/// Statistics of a relay, or of one of its shards (parallel cores), for display.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Number of circuits created since the start.
     pub circuits_made: u64,
     /// Number of circuits created since the start that use Counter Galois Onion.
     pub circuits_cgo: u64,
-    /// Number of circuits created since the start that have lossy cells (sent in datagrams).
+    /// Number of circuits created since the start that can carry lossy cells (sent in datagrams).
     pub circuits_lossy: u64,
     /// Counters of lossy cells (sent in datagrams).
     pub lossy: LossyStats,
@@ -263,7 +263,7 @@ pub struct Stats {
     pub out_of_memory: u64,
     /// Number of PADDING cells received, and number sent.
     pub padding: [u64; 2],
-    /// Number of unordered links: cells have numbers, and may arrive in any order.
+    /// Number of unordered links, whose cells have sequence numbers and may arrive in any order.
     pub unordered_links: usize,
     /// Number of cells that arrived on unordered links before an earlier cell of their circuit,
     /// since the start.
@@ -319,7 +319,7 @@ impl Stats {
     }
 }
 
-/// A relay's core.
+/// A relay's protocol state machine, without I/O.
 pub type Relay = Node<RelayRole>;
 
 /// The part of the state of a [`Node`] that only a relay has.
@@ -379,7 +379,7 @@ impl Relay {
         self.set_padding(*padding);
     }
 
-    /// Sets the number of this shard, and the tables that all shards (parallel cores) of the relay
+    /// Sets the index of this shard, and the tables that all shards (parallel cores) of the relay
     /// share. If the relay has several shards, call this before any other method.
     pub fn share(&mut self, shard: usize, points: Box<dyn PointTable>, sets: Box<dyn SetTable>) {
         self.role.shard = shard;

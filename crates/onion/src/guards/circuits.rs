@@ -20,7 +20,7 @@ pub enum Readiness {
     Complete,
 }
 
-/// The state of each circuit.
+/// States of all circuits whose use depends on their guards, by circuit key.
 #[derive(Clone, Debug)]
 pub(super) struct Circuits<I> {
     all: BTreeMap<u64, Circuit<I>>,

@@ -4,7 +4,7 @@
 
 use super::{GuardParams, Guards, Listing, Name, SampledGuard};
 
-/// The name of a sample of guards.
+/// Name of one of the client's separate samples of guards (relays drawn at random).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Instance {
     /// The sample of guards of a user who has no bridges and allows at least
@@ -24,7 +24,7 @@ pub struct Instances<I> {
     restricted: Guards<I>,
     bridges: Guards<I>,
     current: Option<Instance>,
-    /// True if the user was warned that few guards are allowed.
+    /// True if the user was warned that the configuration allows only few guards.
     warned: bool,
 }
 

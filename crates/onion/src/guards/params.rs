@@ -76,8 +76,8 @@ impl GuardParams {
         }
     }
 
-    /// Adapts the parameters to sets of up to `legs` circuits, in which each circuit has a
-    /// different primary guard. The number of guards in use is the larger of
+    /// Adapts the parameters to sets of up to `legs` parallel circuits, in which each circuit has
+    /// a different primary guard. The number of guards in use is the larger of
     /// `guard-n-primary-guards-to-use` and `legs`. The number of primary guards is at least as
     /// large.
     #[must_use]

@@ -273,8 +273,8 @@ impl KeyInput<'_> {
     }
 }
 
-/// The key stream that results from a handshake. It never ends. The caller must read its parts in
-/// order: keys, nonce, and the secrets for lossy cells (sent in datagrams).
+/// The key stream that results from a handshake. Its length is unlimited. The caller must read its
+/// parts in order: keys, nonce, and the secrets for lossy cells (sent in datagrams).
 pub struct KeyStream {
     cipher: Aes256Ctr,
     reader: Shake256Reader,

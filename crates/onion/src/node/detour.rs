@@ -14,10 +14,10 @@ use crate::wire::cell::{CELL, Cell, Command, HEADER, Width, head};
 use crate::wire::crypto::random;
 use crate::wire::link::{Identity, put_pairing, read_counts, read_move, read_pairing};
 
-/// Maximum time until received cells on a QUIC link are acknowledged.
+/// Maximum delay before the node acknowledges the cells that it received on a QUIC link.
 const ACK_DELAY: Duration = Duration::from_secs(1);
-/// Time limit for the neighbour to send its list of moving circuits. If the list is late, the
-/// circuits are lost.
+/// Time limit for the neighbour to list the circuits that move from a broken QUIC link to the TLS
+/// link alongside it. If the list is late, the circuits are lost.
 const MOVING: Duration = Duration::from_secs(60);
 
 impl<R: NodeRole> Node<R> {
@@ -120,8 +120,8 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Handles the failure of the connection that carries the link `id`. The link's circuits move
-    /// to the link alongside it if they can. Otherwise closes the link as [`Node::carrier_closed`]
-    /// does.
+    /// to the link alongside it if they can. Otherwise, handles the failure like the closing of
+    /// the connection ([`Node::carrier_closed`]).
     pub(super) fn carrier_lost(&mut self, now: Time, id: LinkId) {
         let has_circuits = self.channels.link(id).is_some_and(|link| link.circuits() > 0);
         if !(has_circuits && self.start_move(now, id)) {
@@ -145,8 +145,8 @@ impl<R: NodeRole> Node<R> {
         true
     }
 
-    /// Closes the link `id`, because the neighbour has not completed its list of moving circuits
-    /// in time.
+    /// Closes the link `id`, because the neighbour has not listed in time all circuits that move
+    /// away from this link.
     pub(super) fn moving_due(&mut self, now: Time, id: LinkId) {
         if self.channels.is_moving(id) {
             self.closed(now, id);
@@ -208,7 +208,7 @@ impl<R: NodeRole> Node<R> {
     /// Ends the moves of circuits to or from the link `id`, which is closing. Closes each QUIC
     /// link whose circuits have moved to `id` or are moving to it. Other QUIC links alongside `id`
     /// stay open, but their circuits can no longer move. If the circuits of `id` itself have moved
-    /// to another link, sends MOVE_OVER on that link.
+    /// to another link, sends MOVE_OVER there to complete the move.
     pub(super) fn close_detours(&mut self, now: Time, id: LinkId) {
         for quic in self.channels.paired_quic(id) {
             match self.channels.has_moved(quic) {

@@ -150,8 +150,8 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// Handles the stored cells of `circuit` that follow the cell handled last. Such cells exist
-    /// only if the cells of the link have numbers and may arrive out of order.
+    /// Handles the stored cells of `circuit` that follow the cell handled last. Cells are stored
+    /// only on links whose cells have sequence numbers and may arrive out of order.
     ///
     /// # Errors
     /// Returns the neighbour's violation of the protocol. The link must then be closed.
@@ -171,7 +171,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles a cell of the link `id`. If the cells of the link have numbers, the caller must
+    /// Handles a cell of the link `id`. If the link's cells have sequence numbers, the caller must
     /// have handled all earlier cells of the circuit.
     ///
     /// # Errors
@@ -212,8 +212,8 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Requests from the driver (I/O code) that all TLS records of the link `id` have one fixed
-    /// size. Does so only on a link whose cells have numbers, once both NETINFO cells have been
-    /// exchanged.
+    /// size. Does so only on a link whose cells have sequence numbers, once both NETINFO cells
+    /// have been exchanged.
     pub(super) fn fix_records(&mut self, id: LinkId) {
         if self.channels.link(id).is_some_and(|link| link.channel.wants_fixed()) {
             self.put(LinkOutput::FixRecords { link: id, content: NUMBERED_CELL });
@@ -264,7 +264,8 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Initialises an open link: chooses at random the time for which the link stays open without
-    /// circuits, and sends our preference for padding.
+    /// circuits. Requests that the neighbour send no padding, if this node does not want the full
+    /// amount.
     fn settle(&mut self, now: Time, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         link.quiet.rest = self.rules.rest(link.channel.is_clients(), &mut *self.rng);
@@ -279,7 +280,8 @@ impl<R: NodeRole> Node<R> {
         self.rest_until(id, until);
     }
 
-    /// Closes the link `id` because of a violation, after sending the bytes in its outbox.
+    /// Closes the link `id` because of a protocol violation, after sending the bytes that are
+    /// queued.
     pub(super) fn fail(&mut self, now: Time, id: LinkId, fault: LinkFault) {
         self.violated(id, fault);
         let link = self.channels.link(id).filter(|link| !link.channel.has_stream_per_circuit());

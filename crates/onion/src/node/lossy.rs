@@ -66,7 +66,7 @@ impl LossyStats {
 pub struct LossyTraffic {
     /// Number of cells with bytes of a stream, including retransmissions and copies.
     pub data: u64,
-    /// Number of cells without bytes of a stream: acknowledgements, and ends of streams.
+    /// Number of cells without bytes of a stream: acknowledgements, and cells that end a stream.
     pub bare: u64,
 }
 
@@ -156,7 +156,7 @@ impl<R: NodeRole> Node<R> {
         self.pump_lossy(now, id);
     }
 
-    /// Sends the due segments of the streams that use lossy cells (sent in datagrams) of the
+    /// Sends the TCP segments that are due of streams over lossy cells (sent in datagrams) of the
     /// circuit set `id`. Also outputs the events of these streams.
     pub(crate) fn pump_lossy(&mut self, now: Time, id: SetId) {
         self.send_segments(now, id);
@@ -222,8 +222,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Converts the set of the circuit `index` so that it may have several lossy circuits (whose
-    /// cells travel in datagrams). This circuit is the first leg. `requested` is the time of the
+    /// Allows other lossy circuits (whose cells travel in datagrams) to join the set of the
+    /// circuit `index`. This circuit is the set's first leg. `requested` is the time of the
     /// client's request to the other end (`None` at the exit).
     pub(crate) fn start_lossy_set(&mut self, index: u32, legs: LossyLegs, requested: Option<Time>) {
         let Some(set) = self.set_of(index).and_then(|id| self.sets.get_mut(id)) else { return };
@@ -263,7 +263,8 @@ impl<R: NodeRole> Node<R> {
         is_added
     }
 
-    /// Closes the legs of the circuit set `id` that the other end has not linked in time.
+    /// Closes the circuits of the set `id` that the other end has not accepted in time as legs
+    /// (parallel circuits) of the set.
     pub(super) fn lossy_legs_due(&mut self, now: Time, id: SetId) {
         let legs = self.sets.get_mut(id).and_then(|set| set.lossy_legs.as_ref());
         let late = legs.map(|legs| legs.late(now)).unwrap_or_default();

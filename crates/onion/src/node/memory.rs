@@ -11,7 +11,7 @@ pub(crate) struct Memory {
     /// `lossy_held` count as cells too.
     most_cells: usize,
     /// Bytes buffered in all circuit sets: messages that wait for earlier messages or for an
-    /// acknowledgement, and forwarded cells that wait for a leg of a set.
+    /// acknowledgement, and cells of other circuits that wait for one of the set's circuits.
     reordered: usize,
     /// Bytes that wait in streams over lossy cells (sent in datagrams), for a program or for the
     /// other end.

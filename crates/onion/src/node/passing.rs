@@ -1,5 +1,5 @@
-//! Sets whose legs join at a middle relay: distribution of the trunk's cells among the legs, and
-//! handling of cells received on the legs (`docs/spec/middle-merge.md`).
+//! Sets of parallel circuits (legs) that join at a middle relay: distribution of the trunk's cells
+//! among the legs, and handling of cells received on the legs (`docs/spec/middle-merge.md`).
 //!
 //! The *trunk* is the circuit that continues from the relay at which the legs join. It is an
 //! ordinary circuit, except that the legs of a set carry its cells. At the client, the trunk has
@@ -98,8 +98,8 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Notes that the trunk of the set `id` (the circuit that continues where its legs join) is
-    /// closed. Every leg reports this to the other end later. Destroying the legs would not
-    /// suffice, because DESTROY reports only the closing of one leg.
+    /// closed. The closing is reported to the other end later, by TRUNCATED on every leg. DESTROY
+    /// would report only the closing of one leg.
     pub(crate) fn cut_trunk(&mut self, id: SetId, reason: DestroyReason) {
         let passing = self.sets.several(id).and_then(|several| several.passing.as_mut());
         passing.into_iter().for_each(|passing| passing.cut(reason));
@@ -176,8 +176,8 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Handles a cell of the trunk (the circuit that continues where the set's legs join) that was
-    /// received on a leg. If it is the next one in order, forwards it and the stored cells that
-    /// follow it.
+    /// received on a leg. If the cell is the next one in order, forwards it and the stored cells
+    /// that follow it.
     ///
     /// # Errors
     /// Returns the violation if the other end broke the protocol.

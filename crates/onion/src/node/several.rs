@@ -1,5 +1,5 @@
-//! Sets of several legs: distribution of messages among the legs, handling of received messages,
-//! and the end of circuit sets.
+//! Sets of several parallel circuits (legs): distribution of messages among the legs, handling of
+//! received messages, and the end of circuit sets.
 
 use std::cmp::Reverse;
 
@@ -22,8 +22,8 @@ use crate::wire::cell::{BODY, Body, Command};
 use crate::wire::message::{self, Format, Message, RelayCommand};
 use crate::wire::resilient::{Received, put_gone, read_gone};
 
-/// The parts of a leg that are needed to send cells on it: its link and circuit ID, flow control
-/// and encryption layers.
+/// The parts of a leg (one of a set's parallel circuits) that are needed to send cells on it: its
+/// link and circuit ID, flow control and encryption layers.
 pub(super) struct Port<'a> {
     link_circuit: LinkCircuit,
     control: &'a mut Leg,
@@ -35,7 +35,7 @@ pub(super) struct Port<'a> {
 
 impl<'a> Port<'a> {
     /// Returns the parts of a leg (parallel circuit) that are needed to send on it. `index` is the
-    /// number of the leg's circuit.
+    /// index of the leg's circuit.
     pub(super) fn of<C: Ending>(
         circuits: &'a mut Slab<C>,
         channels: &'a mut Channels,
@@ -50,8 +50,8 @@ impl<'a> Port<'a> {
         Ok(Port { link_circuit, control, layers, format, channels, rng })
     }
 
-    /// Sends the SWITCH message that must precede a numbered message, if `mark` requires one.
-    /// `mark` describes how the message's number is sent.
+    /// Sends the SWITCH message that must precede a message with a sequence number, if `mark`
+    /// requires one. `mark` describes how the sequence number is sent.
     pub(super) fn send_before(&mut self, now: Time, mark: &Mark) {
         let Some((command, data)) = mark.before() else { return };
         let mut body = [0; BODY];
@@ -116,8 +116,8 @@ impl<R: NodeRole> Node<R> {
         self.recount(id);
     }
 
-    /// Sends at most `cells` consecutive cells on `leg` (a parallel circuit). All of them have the
-    /// kind `next`, such as DATA. Returns the number of cells sent.
+    /// Sends at most `cells` consecutive cells on `leg` (a parallel circuit). `next` is the kind
+    /// of all these cells, such as DATA. Returns the number of cells sent.
     fn send_run(
         &mut self,
         now: Time,
@@ -154,8 +154,8 @@ impl<R: NodeRole> Node<R> {
         Ok(sent)
     }
 
-    /// Retransmits at most `cells` messages on `leg`. They were first sent on legs (parallel
-    /// circuits) that have failed or may have failed.
+    /// Retransmits on `leg` at most `cells` messages that were first sent on other legs (parallel
+    /// circuits). Those legs have failed or may have failed.
     fn send_again(
         &mut self,
         now: Time,
@@ -199,8 +199,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles `message`, which was received on one leg of a circuit set. If it is the next one in
-    /// order, also handles the stored messages that follow it.
+    /// Handles `message`, which was received on one leg of a circuit set. If the message is the
+    /// next one in order, also handles the stored messages that follow it.
     ///
     /// # Errors
     /// Returns the violation if the other end broke the protocol.
@@ -330,7 +330,7 @@ impl<R: NodeRole> Node<R> {
     /// Removes a closed circuit from its set. `unacknowledged` is true if many cells were in
     /// flight on the circuit: at least the number that one SENDME acknowledges. The set ends if
     /// data is lost with this circuit. In designs that do not retransmit lost messages, the set
-    /// also ends with its last circuit.
+    /// also ends when its last circuit closes.
     pub(crate) fn leave_set(&mut self, id: SetId, circuit: u32, unacknowledged: bool) {
         let Some(Set { streams, route: Route::Several(several), .. }) = self.sets.get_mut(id)
         else {

@@ -101,9 +101,9 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Sends pending cells of the set of `circuit`, because the circuit's queue has room again. If
-    /// the set's legs carry a trunk (a circuit that continues where the legs join), does so only
-    /// if cells of the trunk wait. Otherwise the trunk's streams have already sent everything that
-    /// their windows allow.
+    /// the set carries the cells of another circuit (its trunk), does so only if cells of the
+    /// trunk wait. Otherwise the trunk's streams have already sent everything that their windows
+    /// allow.
     pub(super) fn pump_by(&mut self, now: Time, circuit: u32) {
         let Some(id) = self.set_of(circuit) else { return };
         let Some(set) = self.sets.get_mut(id).filter(|set| !set.is_idle()) else { return };
@@ -133,9 +133,8 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Sends pending cells of the streams on `leg`, the only circuit of the circuit set `id`. If
-    /// `leg` is a trunk, the legs of another set carry its cells. In that case, returns true if
-    /// cells were sent. The caller must then call this function again, because there may be room
-    /// for more.
+    /// another set's circuits carry the cells of `leg` (a trunk), returns true if cells were sent.
+    /// The caller must then call this function again, because there may be room for more.
     fn send_by_one(&mut self, now: Time, id: SetId, leg: u32) -> bool {
         let Some(waiting) = self.waiting_of(leg) else { return false };
         let Some(set) = self.sets.get_mut(id) else { return false };

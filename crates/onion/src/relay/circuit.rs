@@ -34,18 +34,20 @@ pub struct Circuit {
     /// that is not a trunk.
     pub(super) trunk_of: Option<SetId>,
     pub(super) next: Next,
-    /// True if the client on this circuit has asked for an introduction. It may ask only once.
+    /// True if the client on this circuit has requested an introduction to an onion service. Only
+    /// one request is allowed.
     pub(super) introduced: bool,
     /// The relay's end of the circuit. `None` if another shard (parallel core) of the relay has
     /// this end, and the circuit only continues on a link of this shard.
     own: Option<Own>,
-    /// True if a cell that may belong to a stream was forwarded on this circuit.
+    /// True if a RELAY cell, which may belong to a user's stream, was forwarded on this circuit.
+    /// The padding of the circuit's links depends on this.
     has_forwarded: bool,
     /// True if the circuit's lossy cells (sent in datagrams) are forwarded to another parallel
     /// core (shard) of this relay, which has taken over this relay's end of the circuit.
     passes_lossy: bool,
-    /// The number with which another parallel core (shard) of this relay fetches our end of this
-    /// circuit; `None` if no shard does.
+    /// Identifier under which another parallel core (shard) of this relay takes over our end of
+    /// this circuit; `None` if none does.
     pub(super) ticket: Option<u64>,
 }
 
@@ -118,8 +120,8 @@ pub(super) enum Next {
     Open(LinkCircuit),
     /// The circuit is an introduction or rendezvous point of an onion service.
     Point(Box<ServicePoint>),
-    /// The circuit waits for another parallel core (shard) of this relay to introduce the client.
-    /// The request was sent on this link and circuit ID.
+    /// The circuit waits for another parallel core (shard) of this relay to forward the client's
+    /// introduction to the service. The request was sent on this link and circuit ID.
     Introducing(LinkCircuit),
     /// The circuit is joined, as a rendezvous point, to this circuit of the same parallel core
     /// (shard).
@@ -186,8 +188,8 @@ impl Circuit {
 
 impl Next {
     /// Returns true if the circuit serves an onion service. Such a circuit is an introduction or
-    /// rendezvous point, is joined to another circuit, or waits for another parallel core (shard)
-    /// to introduce its client.
+    /// rendezvous point or is joined to another circuit, or its client waits for an introduction
+    /// by another parallel core (shard).
     pub(super) fn is_of_services(&self) -> bool {
         matches!(self, Next::Point(_) | Next::Introducing(_) | Next::Joined(_) | Next::Across(_))
     }

@@ -91,7 +91,7 @@ impl LegRequest {
 
     /// Returns the data of the LINKED message that answers this request, in the format of the
     /// circuit set's design. `linked` contains the fields for proposal 329. Other designs use only
-    /// its nonce.
+    /// the nonce in `linked`.
     fn answer(&self, linked: &ConfluxLink) -> Vec<u8> {
         let (nonce, dealing) = (linked.nonce, String::new());
         let message = match (self.design, self.design.ancestor()) {
@@ -259,9 +259,9 @@ impl Relay {
         self.take_by_leg(now, id, index, message)
     }
 
-    /// Returns true if the circuit `index` is a leg of a set that may have several legs. Such a
-    /// leg carries no directory requests, cannot be extended, and cannot become an introduction or
-    /// rendezvous point.
+    /// Returns true if the circuit `index` is a leg of a set that may have several legs (parallel
+    /// circuits). Directory requests, extending the circuit, and introduction or rendezvous points
+    /// are forbidden on legs.
     pub(super) fn is_leg(&mut self, index: u32) -> bool {
         self.set_of(index).is_some_and(|set| self.sets.several(set).is_some())
     }

@@ -71,8 +71,8 @@ impl Relay {
         }
     }
 
-    /// Handles a message of a stream. All earlier messages of its set or circuit must have been
-    /// handled.
+    /// Handles a message of a stream. The caller must have handled all earlier messages of the
+    /// stream's circuit or circuit set.
     pub(super) fn take_turn(
         &mut self,
         now: Time,

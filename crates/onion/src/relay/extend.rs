@@ -57,8 +57,8 @@ impl Relay {
         self.reach_lossy(now, target, index);
     }
 
-    /// Continues the circuit `index` on a link of its own. If there are already `most` links to
-    /// the next relay, the circuit shares one of these links instead.
+    /// Continues the circuit `index` on a link that serves only this circuit. If there are already
+    /// `most` links to the next relay, the circuit shares one of these links instead.
     fn head_alone(&mut self, now: Time, index: u32, wish: Extend, most: usize) {
         if self.circuits.get(index).is_none() {
             return;
@@ -91,9 +91,9 @@ impl Relay {
         is_last && sound && !same(ours) && !previous.is_some_and(|other| same(&other))
     }
 
-    /// Returns true if circuits may be extended to the addresses of the relay `target`. An
-    /// extension to a private address is refused. It is not a violation, because the client's
-    /// consensus may contain such an address.
+    /// Returns true if circuits may be extended to the addresses of the relay `target`. Extensions
+    /// to a private address are refused, but do not count as violations: the client's consensus
+    /// may contain such an address.
     pub(super) fn is_allowed(&self, target: &Target) -> bool {
         let is_public = |address: &SocketAddr| is_public(address.ip());
         self.role.config.allow_private || target.addresses.iter().all(is_public)
@@ -130,7 +130,7 @@ impl Relay {
         self.channels.link(link).is_some_and(|link| link.channel.is_sibling())
     }
 
-    /// Continues the circuit `index` on `link`, which it has waited for.
+    /// Continues the circuit `index` on `link`, because the link to its next relay is now open.
     pub(super) fn resume_on_link(&mut self, now: Time, index: u32, link: LinkId) {
         let Some(circuit) = self.circuits.get_mut(index) else { return };
         if let Next::Dialling(wish) = std::mem::replace(&mut circuit.next, Next::Nothing) {

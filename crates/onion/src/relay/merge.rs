@@ -1,5 +1,6 @@
-//! Sets whose legs join at this relay. One circuit, the *trunk*, continues from here
-//! (`docs/spec/middle-merge.md`). The later relays treat the trunk as an ordinary circuit.
+//! Sets of parallel circuits (legs) that join at this relay. One circuit, the *trunk*, continues
+//! from here (`docs/spec/middle-merge.md`). The later relays treat the trunk as an ordinary
+//! circuit.
 
 use anabranch_multipath::Time;
 
@@ -44,7 +45,8 @@ impl Relay {
     }
 
     /// Lets the leg `index` carry cells of the trunk (the circuit that continues where the set's
-    /// legs join) from now on. The leg's window begins large.
+    /// legs join) from now on. The leg's initial window is large, because the trunk has its own
+    /// window.
     pub(super) fn pass_cells_by(&mut self, index: u32) {
         let parts = self.circuits.get_mut(index).and_then(Ending::parts);
         if let Some((_, Some(leg), _)) = parts {
