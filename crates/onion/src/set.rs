@@ -1,5 +1,5 @@
-//! A set: the circuits (legs) between this end and one other end, and the streams that take turns
-//! to send on them.
+//! A set: the parallel circuits (legs) between this end and one other end, and the streams that
+//! take turns to send on them.
 //!
 //! The set has the streams, their IDs and their turns. Each leg is a circuit with its own keys,
 //! window, SENDME tags and queue. A set of one leg needs no scheduler. [`SetLegs`] is the state
@@ -35,7 +35,7 @@ pub(crate) const QUEUE_HIGH: usize = 256;
 /// again.
 pub(crate) const QUEUE_LOW: usize = 128;
 
-/// The streams between two ends, and the circuits (legs) that carry them.
+/// The streams between two ends, and the parallel circuits (legs) that carry them.
 pub(crate) struct Set {
     pub(crate) streams: Streams,
     /// Streams over lossy cells (sent in datagrams); `None` if the set's circuit carries no such
@@ -49,7 +49,7 @@ pub(crate) struct Set {
 
 /// The circuit or circuits that carry a set's messages.
 pub(crate) enum Route {
-    /// One circuit, identified by its number in the core.
+    /// One circuit, identified by its index in the node.
     One(u32),
     /// The legs of a set that can have several circuits.
     Several(Box<SetLegs>),
@@ -92,8 +92,8 @@ impl Set {
     }
 
     /// Returns the circuit for the next lossy cell (sent in a datagram); `None` if no circuit is
-    /// available now. `slot` is the number of the leg (circuit of the set) that the stream's TCP
-    /// connection has chosen. It is `None` for a reset segment, and if TCP connections do not
+    /// available now. `slot` is the index of the leg (circuit of the set) that the stream's TCP
+    /// connection has chosen. `slot` is `None` for a reset segment, and if TCP connections do not
     /// choose legs.
     pub(crate) fn choose_lossy(&mut self, now: Time, slot: Option<usize>) -> Option<u32> {
         match (&mut self.lossy_legs, &self.route) {
@@ -125,8 +125,9 @@ impl Set {
         }
     }
 
-    /// Returns true if the set has one circuit, which carries no lossy cells, and has no streams.
-    /// At the middle relays of such a circuit, the set is always in this state.
+    /// Returns true if the set has one circuit, which carries no lossy cells (sent in datagrams),
+    /// and has no streams. The set of a circuit without lossy cells is always in this state at
+    /// middle relays.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.route, Route::One(_)) && self.lossy.is_none() && self.streams.are_idle()
     }
@@ -212,9 +213,9 @@ impl Set {
     }
 }
 
-/// Returns the leg (parallel circuit) for the next data cells, and their number. If streams have a
-/// window on each leg, assigns one cell at a time, to a leg on which a stream with data has room.
-/// Returns `None` if no leg can take a cell.
+/// Returns the leg (parallel circuit) for the next data cells, and how many cells to send on it.
+/// If streams have a window on each leg, assigns one cell at a time, to a leg on which a stream
+/// with data has room. Returns `None` if no leg can take a cell.
 fn assign(
     now: Time,
     streams: &mut Streams,

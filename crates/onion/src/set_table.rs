@@ -9,13 +9,13 @@ use digest::Digest;
 use crate::wire::conflux::SetNonce;
 use crate::wire::crypto::Sha256;
 
-/// Location of a circuit set: the parallel core (shard) that owns it, and its number in that
+/// Location of a circuit set: the parallel core (shard) that owns it, and its identifier in that
 /// shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetLocation {
     /// The parallel core (shard) that owns the circuit set.
     pub shard: usize,
-    /// The set's number in the parallel core (shard).
+    /// The set's identifier in the parallel core (shard).
     pub set: u32,
 }
 
@@ -37,7 +37,8 @@ pub trait SetTable: Send {
     fn leave(&mut self, nonce: &SetNonce, place: SetLocation);
 
     /// Stores a leg (one circuit of a set) for another parallel core (shard) of this relay.
-    /// Returns a number with which the other shard can fetch the leg.
+    /// Returns an identifier for [`SetTable::take_over`], with which the other shard fetches the
+    /// leg.
     fn hand_over(&mut self, leg: OpaqueLeg) -> u64;
 
     /// Removes and returns the leg (parallel circuit) that [`SetTable::hand_over`] stored under
@@ -46,7 +47,7 @@ pub trait SetTable: Send {
 }
 
 /// The table of a relay's circuit sets. The key of a set is the digest of its nonce. The nonce is
-/// secret, and the duration of a look-up by digest reveals nothing about it.
+/// secret, and the duration of a look-up by digest reveals nothing about the nonce.
 #[derive(Default)]
 pub struct Sets {
     places: BTreeMap<[u8; 32], SetLocation>,

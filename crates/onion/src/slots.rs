@@ -1,9 +1,9 @@
 //! A table for keys that are looked up very often, such as the link and the circuit of each cell.
 //!
-//! Values are stored in slots, and a tree maps each key to its slot. The table also remembers the
-//! slots of a few recent keys, so that most look-ups need no search. A hostile neighbour may
-//! choose unfavourable circuit IDs. In this table, they only cause searches of the tree. In a hash
-//! table, they would cause long chains.
+//! Values are stored in slots, and a tree maps each key to its slot. A cache of the slots of a few
+//! recent keys makes most searches of the tree unnecessary. A hostile neighbour may choose
+//! unfavourable circuit IDs. In this table, they only cause searches of the tree. In a hash table,
+//! they would cause long chains.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -13,7 +13,8 @@ const RECENT: usize = 16;
 
 /// A key of a [`SlotTable`].
 pub(crate) trait SlotKey: Copy + Ord {
-    /// Returns bits that are likely to differ between keys that are in use at the same time.
+    /// Returns bits that are likely to differ between keys in use at the same time. They select
+    /// the key's entry in the cache.
     fn hint(self) -> u32;
 }
 
@@ -23,8 +24,8 @@ impl SlotKey for u32 {
     }
 }
 
-/// A map from `K` to `V`, which stores each value in a numbered slot. Its iterators follow the
-/// order of the keys unless they state otherwise.
+/// A map from `K` to `V` with fast look-ups of recently used keys. Its iterators follow the order
+/// of the keys unless they state otherwise.
 pub(crate) struct SlotTable<K, V> {
     slots: Vec<Option<(K, V)>>,
     free: Vec<u32>,

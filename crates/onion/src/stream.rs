@@ -17,7 +17,7 @@ mod leg_windows;
 mod rates;
 mod windows;
 
-/// A stream's number in its core. Numbers count up from 1 and are never reused.
+/// A stream's identifier within its node. Identifiers count up from 1 and are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamKey(pub u64);
 
@@ -62,8 +62,8 @@ pub(crate) struct Stream {
     side: Side,
     id: u16,
     outgoing: VecDeque<u8>,
-    /// Reason in the END message that is sent after the outgoing bytes; `None` if the local
-    /// program has not closed the stream.
+    /// Reason in the END message that follows the outgoing bytes; `None` while the local program
+    /// has not closed the stream.
     ending: Option<EndReason>,
     pub(crate) incoming: VecDeque<u8>,
     flow: Box<dyn Flow>,
@@ -80,16 +80,16 @@ pub(crate) enum StreamFlow {
     Rates,
 }
 
-/// Flow control of a stream in both directions, and the messages with which it controls the peer.
-/// [`Windows`], [`LegWindows`] and [`Rates`] implement it, each in a separate file. Received cells
-/// must be passed in without loss and in order.
+/// Flow control of a stream in both directions, and the messages with which it controls the peer's
+/// sending. [`Windows`], [`LegWindows`] and [`Rates`] implement it, each in a separate file.
+/// Received cells must be passed in without loss and in order.
 trait Flow: Send {
     /// Returns true if a DATA cell may be sent now on at least one of the legs (parallel circuits)
     /// `by`. Only [`LegWindows`] distinguishes the legs.
     fn may_send(&mut self, now: Time, by: &[PathId]) -> bool;
 
-    /// Returns the time at which to check again whether the stream may send, if the limit of its
-    /// rate delays it. Otherwise returns `None`.
+    /// Returns the time at which to check again whether the stream may send, if a rate limit
+    /// delays it. Otherwise returns `None`.
     fn wake_at(&self) -> Option<Time>;
 
     /// Counts a DATA cell with `bytes` bytes that was sent on the leg (parallel circuit) `by`.
@@ -106,8 +106,8 @@ trait Flow: Send {
         replies: &mut Replies<'_>,
     ) -> Result<(), Broken>;
 
-    /// Handles a DATA cell that arrived before earlier messages of its circuit set. When those
-    /// have arrived, [`Flow::received`] is called for the same cell.
+    /// Handles a DATA cell that arrived before earlier messages of its circuit set. Once the
+    /// earlier messages have arrived, [`Flow::received`] is called for the same cell.
     ///
     /// # Errors
     /// Returns the same errors as [`Flow::received`].
@@ -151,8 +151,8 @@ struct ArrivedCell {
     bytes: usize,
     /// Number of received bytes that wait for the local program, including this cell's data.
     waiting: usize,
-    /// Maximum number of received bytes beyond the window. When a missing
-    /// message arrives, the data that waited for it in the circuit set is delivered at once.
+    /// Maximum number of bytes received beyond the flow-control window. When a missing message
+    /// arrives, all data that waited for it in the circuit set is delivered at once.
     burst: usize,
     /// The leg (parallel circuit) on which the cell arrived; `None` if that leg is closed.
     by: Option<PathId>,
@@ -220,7 +220,7 @@ impl Stream {
         self.starved && self.ending.is_none()
     }
 
-    /// Notes that the local program has closed the stream. END with `reason` follows the outgoing
+    /// Closes the stream for the local program. An END message with `reason` follows the outgoing
     /// bytes.
     pub(crate) fn end(&mut self, reason: EndReason) {
         self.ending = Some(reason);
@@ -239,13 +239,13 @@ impl Stream {
     }
 
     /// Returns true if the stream's state allows sending bytes. A client may send bytes directly
-    /// after BEGIN, before the exit's answer.
+    /// after BEGIN, without waiting for the exit's answer.
     fn may_begin(&self) -> bool {
         self.open || self.side == Side::Client
     }
 
-    /// Returns the time at which to check again whether the stream may send, if the limit of its
-    /// rate delays it. Otherwise returns `None`.
+    /// Returns the time at which to check again whether the stream may send, if a rate limit
+    /// delays it. Otherwise returns `None`.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         if self.is_wanting() { self.flow.wake_at() } else { None }
     }

@@ -1,5 +1,5 @@
-//! The streams of one set (a group of circuits between the same ends). They take turns to send
-//! cells.
+//! The streams of one set (parallel circuits between the same two ends). The streams take turns to
+//! send cells.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -45,17 +45,18 @@ pub(crate) enum FilledMessage {
 /// Kind of the next message to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// A DATA message. It counts for the flow-control window, and a circuit set of several legs
-    /// numbers it.
+    /// A DATA message. It counts for the flow-control window. In a set of several parallel
+    /// circuits, it gets a sequence number.
     Data,
-    /// A message other than DATA. `counted` is true if a circuit set of several legs numbers it.
-    /// `by` is the leg (parallel circuit) on which it must be sent; `None` for any leg.
+    /// A message other than DATA. `counted` is true if it gets a sequence number in a set of
+    /// several parallel circuits. `by` is the leg (parallel circuit) on which it must be sent;
+    /// `None` for any leg.
     Control { counted: bool, by: Option<PathId> },
     /// A message that was sent on a lost leg (parallel circuit) and must be sent again.
     Again,
 }
 
-/// The slot of the leg in a circuit set with only one leg.
+/// The index of the leg (circuit) in a circuit set with only one leg.
 pub(crate) const ONLY: PathId = PathId(0);
 
 /// The leg (parallel circuit) on which a message is sent.
@@ -67,7 +68,8 @@ pub(crate) struct OutLeg<'a> {
     pub(crate) format: Format,
     /// True if the leg (parallel circuit) has room for a DATA cell.
     pub(crate) has_room: bool,
-    /// Bytes that are placed before the message's data.
+    /// Bytes that some designs of circuit sets place before the message's data: the sequence
+    /// number.
     pub(crate) prefix: &'a [u8],
 }
 
@@ -84,9 +86,9 @@ pub(crate) struct Streams {
     last_id: u16,
     control: VecDeque<ControlMessage>,
     happened: VecDeque<StreamEvent>,
-    /// Maximum number of bytes that a stream may receive beyond its window. When a
-    /// missing message arrives on another leg (parallel circuit), the data that waited for it is
-    /// delivered at once.
+    /// Maximum number of bytes that a stream may receive beyond its window. When a missing message
+    /// arrives on another leg (parallel circuit), the data that waited for it is delivered at
+    /// once.
     burst: usize,
     /// The legs (parallel circuits) on which data may be sent now. Used only if streams have a
     /// window on each leg.
@@ -340,13 +342,14 @@ impl Streams {
         }
     }
 
-    /// Sets the maximum number of bytes that a stream may receive beyond its window.
+    /// Sets the maximum number of bytes that a stream may receive beyond its flow-control window,
+    /// because a missing message releases all data that waited for it.
     pub(crate) fn allow_burst(&mut self, bytes: usize) {
         self.burst = bytes;
     }
 
-    /// Returns the kind of message that [`Streams::fill`] would write now. It is DATA only if
-    /// `data` is true. Returns `None` if there is nothing to send.
+    /// Returns the kind of message that [`Streams::fill`] would write now. Returns [`Next::Data`]
+    /// only if `data` is true. Returns `None` if there is nothing to send.
     pub(crate) fn next(&mut self, now: Time, data: bool) -> Option<Next> {
         if let Some(ControlMessage { command, stream, by, .. }) = self.control.front() {
             return Some(Next::Control { counted: is_counted(*command, *stream), by: *by });

@@ -1,4 +1,4 @@
-//! Tables of a core: circuits by reusable index, streams by keys that are never reused, and relays
+//! Tables of a node: circuits by reusable index, streams by keys that are never reused, and relays
 //! with the links being opened to them.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -9,7 +9,7 @@ use crate::stream::StreamKey;
 use crate::wire::extend::Target;
 use crate::wire::message::EndReason;
 
-/// A circuit set's number in its core. The number is reused after the set has ended.
+/// A circuit set's identifier within its node. The identifier is reused after the set has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SetId(pub(crate) u32);
 

@@ -1,4 +1,5 @@
-//! The operating system's statistics of the connections below links. Schedulers use them.
+//! Statistics of the connections that carry links, as the operating system reports them.
+//! Schedulers use them.
 //!
 //! Statistics cost a system call. They are therefore requested only when a scheduler needs them,
 //! and only if the last ones are older than [`FRESH`].
@@ -9,8 +10,8 @@ use anabranch_multipath::{LinkView, Time};
 
 /// Age from which a connection's statistics are requested again.
 const FRESH: Duration = Duration::from_millis(10);
-/// Binary logarithm of the length of a counting period of [`RecentCells`], in nanoseconds: 2^27 ns
-/// (134 ms). Cells sent in the present or the previous period count as recent.
+/// Binary logarithm of the length in nanoseconds of a period in which [`RecentCells`] counts sent
+/// cells: 2^27 ns (134 ms). Cells of the present and the previous period count as recent.
 const SPAN: u32 = 27;
 
 /// The last known statistics of the connection below a link.
@@ -40,7 +41,7 @@ impl Transport {
     }
 }
 
-/// Count of recently sent cells.
+/// Count of the cells sent recently, in the present and the previous period.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RecentCells {
     span: u64,

@@ -82,8 +82,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Completes the opening of the QUIC link `id`: both ends now know which TLS link, if any, has
-    /// the same two ends and belongs to it. Circuits may be created on the QUIC link from now on.
+    /// Completes the opening of the QUIC link `id`: both ends now know which TLS link, if any, the
+    /// QUIC link accompanies. Circuits may be created on the QUIC link from now on.
     pub(super) fn joined(&mut self, now: Time, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         link.is_joined = true;

@@ -1,11 +1,11 @@
-//! The table of one core's circuit sets.
+//! The table of one node's circuit sets.
 
 use super::lossy::LossyStreams;
 use super::{Route, Set, SetLegs};
 use crate::stream::StreamKey;
 use crate::table::{SetId, Slab};
 
-/// All circuit sets of a core by number. Numbers of ended sets are reused.
+/// All circuit sets of a node, by identifier. The identifiers of ended sets are reused.
 #[derive(Default)]
 pub(crate) struct CircuitSets {
     sets: Slab<Set>,
@@ -14,7 +14,7 @@ pub(crate) struct CircuitSets {
 }
 
 impl CircuitSets {
-    /// Adds a circuit set, and returns its number.
+    /// Adds a circuit set, and returns its identifier.
     pub(crate) fn insert(&mut self, set: Set) -> SetId {
         SetId(self.sets.insert(set))
     }

@@ -22,16 +22,16 @@ use crate::wire::message::{EndReason, RelayCommand, is_connected, read_end};
 /// Size in bytes of a stream's receive buffer, and of its send buffer.
 const BUFFER: usize = 512 << 10;
 /// Number of recently closed streams whose IDs are not accepted again. A repeated SYN can arrive
-/// after its stream has ended. If it were accepted, the exit would connect to the destination
-/// twice.
+/// after its stream has ended. If this SYN were accepted, the exit would connect to the
+/// destination twice.
 const RECENT: usize = 1_024;
 /// Initial window of BBR, in segments: 10 datagrams of two cells each (RFC 6928 allows 10 packets,
 /// and 14,600 bytes).
 const INITIAL: u32 = 20;
 
-/// Number of bytes at the beginning of each direction of a stream. Segments that begin within
-/// these bytes are sent twice. At the exit, these are the segment with CONNECTED and the segment
-/// after it.
+/// Length in bytes of the start of each direction of a stream. TCP segments that begin within this
+/// length are sent twice, to survive a loss. At the exit, these are the segment with CONNECTED and
+/// the segment after it.
 const DOUBLED: u64 = 400;
 
 /// Error for input that cannot be parsed: the content of a cell, or the first message from the
@@ -57,9 +57,9 @@ pub(crate) enum LossyEvent {
     StreamEvent(StreamEvent),
 }
 
-/// A cell to send.
+/// A lossy cell (for a datagram) that a stream sends.
 pub(crate) struct LossyCell {
-    /// Body of the cell, with the content after the zeros.
+    /// Body of the cell before its encryption: zeros, then the content.
     pub(crate) body: Body,
     /// Slot of the leg (parallel circuit) to use. `None` for a reset segment, and if each TCP
     /// connection has one window for all legs.
@@ -74,7 +74,7 @@ impl LossyCell {
     }
 }
 
-/// One end of a stream.
+/// One end of a stream over lossy cells (sent in datagrams).
 struct LossyStream {
     /// Key that identifies the stream to its local program. `None` at the exit until a key is
     /// assigned, and once `left` is true.
@@ -90,8 +90,8 @@ struct LossyStream {
     is_open: bool,
     /// True while the stream's local program waits for room to write more bytes.
     starved: bool,
-    /// Time at which the stream's timer expires, which the table of timers contains too. `None` if
-    /// the timer is not set.
+    /// Time at which the stream's timer expires; `None` if the timer is not set. The table of all
+    /// streams' timers has the same time.
     timer: Option<Time>,
     /// Number of bytes that the stream had in memory when they were last counted.
     held: usize,
@@ -101,16 +101,17 @@ struct LossyStream {
 pub(crate) struct LossyStreams {
     side: Side,
     streams: BTreeMap<u16, LossyStream>,
-    /// Streams that may have a segment to send.
+    /// IDs of the streams that may have a segment to send.
     due: BTreeSet<u16>,
     timers: BTreeSet<(Time, u16)>,
-    /// Expiry time of the core's timer for these streams; `None` if no timer is set.
+    /// Time at which the node's one timer for all these streams expires; `None` if the timer is
+    /// not set.
     armed: Option<Time>,
     /// Reset segments to send, as answers to segments of unknown streams.
     resets: VecDeque<Segment>,
     recent: VecDeque<u16>,
     events: VecDeque<LossyEvent>,
-    /// Total bytes in all streams that wait for a program or for the other end.
+    /// Total bytes that wait in all streams, for a program or for the other end.
     held: usize,
     /// Value of `held` when the core last read it.
     counted: usize,
@@ -118,9 +119,9 @@ pub(crate) struct LossyStreams {
     /// The legs (circuits of the set), if each stream's TCP connection has a separate window on
     /// each leg. `None` if each connection has one window for all legs.
     legs: Option<Legs>,
-    /// Round-trip time that new TCP connections with one window for all legs expect; `None` if
-    /// unknown. At first it is the round-trip time of the circuit or of the slowest leg, and then
-    /// the last measurement by any of these connections.
+    /// Round-trip time that new TCP connections with one window for all legs (parallel circuits)
+    /// assume; `None` if unknown. It is first that of the circuit or of the slowest leg, then the
+    /// last measurement by any such connection.
     rtt: Option<Duration>,
 }
 
@@ -166,8 +167,8 @@ impl LossyStreams {
     }
 
     /// Passes the legs (parallel circuits) to all TCP connections that have a separate window on
-    /// each leg. Cells in flight on a removed leg count as lost. Connections with one window for
-    /// all legs expect the round-trip time of the slowest leg.
+    /// each leg. Cells in flight on a removed leg count as lost. New connections with one window
+    /// for all legs then assume the round-trip time of the slowest leg.
     pub(crate) fn set_legs(&mut self, legs: &LossyLegs) {
         if !legs.have_windows() {
             self.rtt = legs.rtts().into_iter().flatten().max().max(self.rtt);
@@ -184,7 +185,7 @@ impl LossyStreams {
         }
     }
 
-    /// Returns the settings of a new connection.
+    /// Returns the settings of a new TCP connection.
     fn config(&self, rng: &mut dyn CryptoRng) -> Config {
         let is_bbr = self.congestion == Congestion::BBR || self.legs.is_some();
         let usual = Config::default();

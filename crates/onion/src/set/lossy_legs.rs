@@ -1,5 +1,5 @@
-//! The legs of a set of lossy circuits, whose cells travel in datagrams, and the scheduler that
-//! chooses the leg of each cell. All circuits of a set lead to one exit, as in the published
+//! The parallel lossy circuits (legs) of a set, whose cells travel in datagrams, and the scheduler
+//! that chooses the leg of each cell. All circuits of a set lead to one exit, as in the published
 //! design mUDP-OR.
 //!
 //! The schedulers of the published mUDP-OR need no windows. With such a scheduler, each TCP
@@ -13,9 +13,9 @@ use anabranch_multipath::{Assignment, PathView, Splitter, Time, seed};
 use crate::conflux::LegScheduler;
 use crate::wire::conflux::SetNonce;
 
-/// Maximum number of legs of a circuit set.
+/// Maximum number of parallel circuits (legs) in a set of lossy circuits.
 pub(crate) const MOST_LEGS: usize = 8;
-/// Time limit for the exit's answer to a request to link a leg to a circuit set.
+/// Time limit for the exit's answer to the client's request to add a circuit to a set.
 pub(crate) const LINKING: Duration = Duration::from_secs(10);
 
 /// A leg: one circuit of the set.
@@ -30,7 +30,7 @@ struct LossyLeg {
     rtt: Option<Duration>,
 }
 
-/// The legs of one circuit set. A leg keeps its slot number as long as it exists.
+/// The legs (parallel circuits) of one circuit set. The slot of a leg never changes.
 pub(crate) struct LossyLegs {
     nonce: SetNonce,
     legs: [Option<LossyLeg>; MOST_LEGS],
@@ -89,7 +89,7 @@ impl LossyLegs {
 
     /// Returns the slot of the leg (parallel circuit) for the next cell of a connection with a
     /// separate window on each leg. `views` describes the connection's legs. `waiting` is the
-    /// number of cells that wait to be sent. Returns `None` if they must wait longer.
+    /// number of cells that wait to be sent. Returns `None` if these cells must wait longer.
     pub(crate) fn choose_by(
         &mut self,
         now: Time,

@@ -5,8 +5,9 @@ use std::time::Duration;
 /// Statistics of a set that may have several circuits (legs), as seen from one of its ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetNumbers {
-    /// Name of the circuit set's method for numbering messages
-    /// ([`Numbering::name`](crate::conflux::Numbering::name)), which stands for the set's design.
+    /// Name of the method that gives the circuit set's messages sequence numbers
+    /// ([`Numbering::name`](crate::conflux::Numbering::name)). The method depends on the set's
+    /// design.
     pub design: &'static str,
     /// Scheduler of this end, and the number of consecutive cells that it sends on one leg
     /// (`--every`), in the syntax of the command line.
@@ -34,7 +35,7 @@ pub struct SetNumbers {
 /// Statistics of a leg (one circuit of a set).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LegNumbers {
-    /// Number that the caller of the client's core assigned to the circuit; `None` at a relay.
+    /// Identifier that the caller of the client's core assigned to the circuit; `None` at a relay.
     pub circuit: Option<u64>,
     /// True if both ends have linked the leg (parallel circuit). Otherwise it carries no data.
     pub is_linked: bool,
@@ -56,7 +57,7 @@ pub struct LegNumbers {
 }
 
 impl LegNumbers {
-    /// Returns the number of cells in both directions added together.
+    /// Returns the sum of the leg's received and sent cells.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.cells.iter().sum()
@@ -75,16 +76,17 @@ impl SetNumbers {
     }
 }
 
-/// Summary of one quantity over many items. Summaries of several cores can be combined.
+/// Summary (count, sum, minimum, maximum) of one quantity over many items, such as the windows of
+/// circuits. Summaries of several shards (parallel cores) can be combined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NumberSpread {
     /// Number of items.
     pub count: u64,
-    /// Sum of the numbers.
+    /// Sum of the quantity over all items.
     pub sum: u64,
-    /// Smallest number; 0 if there are no items.
+    /// Smallest value; 0 if there are no items.
     pub least: u64,
-    /// Largest number; 0 if there are no items.
+    /// Largest value; 0 if there are no items.
     pub most: u64,
 }
 

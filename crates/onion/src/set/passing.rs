@@ -1,5 +1,6 @@
-//! Cells of a set's trunk. The legs of the set carry these cells unchanged and join at a middle
-//! relay. The trunk is the one circuit that continues from there (`docs/spec/middle-merge.md`).
+//! Cells of a set's trunk, the one circuit that continues from the middle relay at which the set's
+//! legs (parallel circuits) join. The legs carry these cells unchanged
+//! (`docs/spec/middle-merge.md`).
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,5 @@
-//! State of a circuit set that may have several legs: the legs, the scheduler that distributes
-//! messages among them, and limits on waiting messages.
+//! State of a circuit set that may have several parallel circuits (legs): the legs, the scheduler
+//! that distributes messages among them, and limits on waiting messages.
 
 use std::time::Duration;
 
@@ -21,15 +21,16 @@ use crate::wire::cell::{Body, Command};
 use crate::wire::conflux::DesiredUx;
 use crate::wire::message::{Format, Message, RelayCommand};
 
-/// Maximum number of messages that a leg's first SWITCH may skip before the client has
-/// acknowledged any data. Arti closes a leg (parallel circuit) whose first SWITCH skips more
-/// before any message was delivered, although a larger number may be correct.
+/// Maximum number of messages that the first SWITCH on a leg (parallel circuit) may skip before
+/// the client has acknowledged any data. If more are skipped before any message was delivered,
+/// Arti closes the leg, although a larger number may be correct.
 const FIRST: u64 = 124;
-/// Minimum period over which arrived cells are counted. The round-trip times measured during
-/// linking would be too short a period, because they do not include the queues of a busy circuit.
+/// Minimum period over which arrived cells are counted, to estimate the peer's window. The
+/// round-trip times measured when circuits join the set may be too short a period: they exclude
+/// the queues of a busy circuit.
 const LEAST_PERIOD: Duration = Duration::from_millis(200);
 
-/// The legs of a circuit set, and the scheduler that distributes messages among them.
+/// The parallel circuits (legs) of a set, and the scheduler that distributes messages among them.
 pub(crate) struct SetLegs {
     pub(crate) end: ConfluxEnd,
     pub(crate) design: Design,
@@ -52,8 +53,8 @@ pub(crate) struct SetLegs {
     opened: bool,
     /// True if the circuit set's streams are paused.
     resting: bool,
-    /// The leg (parallel circuit) on which the most recent numbered message arrived; `None` before
-    /// the first.
+    /// The leg (parallel circuit) on which the most recent message with a sequence number arrived;
+    /// `None` before the first.
     lively: Option<PathId>,
     /// Number of buffered bytes ([`SetLegs::held`]) at the last count.
     counted: usize,
@@ -69,7 +70,8 @@ pub(crate) struct SetLegs {
 /// A cell of the trunk (the circuit that continues where the set's legs join) that is to be sent
 /// on a leg.
 pub(crate) struct PassingCell {
-    /// The number of a retransmitted cell in the circuit set; `None` if the cell is new.
+    /// The cell's sequence number in the circuit set if the cell is retransmitted; `None` if it is
+    /// new.
     again: Option<u64>,
     pub(crate) command: Command,
     pub(crate) body: Vec<u8>,
@@ -115,8 +117,8 @@ impl SetLegs {
         }
     }
 
-    /// Returns true if a circuit with this message format may join the set. If legs join at a
-    /// middle relay, the format is irrelevant, because the legs carry whole cells.
+    /// Returns true if a circuit with this message format may join the set. Any format may join if
+    /// the circuits carry whole cells to or from a middle relay at which they join.
     pub(crate) fn takes_format(&mut self, format: Format) -> bool {
         !self.design.is_resilient()
             || self.passing.is_some()
@@ -124,8 +126,8 @@ impl SetLegs {
     }
 
     /// Sets the timer for actions on legs (parallel circuits) if the next action is due before the
-    /// timer expires. `streams` is true if the circuit set has streams. Returns the new time, or
-    /// `None` if the timer does not change.
+    /// timer expires. `streams` is true if the circuit set has streams. Returns the timer's new
+    /// time, or `None` if the timer does not change.
     pub(crate) fn tends_sooner(&mut self, streams: bool) -> Option<Time> {
         let due = self.end.retransmitter()?.next_timeout(streams)?;
         let sooner = self.tends_at.is_none_or(|at| due < at);
@@ -137,8 +139,8 @@ impl SetLegs {
         self.tends_at = None;
     }
 
-    /// Counts the buffered bytes again ([`SetLegs::held`]). Returns the previous number and the
-    /// new number.
+    /// Counts the buffered bytes again ([`SetLegs::held`]). Returns the previous count and the new
+    /// count.
     pub(crate) fn recount(&mut self) -> [usize; 2] {
         let now = self.held();
         [std::mem::replace(&mut self.counted, now), now]
@@ -203,9 +205,10 @@ impl SetLegs {
         Some(PassingCell { again: None, command, body })
     }
 
-    /// Assigns a number to a cell of the trunk (the circuit that continues where the set's legs
-    /// join) that is sent on `leg`, and stores a copy. Returns the [`Mark`] that conveys the
-    /// number to the other end. The caller must send it before the cell.
+    /// Assigns a sequence number to a cell of the trunk (the circuit that continues where the
+    /// set's legs join) that is sent on `leg`, and stores a copy. Returns the [`Mark`] that
+    /// conveys the sequence number to the other end. The caller must send the mark before the
+    /// cell.
     ///
     /// # Errors
     /// The leg is closed, or its set has ended.
@@ -235,9 +238,9 @@ impl SetLegs {
         self.end.queue().saw_window(under_way);
     }
 
-    /// Removes the leg of `circuit`. `unacknowledged` is true if many cells were in flight on the
-    /// leg: at least the number that one SENDME acknowledges. Returns whether the set of circuits
-    /// continues.
+    /// Removes `circuit` from the legs (parallel circuits) of the set. `unacknowledged` is true if
+    /// many cells were in flight on the leg: at least the number that one SENDME acknowledges.
+    /// Returns whether the set continues.
     pub(crate) fn lose(&mut self, circuit: u32, unacknowledged: bool) -> Fate {
         let Some(leg) = self.leg(circuit) else { return Fate::Lives };
         self.circuits.remove(leg);
@@ -388,9 +391,9 @@ impl SetLegs {
         Some(next.command == RelayCommand::DATA)
     }
 
-    /// Stores a copy of `message`, which was sent on `leg` (a parallel circuit), without the
-    /// prefix that `mark` placed before the data. Does nothing if `message` is `None`, or if the
-    /// design does not retransmit.
+    /// Stores a copy of `message`, which was sent on `leg` (a parallel circuit), for
+    /// retransmission. The copy lacks the prefix that `mark` placed before the data. Does nothing
+    /// if `message` is `None`, or if the design does not retransmit.
     pub(crate) fn keep(
         &mut self,
         now: Time,
@@ -471,10 +474,11 @@ impl SetLegs {
         self.takes_control(self.preferred()?)
     }
 
-    /// Returns the leg (parallel circuit) for a numbered message other than data. A client uses
-    /// the leg that the scheduler chooses, unless that leg has no room or the streams are paused.
-    /// An exit uses the leg of its last message. The client has just sent on that leg, or waits
-    /// for data on it. Returns `None` if the chosen leg's queue is full.
+    /// Returns the leg (parallel circuit) for a message other than data that has a sequence
+    /// number. A client uses the leg that the scheduler chooses, unless that leg has no room or
+    /// the streams are paused. An exit uses the leg of its last message, because the client has
+    /// just sent on that leg or waits for data on it. Returns `None` if the chosen leg's queue is
+    /// full.
     pub(crate) fn counted_control(&mut self, now: Time) -> Option<PathId> {
         let by_last = self.resting || self.end.is_exit();
         let assigned = if by_last { None } else { self.assign(now, 1) };
@@ -483,7 +487,7 @@ impl SetLegs {
     }
 
     /// Returns the leg (parallel circuit) for messages other than data, even if the leg's queue is
-    /// full. Returns `None` if no leg is linked, or if the other end answers on none of them.
+    /// full. Returns `None` if no leg is linked, or if all legs have stopped answering.
     pub(crate) fn preferred(&self) -> Option<PathId> {
         let rests = self.resting && self.design.is_resilient();
         let lively = self.lively.filter(|leg| rests && self.end.may_send(*leg));
@@ -548,7 +552,7 @@ impl SetLegs {
         }
     }
 
-    /// Notes that a numbered message arrived on `leg` (a parallel circuit).
+    /// Notes that a message with a sequence number arrived on `leg` (a parallel circuit).
     pub(crate) fn note_arrived_on(&mut self, leg: PathId) {
         self.lively = Some(leg);
     }
@@ -564,7 +568,8 @@ impl SetLegs {
     }
 
     /// Counts a received DATA cell, and estimates the peer's window from this count. Returns the
-    /// maximum number of bytes that may wait for earlier messages.
+    /// maximum number of bytes that may wait for earlier messages on other legs (parallel
+    /// circuits).
     pub(crate) fn count_received(&mut self, now: Time) -> usize {
         if now.since(self.arrivals.since) > self.end.longest_rtt().max(LEAST_PERIOD) {
             self.arrivals = Arrivals { since: now, cells: 0 };

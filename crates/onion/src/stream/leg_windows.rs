@@ -1,5 +1,5 @@
-//! Flow control of a stream by SENDMEs and a fixed window on each leg (circuit) of its set, as in
-//! mTor.
+//! Flow control of a stream by SENDMEs and a fixed window on each parallel circuit (leg) of the
+//! stream's set, as in the published design mTor.
 
 use anabranch_multipath::{PathId, Time};
 
@@ -19,8 +19,8 @@ pub(super) struct LegWindows {
 struct OnLeg {
     windows: Windows,
     /// Number of cells that arrived on the leg while earlier cells were missing, and still wait
-    /// for them. Such cells were counted on arrival, and are not counted again when their turn
-    /// comes.
+    /// for them. They were counted in the window on arrival, and are not counted again when
+    /// delivered.
     early: u64,
 }
 

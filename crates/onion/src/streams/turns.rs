@@ -60,7 +60,7 @@ struct Queued {
     ready: bool,
 }
 
-/// The contribution of one stream to the totals in [`Turns`].
+/// The contribution of one stream to the totals over all streams in [`Turns`].
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct StreamShare {
     unsent: usize,
@@ -83,7 +83,7 @@ impl StreamShare {
 }
 
 impl Turns {
-    /// Updates the contribution of the stream `id`, which has changed. `stream` is `None` if the
+    /// Updates the queues and totals after the stream `id` has changed. `stream` is `None` if the
     /// stream is closed.
     pub(super) fn note(&mut self, id: u16, stream: Option<&Stream>) {
         let new = stream.map(StreamShare::of).unwrap_or_default();

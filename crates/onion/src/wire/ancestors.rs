@@ -16,7 +16,7 @@ const FIXED: usize = 1 + 1 + 32 + 1;
 /// Maximum length in bytes of the text [`AncestorLink::dealing`].
 pub const DEALING: usize = 200;
 
-/// A design before proposal 329, with its number on the wire.
+/// A design of circuit sets that is older than proposal 329, with its code in messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Ancestor {
@@ -26,7 +26,7 @@ pub enum Ancestor {
     MTor = 2,
 }
 
-/// The data of a LINK or LINKED message.
+/// The data of a LINK or LINKED message, in designs of circuit sets older than proposal 329.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AncestorLink {
     /// The published design that the set of circuits uses.

@@ -10,10 +10,10 @@ pub const CELL: usize = 514;
 pub const BODY: usize = 509;
 /// Length in bytes of circuit ID and command.
 pub const HEADER: usize = CELL - BODY;
-/// Length in bytes of a numbered cell, or of a lossy cell. Numbered cells may arrive out of order
-/// on their link, and lossy cells are sent in datagrams. The number follows the command.
+/// Length in bytes of a cell that carries a number after its command. Cells that may arrive out of
+/// order carry a sequence number, and lossy cells (sent in datagrams) carry a counter.
 pub const NUMBERED_CELL: usize = CELL + NUMBER;
-/// Length in bytes of a cell's number.
+/// Length in bytes of the sequence number or counter in a cell.
 const NUMBER: usize = 4;
 /// Length in bytes of a variable-length cell's header: circuit ID, command, length.
 pub const VAR_HEADER: usize = 7;
@@ -66,14 +66,14 @@ impl Command {
     /// Sent on circuit 0, directly before NETINFO, if both ends listed link protocol 103.
     pub const CAPABILITIES: Command = Command(75);
     /// A cell of a lossy circuit. Sent in a datagram of a QUIC link, if both ends agreed on lossy
-    /// cells. It has the layout of a numbered cell, and its number is the originator's counter
-    /// (`docs/spec/lossy-circuits.md`).
+    /// cells. Its layout is that of a cell with a sequence number; this number is the originator's
+    /// counter (`docs/spec/lossy-circuits.md`).
     pub const RELAY_LOSSY: Command = Command(76);
     /// Asks another shard (thread) of this relay to extend the circuit over one of that shard's
     /// links. The body is that of EXTEND2. Sent between shards only, never on the network.
     pub const ONWARD: Command = Command(64);
     /// Asks another shard (thread) of this relay to forward an INTRODUCE1 to an onion service that
-    /// is connected to that shard. The answer is DESTROY.
+    /// is connected to that shard. The answer is DESTROY, whose reason is the outcome.
     pub const INTRODUCE: Command = Command(65);
     /// Asks another shard (thread) of this relay to join the circuit, on which a RENDEZVOUS1
     /// arrived, to the circuit of a client that waits on that shard.
@@ -83,10 +83,10 @@ impl Command {
     pub const REPLACED: Command = Command(67);
     /// Asks another shard (thread) of this relay to take over a leg (circuit) of a set that this
     /// other shard manages. The leg's link stays with the sending shard, which passes the cells
-    /// on. The body contains the number under which the leg's state is stored for the receiving
-    /// shard.
+    /// on. The body contains the identifier under which the leg's state is stored for the
+    /// receiving shard.
     pub const ADOPT: Command = Command(68);
-    /// A lossy cell (a cell for datagrams) of a leg (circuit of a set) between two shards
+    /// A lossy cell (a cell for datagrams) of a leg (circuit of a set), sent between two shards
     /// (threads) of one relay. One shard has the leg's link, and the other has taken over the leg.
     /// The body contains the counter and the body of the lossy cell.
     pub const ACROSS: Command = Command(195);
@@ -124,8 +124,8 @@ pub struct Cell<'a> {
     pub circuit: u32,
     /// The command.
     pub command: Command,
-    /// The cell's number among the cells with the same circuit ID; `None` if the cells of the link
-    /// have no numbers.
+    /// The cell's sequence number among the cells with the same circuit ID; `None` if the link's
+    /// cells have no sequence numbers.
     pub number: Option<u32>,
     /// The received bytes before the body.
     pub head: &'a [u8],
@@ -225,8 +225,8 @@ impl<'a> Cells<'a> {
         self.width = width;
     }
 
-    /// Makes the reader expect numbered cells from now on. Each such cell has [`NUMBERED_CELL`]
-    /// bytes and a circuit ID of 4 bytes, whatever its command.
+    /// Makes the reader expect cells with sequence numbers from now on. Each cell then has
+    /// [`NUMBERED_CELL`] bytes and a circuit ID of 4 bytes, whatever its command.
     pub fn expect_numbers(&mut self) {
         (self.width, self.numbered) = (Width::Four, true);
     }
@@ -257,7 +257,7 @@ impl<'a> Cells<'a> {
     }
 
     /// Returns the circuit ID and the body of the next cell, if it is a complete RELAY cell with a
-    /// circuit ID of 4 bytes and without a number.
+    /// circuit ID of 4 bytes and without a sequence number.
     pub fn next_relay_cell(&mut self) -> Option<(u32, &'a mut Body)> {
         let &[a, b, c, d, command] = self.rest.first_chunk::<HEADER>()?;
         let is_plain = self.width == Width::Four && !self.numbered;
@@ -324,7 +324,7 @@ pub fn put_fixed_as(out: &mut Vec<u8>, width: Width, circuit: u32, command: Comm
     out.resize(out.len() + BODY - body.len(), 0);
 }
 
-/// Appends a numbered cell whose body is `body` followed by zeros.
+/// Appends a cell with the sequence number `number`, whose body is `body` followed by zeros.
 ///
 /// # Panics
 /// If `body` is longer than [`BODY`].
@@ -334,7 +334,8 @@ pub fn put_numbered(out: &mut Vec<u8>, circuit: u32, command: Command, number: u
     set_number(out, start, number);
 }
 
-/// Inserts `number` into the last fixed-length cell in `out`, which begins at `start`.
+/// Inserts the sequence number `number` into the last fixed-length cell in `out`, which begins at
+/// `start`.
 pub(crate) fn set_number(out: &mut Vec<u8>, start: usize, number: u32) {
     let end = out.len();
     out.extend_from_slice(&[0; NUMBER]);

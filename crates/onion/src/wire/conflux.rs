@@ -13,8 +13,8 @@ use subtle::ConstantTimeEq;
 const VERSION: u8 = 1;
 /// Length in bytes of a nonce.
 const NONCE: usize = 32;
-/// Length in bytes of LINK and LINKED: version, nonce, number of the last message sent, number of
-/// the last message received, desired UX.
+/// Length in bytes of LINK and LINKED: version, nonce, sequence number of the last message sent,
+/// sequence number of the last message received, desired UX.
 const LINK: usize = 1 + NONCE + 8 + 8 + 1;
 
 /// The secret that all circuits of a set share. Anybody who knows the nonce can add a circuit to
@@ -57,7 +57,8 @@ impl fmt::Debug for SetNonce {
     }
 }
 
-/// Preference of one end for the data that it receives (proposal 329, section 2.2).
+/// Preference of one end for low latency or high throughput of the data that it receives (proposal
+/// 329, section 2.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DesiredUx {
     /// No preference.
@@ -100,11 +101,11 @@ impl DesiredUx {
 pub struct ConfluxLink {
     /// The nonce of the set of circuits.
     pub nonce: SetNonce,
-    /// The number of the last message that the sender of LINK or LINKED has sent in the set of
-    /// circuits.
+    /// The sequence number of the last message that the sender of LINK or LINKED has sent in the
+    /// set of circuits.
     pub sent: u64,
-    /// The number of the last message that the sender of LINK or LINKED has received in the set of
-    /// circuits.
+    /// The sequence number of the last message that the sender of LINK or LINKED has received in
+    /// the set of circuits.
     pub received: u64,
     /// The sender's preference for the data that it receives.
     pub ux: DesiredUx,
@@ -137,15 +138,15 @@ impl ConfluxLink {
     }
 }
 
-/// Parses the data of SWITCH, the increment of the circuit's message number. C tor before
-/// 0.4.9.3-alpha sends 498 bytes: the increment, then zeros. Returns `None` if the data is shorter
-/// than 4 bytes; C tor treats shorter data as the increment 0.
+/// Parses the data of SWITCH, the amount to add to the circuit's sequence number. C tor before
+/// 0.4.9.3-alpha sends 498 bytes: this amount, then zeros. Returns `None` if the data is shorter
+/// than 4 bytes; C tor treats shorter data as the amount 0.
 #[must_use]
 pub fn read_switch(data: &[u8]) -> Option<u32> {
     data.first_chunk().map(|number| u32::from_be_bytes(*number))
 }
 
-/// Returns the data of SWITCH, which raises the circuit's message number by `by`.
+/// Returns the data of SWITCH, which adds `by` to the circuit's sequence number.
 #[must_use]
 pub const fn put_switch(by: u32) -> [u8; 4] {
     by.to_be_bytes()

@@ -134,8 +134,8 @@ pub enum Extension {
     /// The relay grants congestion control. Contains the number of cells that one SENDME
     /// acknowledges (`sendme_inc`).
     CongestionAnswer(u8),
-    /// The client requests these subprotocols (proposal 346): pairs of a protocol's number and a
-    /// version, in ascending order.
+    /// The client requests these subprotocols (proposal 346): pairs of a protocol's identifier and
+    /// a version, in ascending order.
     Subprotocols(Vec<(u8, u8)>),
     /// The client requests, or the relay grants, keys for lossy cells (sent in datagrams; see
     /// `docs/spec/lossy-circuits.md`).

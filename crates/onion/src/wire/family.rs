@@ -13,8 +13,8 @@ use super::keys::{KeyError, at, certificate, untag};
 /// Suffix of the names of family key files, as in C tor.
 pub const FAMILY_KEY_SUFFIX: &str = ".secret_family_key";
 /// Lifetime in seconds of the certificate that the family key signs for a relay (C tor's value).
-/// Each new descriptor has a new certificate, and the time between descriptors is at most 18
-/// hours.
+/// Each new descriptor has a new certificate. Descriptors are renewed within 18 hours, long before
+/// their certificates expire.
 const CERT_SECONDS: u64 = 30 * 86_400;
 
 /// A family's secret key.
@@ -25,7 +25,7 @@ impl FamilyKey {
     /// Parses a file made by `tor --keygen-family`.
     ///
     /// # Errors
-    /// Returns [`KeyError::Bad`] if it contains no such key.
+    /// Returns [`KeyError::Bad`] if `content` contains no family key.
     pub fn from_file(content: &[u8]) -> Result<FamilyKey, KeyError> {
         const NAME: &str = "a family's key";
         let bytes = untag(NAME, "ed25519v1-secret", "fmly-id", content)?;

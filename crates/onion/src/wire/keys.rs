@@ -180,8 +180,9 @@ impl RelayKeys {
     }
 
     /// Returns the certificates of a CERTS cell, each with its type: 2, 4 and 7 (tor-spec, "CERTS
-    /// cells"). For a responder they include type 5, which certifies its TLS certificate. For an
-    /// initiator they include type 6, which certifies the key that signs AUTHENTICATE.
+    /// cells"). For a responder they include type 5, which certifies the responder's TLS
+    /// certificate. For an initiator they include type 6, which certifies the key that signs
+    /// AUTHENTICATE.
     ///
     /// # Errors
     /// Returns [`KeyError::Making`] if a certificate cannot be made.

@@ -45,8 +45,8 @@ pub fn put_versions(versions: &[u16]) -> Vec<u8> {
 /// request it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extensions {
-    /// Cells have numbers and all TLS records have the same size, so that records can be decrypted
-    /// out of order (`docs/spec/unordered-links.md`).
+    /// Cells have sequence numbers and all TLS records have the same size, so that records can be
+    /// decrypted out of order (`docs/spec/unordered-links.md`).
     pub early: bool,
     /// The responder may announce its port for QUIC links (`docs/spec/quic-links.md`).
     pub parallel_quic: bool,
@@ -123,9 +123,9 @@ pub fn read_quic(body: &[u8]) -> Option<(u16, TlsLinkToken)> {
 }
 
 /// Returns the body of a BESIDE cell: the number of the QUIC link, and the token of the TLS link
-/// parallel to it. The QUIC links that are parallel to this TLS link are numbered in sequence. A
-/// token of zeros means that there is no TLS link. The answer repeats the number. It contains 0
-/// instead if circuits of the QUIC link cannot move to the TLS link.
+/// parallel to it. The number counts the QUIC links parallel to this TLS link. A token of zeros
+/// means that there is no TLS link. The answer repeats the number, or contains 0 if circuits of
+/// the QUIC link cannot move to the TLS link.
 pub fn put_pairing(number: u32, token: &TlsLinkToken) -> [u8; 20] {
     let mut body = [0; 20];
     body[..4].copy_from_slice(&number.to_be_bytes());

@@ -19,8 +19,8 @@ use super::tag::Tag;
 /// DATA messages of a stream see [`Format::data`].
 pub const DATA: usize = BODY - HEADER_V0;
 /// Maximum number of data bytes in a stream's message other than DATA, in any format. The term 2
-/// is the stream ID. The term 4 is the message's number, which some designs of circuit sets, such
-/// as mTor, place before the data.
+/// is the stream ID. The term 4 is the message's sequence number, which some designs of circuit
+/// sets, such as mTor, place before the data.
 const CONTROL: usize = BODY - HEADER_V1 - 2 - 4;
 /// Length in bytes of the header of a message with a digest: command, recognised, stream, digest,
 /// length.

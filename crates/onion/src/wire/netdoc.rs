@@ -24,8 +24,8 @@ pub use plain::{Server, ServerList, check_server, divided, prove_server_list};
 
 mod plain;
 
-/// Time in seconds after its expiry for which a consensus is still usable, because the authorities
-/// may be overloaded or down (C tor's "reasonably live").
+/// Time in seconds for which a consensus is still usable after it has expired, because the
+/// authorities may be overloaded or down (C tor's "reasonably live").
 pub const REASONABLY_LIVE: u64 = 86_400;
 
 /// A consensus that enough authorities signed.

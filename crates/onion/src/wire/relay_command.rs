@@ -78,9 +78,9 @@ relay_commands! {
         ANCESTOR_LINK = 160,
         ANCESTOR_LINKED = 161,
         ANCESTOR_LINKED_ACK = 162,
-        /// In this project's resilient sets of circuits: states how the following messages on a
-        /// circuit are numbered. `docs/spec/resilient-legs.md` defines the commands from 163 to
-        /// 166.
+        /// In this project's resilient sets of circuits: states whether the following messages on
+        /// a circuit contain their sequence numbers. `docs/spec/resilient-legs.md` defines the
+        /// commands from 163 to 166.
         RESILIENT_SWITCH = 163,
         /// Acknowledges messages in resilient sets of circuits. Contains the number of messages
         /// received on a circuit.

@@ -43,8 +43,8 @@ pub enum IntroLimit {
 }
 
 impl IntroLimit {
-    /// Creates the limit from received numbers. A rate of 0, a number of more than 31 bits, or a
-    /// burst below the rate means no limit (C tor, proposal 305).
+    /// Creates the limit from the rate and burst in a message. A rate of 0, a value of more than
+    /// 31 bits, or a burst below the rate means no limit (C tor, proposal 305).
     #[must_use]
     pub fn new(rate: u64, burst: u64) -> IntroLimit {
         match (i32::try_from(rate), i32::try_from(burst)) {

@@ -16,10 +16,10 @@ pub const VERSION: u8 = 2;
 pub const MERGED: u8 = 3;
 /// Flag in LINK: a circuit was linked to this set before, so the relay must know the set.
 const RESUMES: u8 = 1;
-/// Value in SWITCH: from here on, messages on this circuit have consecutive numbers and do not
-/// contain them.
+/// Value in SWITCH: from here on, the sequence numbers of messages on this circuit are consecutive
+/// and are not sent.
 const RUN: u8 = 0;
-/// Value in SWITCH: from here on, each message on this circuit contains its number.
+/// Value in SWITCH: from here on, each message on this circuit contains its sequence number.
 const SINGLY: u8 = 1;
 /// Value in RECEIVED: this RECEIVED message answers no PROBE message.
 const UNSOLICITED: u8 = 0;
@@ -29,14 +29,15 @@ const ANSWERS_PROBE: u8 = 1;
 /// The data of a LINK or LINKED message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResilientLink {
-    /// True if the circuits of the set join at a middle hop. They then carry whole cells.
+    /// True if the circuits of the set join at a middle hop. They then carry the whole cells of
+    /// the circuit that continues from there.
     pub merged: bool,
-    /// True if the set had a linked circuit before. A relay that does not know the set must then
-    /// not create it.
+    /// True if the set had a linked circuit before. In this case, a relay that does not know the
+    /// set must not create it.
     pub resumes: bool,
     /// The nonce of the set of circuits.
     pub nonce: SetNonce,
-    /// The serial number of the leg (circuit) in its set. Both ends use this number.
+    /// The serial number that identifies the leg (circuit) in its set at both ends.
     pub serial: u32,
     /// The scheduler that the sender of this message requests for the data that it receives, and
     /// the length of the scheduler's runs. A run is a sequence of consecutive messages on one leg.
@@ -76,13 +77,14 @@ impl ResilientLink {
     }
 }
 
-/// The data of SWITCH: how the following messages on a leg (circuit of a set) are numbered.
+/// The data of SWITCH: whether the following messages on a leg (circuit of a set) contain their
+/// sequence numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LegSwitch {
-    /// True if each message contains its number from now on. If false, messages have consecutive
-    /// numbers and do not contain them.
+    /// True if each message contains its sequence number from now on. If false, sequence numbers
+    /// are consecutive and are not sent.
     pub singly: bool,
-    /// The low 32 bits of the next message's number.
+    /// The low 32 bits of the next message's sequence number.
     pub number: u32,
 }
 
@@ -145,7 +147,7 @@ pub const fn put_gone(serial: u32) -> [u8; 4] {
     serial.to_be_bytes()
 }
 
-/// Returns the byte `first`, followed by `number` in 4 bytes.
+/// Returns the byte `first`, followed by `number` in 4 bytes (big-endian).
 fn with_number(first: u8, number: u32) -> [u8; 5] {
     let [a, b, c, d] = number.to_be_bytes();
     [first, a, b, c, d]
