@@ -1,5 +1,5 @@
-//! A circuit as seen from one of its ends: the carrier of its cells (a link or other circuits),
-//! and the layers of encryption on them.
+//! A circuit as seen from one of its ends: the carrier of the circuit's cells (a link or other
+//! circuits), and the layers of encryption on the cells.
 
 use crate::channels::LinkCircuit;
 use crate::crypto::lossy::{LossyClient, LossyRelay};
@@ -46,7 +46,8 @@ impl Seal for Box<dyn RelayLayer> {
     }
 }
 
-/// The layers of a client. They authenticate a cell for the last hop, and encrypt it for all hops.
+/// The encryption layers of a client, one for each hop. They authenticate a cell for the last hop,
+/// and encrypt it for all hops.
 impl Seal for Vec<Box<dyn ClientLayer>> {
     fn seal(&mut self, command: Command, body: &mut Body) -> Option<Tag> {
         let (last, before) = self.split_last_mut()?;
@@ -132,7 +133,8 @@ pub trait Ending {
     /// lossy cells, or is not complete.
     fn lossy(&mut self) -> Option<&mut dyn SealLossy>;
 
-    /// Returns the parts needed to send cells from this end: their carrier, their flow control,
-    /// and the layers to add. Returns `None` if there is no carrier yet.
+    /// Returns the parts needed to send cells from this end: the carrier of the cells, the
+    /// circuit's flow control, and the encryption layers to add. Returns `None` if there is no
+    /// carrier yet.
     fn parts(&mut self) -> Option<(Carrier, Option<&mut Leg>, &mut dyn Seal)>;
 }

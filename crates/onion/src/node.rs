@@ -47,8 +47,8 @@ use memory::{Memory, MemoryUse};
 pub(crate) enum Timer {
     /// Time limit of the link's handshake. When it expires, an incomplete link is closed.
     Handshake(LinkId),
-    /// Time at which a stream of the circuit set may send again. The limit on its rate has delayed
-    /// it until then.
+    /// Time at which a stream of the circuit set may send again, after a rate limit has delayed
+    /// it.
     Streams(SetId),
     /// Time limit for the other end to accept a new leg (parallel circuit) of the circuit set.
     Linking(SetId),
@@ -208,7 +208,7 @@ pub struct Node<R: NodeRole> {
     pub(crate) circuits: Slab<R::Circuit>,
     pub(crate) sets: CircuitSets,
     pub(crate) streams: StreamTable,
-    /// Relays being dialled, and the circuits that wait for them.
+    /// Relays with links being opened, and the circuits that wait for these links.
     pub(crate) dialling: Dialling,
     pub(crate) timers: BTreeSet<(Time, Timer)>,
     /// Circuit sets whose legs (parallel circuits) join at a relay, where one circuit, the trunk,

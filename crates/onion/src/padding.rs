@@ -4,8 +4,8 @@
 //! Routers in the network between the two ends of a link keep records of flows. They begin a new
 //! record after a flow was idle for some ten seconds. To reveal less in such records, a link with
 //! users' circuits is never idle for that long. Each end sends a PADDING cell after a random idle
-//! time, and chooses a new random time for each PADDING cell. Whenever a cell is sent or received,
-//! the link stores only the time. The padding timer checks this time later.
+//! time, and chooses a new random time for each PADDING cell. Cells do not reset the padding
+//! timer. The link only notes the time of its last cell, and the timer reads it on expiry.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -130,7 +130,7 @@ pub struct Behaviour {
 /// An event for the relay, other than events of links.
 #[derive(Debug)]
 pub enum Input {
-    /// A stream is connected to its destination, or to its directory server.
+    /// A stream is connected to its destination, or to this relay's directory.
     Connected {
         /// The stream.
         stream: StreamKey,

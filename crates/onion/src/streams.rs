@@ -275,7 +275,7 @@ impl Streams {
     }
 
     /// Returns the earliest time after `now` at which a stream with a limited rate may send again;
-    /// `None` if no stream waits for its rate.
+    /// `None` if no rate limit delays a stream.
     pub(crate) fn wake_at(&mut self, now: Time) -> Option<Time> {
         self.turns.wake(now)
     }

@@ -15,8 +15,9 @@ use crate::wire::link::Padding;
 
 impl<R: NodeRole> Node<R> {
     /// Adds the new link `id`. `target` is the relay that we intended to reach; `None` if the
-    /// neighbour opened the link. Closes the link instead if it may lose bytes, or if the node
-    /// refuses it. A relay refuses links from an address with too many incomplete handshakes.
+    /// neighbour opened the link. Closes the link instead if its transport may lose bytes, or if
+    /// the node refuses it. A relay refuses links from an address with too many incomplete
+    /// handshakes.
     pub(super) fn open(&mut self, now: Time, id: LinkId, target: Option<Target>, start: Start) {
         // Refuse connections that may lose bytes. Both ends would have to number cells to restore
         // their order.
@@ -109,9 +110,9 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles the RELAY cells at the front of `cells`. They bypass the link's [`Channel`] (the
-    /// state of its handshake), which does nothing with RELAY cells once it is open. Nearly all
-    /// cells of a busy link are RELAY cells.
+    /// Handles the RELAY cells at the front of `cells`. They bypass the link's [`Channel`], which
+    /// only matters for RELAY cells until the link's handshake is complete. Nearly all cells of a
+    /// busy link are RELAY cells.
     ///
     /// # Errors
     /// Returns the neighbour's violation of the protocol. The link must then be closed.

@@ -31,8 +31,8 @@ pub struct LossyStats {
     pub sent: u64,
     /// Number of cells that arrived.
     pub received: u64,
-    /// Number of arrived cells that were dropped because of their counter: it was a duplicate, too
-    /// far ahead, or too old to check for duplicates.
+    /// Number of arrived cells that were dropped because of their counter: the counter was a
+    /// duplicate, too far ahead, or too old to check for duplicates.
     pub refused: u64,
     /// Number of arrived cells that were dropped because their circuit is closed, or because their
     /// link does not carry lossy cells (sent in datagrams) yet.

@@ -86,8 +86,7 @@ impl Memory {
     }
 
     /// Returns true if the queues are so full that the streams of circuit sets must pause. This
-    /// state begins above half of the maximum, and ends at a quarter. C tor checks its queues only
-    /// when they exceed the limit.
+    /// state begins above half of the maximum, and ends at a quarter.
     pub(super) fn is_scarce(&mut self, queued: usize) -> bool {
         let most = self.most_cells / if self.scarce { 4 } else { 2 };
         self.scarce = self.waiting_cells(queued) > most;

@@ -21,7 +21,8 @@ const PAUSE: Duration = Duration::from_secs(60);
 const LONGEST: Duration = Duration::from_secs(3_600);
 
 impl<R: NodeRole> Node<R> {
-    /// Handles an offer of QUIC links: the neighbour of the link `id` accepts them at `port`.
+    /// Handles an offer of QUIC links: the neighbour of the link `id` accepts QUIC links at the
+    /// UDP port `port`.
     pub(super) fn offered(&mut self, id: LinkId, port: u16, token: TlsLinkToken) {
         if let Some(link) = self.channels.link(id) {
             link.quic_offer =

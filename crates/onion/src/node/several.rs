@@ -346,14 +346,14 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Ends a set of several legs, its streams and all its circuits.
+    /// Ends a set of several parallel circuits (legs), all these circuits, and the set's streams.
     pub(crate) fn end_set(&mut self, id: SetId, why: CloseCause) {
         let circuits = self.forget_set(id);
         circuits.into_iter().for_each(|circuit| R::close_circuit(self, circuit, why));
     }
 
-    /// Ends a set of several legs and its streams. Returns the circuits of the set, which the
-    /// caller must close.
+    /// Ends a set of several parallel circuits (legs) and the set's streams. Returns the circuits
+    /// of the set, which the caller must close.
     pub(crate) fn forget_set(&mut self, id: SetId) -> Vec<u32> {
         self.sets.several(id).into_iter().for_each(SetLegs::die);
         self.recount(id);
@@ -424,7 +424,7 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Sends RECEIVED, which acknowledges the messages that arrived on `leg` (a parallel circuit).
-    /// `answers_probe` is true if it answers a PROBE message.
+    /// `answers_probe` is true if RECEIVED is the answer to a PROBE message.
     pub(super) fn send_received(&mut self, now: Time, id: SetId, leg: PathId, answers_probe: bool) {
         let retransmitter =
             self.sets.several(id).and_then(|several| several.end.retransmitter_mut());

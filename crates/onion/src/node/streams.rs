@@ -1,5 +1,4 @@
-//! Streams: the bytes that programs write to them and read from them, and the cells that carry
-//! these bytes.
+//! Streams: the bytes that programs write and read, and the cells that carry these bytes.
 
 use std::collections::VecDeque;
 

@@ -468,7 +468,7 @@ impl Relay {
     /// Closes the circuit `index` after its continuation (the next link or circuit) has closed. C
     /// tor does the same since 0.4.7.11 (its issue 40623), because TRUNCATED would leave queued
     /// cells at the relays between the client and this one. The circuit stays open if another
-    /// parallel core (shard) closed the continuation as its answer to an introduction.
+    /// parallel core (shard) closed the continuation to report the outcome of an introduction.
     fn cut_off(&mut self, now: Time, index: u32, reason: DestroyReason) {
         if !self.introduced_by_sibling(now, index, reason) {
             self.tear_down(index, reason);

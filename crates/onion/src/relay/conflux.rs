@@ -1,8 +1,8 @@
-//! Sets of linked circuits (proposal 329, and earlier designs), at the exit.
+//! Sets of parallel circuits (proposal 329, and earlier designs), at the exit.
 //!
-//! All legs of a set are in the shard (parallel core) that has the set's first leg. If a leg
-//! arrives at another shard, that shard hands over the leg with its keys. The leg's cells continue
-//! on the link between the two shards.
+//! All circuits (legs) of a set are in the shard (parallel core) that has the set's first leg. If
+//! a leg arrives at another shard, that shard hands over the leg with its keys. The leg's cells
+//! continue on the link between the two shards.
 
 use anabranch_multipath::Time;
 

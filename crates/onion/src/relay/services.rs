@@ -113,8 +113,8 @@ impl Relay {
     }
 
     /// Handles a report by another parallel core (shard) of this relay that a service has a new
-    /// introduction point. Closes the old one. The old point's circuit may be closed already, and
-    /// its number may belong to another circuit by now.
+    /// introduction point. Closes the old point. Its circuit may be closed already, and the
+    /// circuit's index may belong to another circuit by now.
     pub(super) fn replaced_by_sibling(&mut self, body: &Body) {
         let Some((circuit, rest)) = body.split_first_chunk() else { return };
         let Some(auth_key) = rest.first_chunk() else { return };
@@ -150,8 +150,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Introduces a client to a service. A circuit serves only one introduction and must have
-    /// several hops. Each introduction therefore costs the client a circuit.
+    /// Forwards a client's introduction to a service. A circuit serves only one introduction and
+    /// must have several hops, so that each introduction costs the client a circuit.
     ///
     /// # Errors
     /// The client is not allowed to ask for an introduction on this circuit.

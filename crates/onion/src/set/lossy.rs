@@ -113,7 +113,7 @@ pub(crate) struct LossyStreams {
     events: VecDeque<LossyEvent>,
     /// Total bytes that wait in all streams, for a program or for the other end.
     held: usize,
-    /// Value of `held` when the core last read it.
+    /// Value of `held` at the last call of [`LossyStreams::recount`].
     counted: usize,
     congestion: Congestion,
     /// The legs (circuits of the set), if each stream's TCP connection has a separate window on
@@ -546,7 +546,7 @@ impl LossyStreams {
     }
 
     /// Sets the timer of the stream `id`, which has nothing to send. If the stream has ended,
-    /// removes it instead.
+    /// removes the stream instead.
     fn rest(&mut self, id: u16) {
         self.settle(id);
         let Some(stream) = self.streams.get_mut(&id) else { return };
@@ -573,15 +573,15 @@ impl LossyStreams {
         self.recent.push_back(id);
     }
 
-    /// Returns the time for which the core must set its timer for these streams. Returns `None` if
-    /// the timer is already set for an earlier time, or if no timer is needed.
+    /// Returns the new time for the node's one timer for all these streams. Returns `None` if the
+    /// timer is already set for an earlier time, or if no timer is needed.
     pub(crate) fn alarm(&mut self) -> Option<Time> {
         let (next, _) = *self.timers.first()?;
         let is_earlier = self.armed.is_none_or(|armed| next < armed);
         is_earlier.then(|| *self.armed.insert(next))
     }
 
-    /// Notes that the core's timer for these streams has expired.
+    /// Notes that the node's timer for all these streams has expired.
     pub(crate) fn expired(&mut self) {
         self.armed = None;
     }

@@ -77,9 +77,9 @@ pub(crate) struct PassingCell {
     pub(crate) body: Vec<u8>,
 }
 
-/// Number of DATA cells that arrived since `since`, a lower bound of the peer's total window. The
-/// counting period is about the longest round-trip time of a leg (parallel circuit). In this time,
-/// a sender sends at most as many cells as its windows allow.
+/// Count of the DATA cells that arrived since `since`. It is a lower bound of the peer's total
+/// window: the counting period is about the longest round-trip time of a leg (parallel circuit).
+/// In this time, a sender sends at most as many cells as its windows allow.
 #[derive(Clone, Copy, Debug, Default)]
 struct Arrivals {
     since: Time,
