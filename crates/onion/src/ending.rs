@@ -85,8 +85,8 @@ impl SealLossy for LossyClient {
     }
 }
 
-/// A circuit as seen from one of its ends. It may be a leg of a set (several circuits that are
-/// used together).
+/// A circuit as seen from one of its ends. The circuit may be a leg of a set: one of several
+/// circuits used in parallel.
 pub trait Ending {
     /// True if cells from this end travel away from the client.
     const OUTWARD: bool;
@@ -94,8 +94,8 @@ pub trait Ending {
     /// Returns the carrier of the cells that this end sends; `None` if there is none yet.
     fn carrier(&self) -> Option<Carrier>;
 
-    /// Returns the link, and the circuit's ID on it, towards the other end. Returns `None` if legs
-    /// of a set carry the circuit, or if there is no link yet.
+    /// Returns the link, and the circuit's ID on it, towards the other end. Returns `None` if
+    /// parallel circuits (legs of a set) carry the circuit's cells, or if there is no link yet.
     fn link_circuit(&self) -> Option<LinkCircuit> {
         match self.carrier()? {
             Carrier::Link(link_circuit) => Some(link_circuit),

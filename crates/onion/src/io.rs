@@ -1,5 +1,5 @@
-//! Messages about links and streams between a core and its driver (I/O code). The trait
-//! [`LinkCore`] is the part of a core's interface that clients and relays share.
+//! Messages about links and streams between a protocol state machine (core) and its driver (I/O
+//! code). The trait [`LinkCore`] is the part of a core's interface that clients and relays share.
 
 use std::net::IpAddr;
 
@@ -215,8 +215,8 @@ pub trait LinkCore {
     fn transmit(&mut self, now: Time, link: LinkId, out: &mut Vec<u8>, limit: usize) -> bool;
 
     /// Appends the lossy cells for `link` to `out`. The driver (I/O code) sends them in datagrams.
-    /// After [`LinkOutput::Transmit`] it calls this function before [`LinkCore::transmit`]. A core
-    /// without lossy circuits appends nothing.
+    /// After [`LinkOutput::Transmit`], the driver calls this function before
+    /// [`LinkCore::transmit`]. A node without lossy circuits appends nothing.
     fn transmit_lossy(&mut self, _link: LinkId, _out: &mut Vec<u8>) {}
 
     /// Returns true if a scheduler needs statistics of a link's connection. The driver (I/O code)
@@ -226,7 +226,7 @@ pub trait LinkCore {
     }
 
     /// Releases unused buffer memory of a link that has received little recently. Returns the
-    /// number of bytes released; 0 in a core without such buffers.
+    /// number of bytes released; 0 in a node without such buffers.
     fn rest(&mut self, _link: LinkId) -> usize {
         0
     }

@@ -1,5 +1,5 @@
-//! The Tor protocol as cores without I/O: how a relay and a client process the bytes of their
-//! links.
+//! The Tor protocol as state machines without I/O (*cores*): how a relay and a client process the
+//! bytes of their links.
 //!
 //! From the wire up:
 //!
@@ -16,7 +16,7 @@
 //!   distributes messages among several legs, and restores their order.
 //! * **A role.** [`relay`] (guard, middle, exit) and [`client`] are the two cores. Each is a
 //!   [`Node`], which contains the code that both share and the state of its role. `io` defines a
-//!   core's inputs and outputs, and `table` allocates the numbers of circuits and streams.
+//!   core's inputs and outputs, and `table` allocates the identifiers of circuits and streams.
 //!   [`points`] has the introduction and rendezvous points of onion services. [`claims`] lets
 //!   several relay cores of one process share links. [`newcomers`] decides which connections to
 //!   accept, and [`clocks`] detects wrong clocks.

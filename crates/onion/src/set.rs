@@ -51,7 +51,7 @@ pub(crate) struct Set {
 pub(crate) enum Route {
     /// One circuit, identified by its index in the node.
     One(u32),
-    /// The legs of a set that can have several circuits.
+    /// The parallel circuits (legs) of a set that can have several circuits.
     Several(Box<SetLegs>),
 }
 
@@ -104,8 +104,8 @@ impl Set {
         }
     }
 
-    /// Removes `circuit` from the legs that carry lossy cells (sent in datagrams). Returns false
-    /// if no leg is left, or if the set cannot have several such legs.
+    /// Removes `circuit` from the parallel circuits (legs) that carry lossy cells (sent in
+    /// datagrams). Returns false if no leg is left, or if the set cannot have several such legs.
     pub(crate) fn leave_lossy(&mut self, circuit: u32) -> bool {
         let Some(legs) = &mut self.lossy_legs else { return false };
         legs.lose(circuit);
@@ -132,14 +132,14 @@ impl Set {
         matches!(self.route, Route::One(_)) && self.lossy.is_none() && self.streams.are_idle()
     }
 
-    /// Returns true if the set's legs carry the cells of another circuit (the trunk), which
-    /// continues where the legs join.
+    /// Returns true if the parallel circuits (legs) of the set carry the cells of another circuit
+    /// (the trunk), which continues where the legs join.
     pub(crate) fn is_merged(&self) -> bool {
         matches!(&self.route, Route::Several(several) if several.passing.is_some())
     }
 
-    /// Returns the number of legs that both ends have linked; `None` if the circuit set can have
-    /// only one leg.
+    /// Returns the number of parallel circuits that both ends have linked to the set; `None` if
+    /// the set can have only one circuit.
     pub(crate) fn linked(&self) -> Option<usize> {
         match &self.route {
             Route::One(_) => None,

@@ -149,7 +149,7 @@ impl StreamTable {
     }
 }
 
-/// The relays that this core opens links to, and the circuits that wait for each relay.
+/// The relays that this node opens links to, and the circuits that wait for each relay.
 #[derive(Default)]
 pub(crate) struct Dialling {
     targets: Vec<DialledRelay>,
@@ -164,7 +164,7 @@ struct LossyWait {
     until: Time,
 }
 
-/// A relay that this core opens one or more links to.
+/// A relay that this node opens one or more links to.
 struct DialledRelay {
     target: Target,
     /// Circuits that wait for a link, longest waiting first.

@@ -5,7 +5,7 @@ use crate::wire::extend::{self, Extension};
 use crate::wire::message::Format;
 
 /// The subprotocol `Relay=6`, which stands for Counter Galois Onion (tor-spec, "Subprotocol
-/// versioning"): the number 2 of the protocol `Relay`, and the version 6.
+/// versioning"): the identifier 2 of the protocol `Relay`, and the version 6.
 const CGO: (u8, u8) = (2, 6);
 
 /// The features that a client requests from a hop.

@@ -38,9 +38,9 @@ impl<R: NodeRole> Node<R> {
         self.await_leg_actions(id);
     }
 
-    /// Postpones the distribution of queued cells among the legs of the circuit set `id` until all
-    /// cells that were received together have been handled. Distribution after every cell would
-    /// cost more time than handling the cell.
+    /// Postpones the distribution of queued cells among the parallel circuits (legs) of the set
+    /// `id` until all cells that were received together have been handled. Distribution after
+    /// every cell would cost more time than handling the cell.
     pub(crate) fn deal_later(&mut self, id: SetId) {
         let passing = self.sets.several(id).and_then(|several| several.passing.as_mut());
         if passing.is_some_and(Passing::becomes_undealt) {

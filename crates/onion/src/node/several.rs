@@ -80,8 +80,8 @@ impl<'a> Port<'a> {
 }
 
 impl<R: NodeRole> Node<R> {
-    /// Sends pending cells of the streams of the circuit set `id` on the legs that the set's
-    /// scheduler chooses.
+    /// Sends pending cells of the streams of the circuit set `id` on the parallel circuits (legs)
+    /// that the set's scheduler chooses.
     pub(super) fn deal(&mut self, now: Time, id: SetId) {
         let Some(set) = self.sets.get_mut(id) else { return };
         if set.is_merged() {
@@ -288,7 +288,7 @@ impl<R: NodeRole> Node<R> {
         Some(SetNumbers { streams, transferred, ..several.numbers(&self.circuits, &self.channels) })
     }
 
-    /// Iterates over statistics of all legs in all circuit sets.
+    /// Iterates over statistics of all parallel circuits (legs) in all circuit sets.
     pub(crate) fn legs_of_sets(&self) -> impl Iterator<Item = LegNumbers> {
         self.sets
             .all_several()
@@ -364,8 +364,8 @@ impl<R: NodeRole> Node<R> {
         circuits
     }
 
-    /// Closes the legs of the circuit set `id` on which the other end has not answered LINK or
-    /// LINKED in time.
+    /// Closes the circuits that should join the circuit set `id`, but on which the other end has
+    /// not answered LINK or LINKED in time.
     pub(super) fn look_for_late_legs(&mut self, now: Time, id: SetId) {
         let Some(several) = self.sets.several(id) else { return };
         let late: Vec<PathId> = several.end.late(now).collect();
@@ -376,15 +376,15 @@ impl<R: NodeRole> Node<R> {
         self.await_links(id);
     }
 
-    /// Sets the timer that limits the time for answers to LINK and LINKED on legs of the circuit
-    /// set `id`.
+    /// Sets the timer that limits the time for the other end's answers to LINK and LINKED, which
+    /// add circuits to the set `id`.
     pub(crate) fn await_links(&mut self, id: SetId) {
         let due = self.sets.several(id).and_then(|several| several.end.next_timeout());
         self.timers.extend(due.map(|time| (time, Timer::Linking(id))));
     }
 
-    /// Performs the due actions on the legs of a resilient circuit set (a set that survives the
-    /// loss of legs).
+    /// Performs the due actions on the parallel circuits (legs) of a resilient set, which survives
+    /// the loss of legs. An example is the acknowledgement of messages.
     pub(super) fn tend(&mut self, now: Time, id: SetId) {
         self.report_cut(now, id);
         let streams = self.streams_over(id) > 0;
@@ -456,7 +456,7 @@ impl<R: NodeRole> Node<R> {
             .for_each(|at| self.send_relay_cell(now, at, Command::RELAY, command, data));
     }
 
-    /// Sets the timer for the next actions on the legs of the circuit set `id`.
+    /// Sets the timer for the next actions on the parallel circuits (legs) of the set `id`.
     pub(crate) fn await_leg_actions(&mut self, id: SetId) {
         let streams = self.streams_over(id) > 0;
         let Some(several) = self.sets.several(id) else { return };
@@ -464,8 +464,8 @@ impl<R: NodeRole> Node<R> {
         self.timers.extend(due.map(|time| (time, Timer::LegActions(id))));
     }
 
-    /// Handles `message`, which is about the legs of a resilient circuit set (a set that survives
-    /// the loss of legs), not about a stream.
+    /// Handles `message`, which is not about a stream, but about the parallel circuits (legs) of a
+    /// resilient set. Such a set survives the loss of legs.
     ///
     /// # Errors
     /// Returns the violation if the other end broke the protocol.

@@ -112,7 +112,7 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Sends pending cells of the streams of the circuit set `id` until the windows or queues of
-    /// the legs are full.
+    /// all the set's circuits are full.
     pub(crate) fn pump(&mut self, now: Time, id: SetId) {
         match self.sets.get_mut(id).map(|set| &set.route) {
             Some(&Route::One(leg)) => while self.send_by_one(now, id, leg) {},
@@ -190,7 +190,7 @@ impl<R: NodeRole> Node<R> {
         self.outputs.extend(output.map(R::Output::from));
     }
 
-    /// Removes the circuit set `id`, whose only leg is closed, and its streams.
+    /// Removes the circuit set `id`, whose only circuit is closed, and the set's streams.
     pub(crate) fn dissolve(&mut self, id: SetId) {
         let Some(mut set) = self.sets.remove(id) else { return };
         let counted = set.lossy.as_mut().map_or(0, |lossy| lossy.recount()[0]);

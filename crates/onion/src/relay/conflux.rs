@@ -174,9 +174,9 @@ impl Relay {
         self.join(now, index, linking)
     }
 
-    /// Makes the circuit `index` a leg of the set that the client identifies by a nonce. Creates
-    /// the set if it does not exist. If the set belongs to another parallel core (shard) of this
-    /// relay, hands the circuit over to that shard.
+    /// Adds the circuit `index` to the set of parallel circuits that the client identifies by a
+    /// nonce. Creates the set if it does not exist. If the set belongs to another parallel core
+    /// (shard) of this relay, hands the circuit over to that shard.
     fn join(&mut self, now: Time, index: u32, linking: LegRequest) -> Result<(), CircuitFault> {
         let own = self.set_of(index).ok_or(ConfluxFault::Gone)?;
         let here = SetLocation { shard: self.role.shard, set: own.0 };

@@ -1,6 +1,6 @@
 //! A relay's lossy circuits, whose cells travel in datagrams (`docs/spec/lossy-circuits.md`):
-//! forwarded cells, and streams from here to destinations. All legs of a set are in the shard
-//! (parallel core) that has the set's first leg.
+//! forwarded cells, and streams from here to destinations. All parallel circuits (legs) of a set
+//! are in the shard (parallel core) that has the set's first leg.
 
 use std::net::IpAddr;
 
@@ -101,13 +101,13 @@ impl Relay {
         }
     }
 
-    /// Makes the circuit `index`, whose cells travel in datagrams, a leg of a set. `data` is the
-    /// data of LOSSY_LINK, and identifies the set. Creates the set if it does not exist. If the
-    /// set belongs to another parallel core (shard) of this relay, transfers the circuit to that
-    /// shard.
+    /// Adds the circuit `index`, whose cells travel in datagrams, to a set of parallel circuits.
+    /// `data` is the data of LOSSY_LINK, and identifies the set. Creates the set if it does not
+    /// exist. If the set belongs to another parallel core (shard) of this relay, transfers the
+    /// circuit to that shard.
     ///
     /// # Errors
-    /// The circuit cannot be a leg, or the set is full.
+    /// The circuit cannot join a set, or the set is full.
     pub(super) fn link_lossy(
         &mut self,
         now: Time,
@@ -118,8 +118,8 @@ impl Relay {
         self.join_lossy(now, index, link)
     }
 
-    /// Makes the circuit `index`, whose cells travel in datagrams, a leg of a set, with the parsed
-    /// fields of LOSSY_LINK. See [`Relay::link_lossy`].
+    /// Adds the circuit `index`, whose cells travel in datagrams, to a set of parallel circuits,
+    /// given the parsed fields of LOSSY_LINK. See [`Relay::link_lossy`].
     pub(super) fn join_lossy(
         &mut self,
         now: Time,

@@ -350,7 +350,7 @@ impl Relay {
     /// Returns the nonce of the circuit `index`, a value that binds messages to this circuit.
     ///
     /// # Errors
-    /// The circuit does not end here, has another use, or is a leg of a set.
+    /// The circuit does not end here, has another use, or belongs to a set of parallel circuits.
     fn nonce_of_last(&mut self, index: u32) -> Result<[u8; 20], CircuitFault> {
         if self.is_leg(index) {
             return Err(CircuitFault::Message);

@@ -61,8 +61,8 @@ pub(crate) enum LossyEvent {
 pub(crate) struct LossyCell {
     /// Body of the cell before its encryption: zeros, then the content.
     pub(crate) body: Body,
-    /// Slot of the leg (parallel circuit) to use. `None` for a reset segment, and if each TCP
-    /// connection has one window for all legs.
+    /// Slot (index) of the parallel circuit to use. `None` for a reset segment, and if each TCP
+    /// connection has one window for all circuits of the set.
     pub(crate) leg: Option<usize>,
     /// Number of bytes of the stream in the cell.
     pub(crate) payload: usize,
@@ -125,10 +125,12 @@ pub(crate) struct LossyStreams {
     rtt: Option<Duration>,
 }
 
-/// The legs of a circuit set in which each TCP connection has a separate window on each leg.
+/// The parallel circuits (legs) of a set in which each TCP connection has a separate window on
+/// each leg.
 #[derive(Clone, Copy, Default)]
 struct Legs {
-    /// The slots whose legs (parallel circuits) are linked: bit `n` stands for slot `n`.
+    /// Bit mask of the slots whose legs (parallel circuits) both ends have linked: bit `n` stands
+    /// for slot `n`.
     open: u8,
     /// Round-trip time of the leg (parallel circuit) in each slot, from the last measurement by
     /// any TCP connection. `None` if it is unknown.

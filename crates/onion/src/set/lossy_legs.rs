@@ -73,14 +73,15 @@ impl LossyLegs {
         self.legs.map(|leg| leg?.rtt)
     }
 
-    /// Returns the slot of the leg that is the circuit `circuit`; `None` if there is none.
+    /// Returns the slot (index) of the circuit `circuit` in the set; `None` if the circuit is not
+    /// in the set.
     pub(crate) fn slot(&self, circuit: u32) -> Option<usize> {
         let is_it = |leg: &Option<LossyLeg>| leg.is_some_and(|leg| leg.circuit == circuit);
         self.legs.iter().position(is_it)
     }
 
-    /// Returns the circuit of the leg in `slot` if this leg is linked, otherwise the circuit of
-    /// another linked leg. Returns `None` if no leg is linked.
+    /// Returns the circuit in `slot` if both ends have linked it to the set, otherwise another
+    /// linked circuit. Returns `None` if no circuit is linked.
     pub(crate) fn circuit_at(&self, slot: usize) -> Option<u32> {
         let linked = |leg: &Option<LossyLeg>| leg.filter(|leg| leg.requested.is_none());
         let wanted = self.legs.get(slot).and_then(linked);
@@ -116,8 +117,8 @@ impl LossyLegs {
         &self.nonce
     }
 
-    /// Adds `circuit` to the set as a leg. Returns false if the circuit set is full. At the client,
-    /// `requested` is the time of the link request; the leg is used after the exit has answered it.
+    /// Adds `circuit` to the set. Returns false if the set is full. At the client, `requested` is
+    /// the time of the link request; the circuit is used after the exit has answered this request.
     /// At the exit, `requested` is `None`.
     pub(crate) fn add(&mut self, circuit: u32, requested: Option<Time>) -> bool {
         let free = self.legs.iter_mut().find(|leg| leg.is_none());
@@ -159,7 +160,7 @@ impl LossyLegs {
         self.legs.iter().flatten().any(|leg| leg.requested.is_none())
     }
 
-    /// Removes the circuit `circuit` from the set's legs.
+    /// Removes the circuit `circuit` from the set.
     pub(crate) fn lose(&mut self, circuit: u32) {
         for leg in &mut self.legs {
             leg.take_if(|leg| leg.circuit == circuit);

@@ -1,15 +1,17 @@
-//! Statistics of circuit sets and their legs for display. They contain no nonces or addresses.
+//! Statistics of sets of parallel circuits (legs) for display. They contain no nonces or
+//! addresses.
 
 use std::time::Duration;
 
-/// Statistics of a set that may have several circuits (legs), as seen from one of its ends.
+/// Statistics of a set that may have several parallel circuits (legs), as seen from one of its
+/// ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetNumbers {
     /// Name of the method that gives the circuit set's messages sequence numbers
     /// ([`Numbering::name`](crate::conflux::Numbering::name)). The method depends on the set's
     /// design.
     pub design: &'static str,
-    /// Scheduler of this end, and the number of consecutive cells that it sends on one leg
+    /// Scheduler of this end, and the number of consecutive cells that it sends on one circuit
     /// (`--every`), in the syntax of the command line.
     pub schedule: String,
     /// Number of streams in the circuit set.
@@ -28,7 +30,7 @@ pub struct SetNumbers {
     /// True if the circuit set's streams are paused (XOFF) because too many bytes wait for earlier
     /// messages.
     pub resting: bool,
-    /// The circuit set's legs, by slot.
+    /// The set's parallel circuits (legs), by slot.
     pub legs: Vec<LegNumbers>,
 }
 
@@ -39,8 +41,8 @@ pub struct LegNumbers {
     pub circuit: Option<u64>,
     /// True if both ends have linked the leg (parallel circuit). Otherwise it carries no data.
     pub is_linked: bool,
-    /// Number of cells received, and number sent. A client counts all cells of the leg's circuit,
-    /// as the guard sees them; a relay counts only cells with DATA.
+    /// Number of cells received, and number sent. A client counts all cells of the circuit, as the
+    /// guard sees them; a relay counts only cells with DATA.
     pub cells: [u64; 2],
     /// Smoothed round-trip time, measured with SENDMEs. Until the first SENDME arrives, it is the
     /// time that linking took. `None` if neither is known.
@@ -65,8 +67,8 @@ impl LegNumbers {
 }
 
 impl SetNumbers {
-    /// Returns each leg's share of the circuit set's received cells and of its sent cells, in the
-    /// order of the legs. Shares are 0 if there were no cells.
+    /// Returns each circuit's share of the set's received cells and of its sent cells, in the
+    /// order of the circuits. Shares are 0 if there were no cells.
     #[must_use]
     pub fn shares(&self) -> Vec<[f64; 2]> {
         let all = [0, 1].map(|way| self.legs.iter().map(|leg| leg.cells[way]).sum::<u64>());

@@ -8,10 +8,10 @@ use crate::wire::cell::{BODY, Body, Command};
 use crate::wire::message::{DestroyReason, Message, RelayCommand};
 
 /// Maximum number of RELAY_EARLY cells that are forwarded for the whole circuit set, not for each
-/// leg (tor-spec, "Relay cells").
+/// of its circuits (tor-spec, "Relay cells").
 const MOST_EARLY: u8 = 8;
 
-/// State of a circuit set whose legs join at a middle relay.
+/// State of a set of parallel circuits (legs) that join at a middle relay.
 #[derive(Debug, Default)]
 pub(crate) struct Passing {
     /// The trunk: the circuit that continues from the relay at which the legs join. The client's

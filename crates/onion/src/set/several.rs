@@ -37,7 +37,7 @@ pub(crate) struct SetLegs {
     /// The trunk (the circuit that continues from the relay at which the legs join) and its
     /// waiting cells. `None` if the legs do not join at a middle relay.
     pub(crate) passing: Option<Passing>,
-    /// The circuits that are the set's legs.
+    /// The parallel circuits of the set, by slot.
     circuits: Legs<u32>,
     /// Cells that arrived recently on any leg (parallel circuit).
     arrivals: Arrivals,
@@ -62,8 +62,8 @@ pub(crate) struct SetLegs {
     /// format, so that a message that was sent on one leg can be sent again on any other. `None`
     /// before the first leg.
     format: Option<Format>,
-    /// Expiry time of the timer for actions on the circuit set's legs; `None` if the timer is not
-    /// set.
+    /// Expiry time of the timer for actions on the set's parallel circuits; `None` if the timer is
+    /// not set.
     tends_at: Option<Time>,
 }
 
@@ -249,17 +249,18 @@ impl SetLegs {
         if alone { Fate::Dies } else { fate }
     }
 
-    /// Returns the slot of the leg that is the circuit `circuit`; `None` if there is none.
+    /// Returns the slot (index) of the circuit `circuit` in the set; `None` if the circuit is not
+    /// in the set.
     pub(crate) fn leg(&self, circuit: u32) -> Option<PathId> {
         self.circuits.iter().find(|(_, other)| **other == circuit).map(|(leg, _)| leg)
     }
 
-    /// Returns the circuit that is the leg in the slot `leg`; `None` if the slot is empty.
+    /// Returns the circuit in the slot `leg` of the set; `None` if the slot is empty.
     pub(crate) fn circuit(&self, leg: PathId) -> Option<u32> {
         self.circuits.get(leg).ok().copied()
     }
 
-    /// Iterates over the circuits of all legs.
+    /// Iterates over the circuits of the set.
     pub(crate) fn circuits(&self) -> impl Iterator<Item = u32> {
         self.circuits.iter().map(|(_, circuit)| *circuit)
     }
@@ -525,7 +526,7 @@ impl SetLegs {
         }
     }
 
-    /// Returns statistics of each leg of the circuit set.
+    /// Returns statistics of each parallel circuit (leg) of the set.
     pub(crate) fn legs<C: Ending>(
         &self,
         circuits: &Slab<C>,

@@ -133,7 +133,7 @@ pub fn put_pairing(number: u32, token: &TlsLinkToken) -> [u8; 20] {
     body
 }
 
-/// Parses the number and the token of a BESIDE cell; `None` if the cell is truncated.
+/// Parses the QUIC link's number and the token of a BESIDE cell; `None` if the cell is truncated.
 pub fn read_pairing(body: &[u8]) -> Option<(u32, TlsLinkToken)> {
     let (number, rest) = body.split_first_chunk()?;
     Some((u32::from_be_bytes(*number), *rest.first_chunk()?))
@@ -172,9 +172,9 @@ pub fn put_move(number: u32, ends: bool, counts: &[CellCount]) -> Vec<u8> {
     body
 }
 
-/// Parses a MOVE cell. Returns the number of the QUIC link, the cell counts, and between them a
-/// flag: true if this is the last MOVE cell of the QUIC link. Returns `None` if the cell is
-/// malformed.
+/// Parses a MOVE cell. Returns the number of the QUIC link, the counts of arrived cells, and
+/// between them a flag: true if this is the last MOVE cell of the QUIC link. Returns `None` if the
+/// cell is malformed.
 pub fn read_move(body: &[u8]) -> Option<(u32, bool, Vec<CellCount>)> {
     let (number, rest) = body.split_first_chunk()?;
     let (&ends, pairs) = rest.split_first()?;

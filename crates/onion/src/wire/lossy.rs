@@ -31,7 +31,8 @@ const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong;
 
-/// Length in bytes of each SACK block after a segment in a cell: two sequence numbers.
+/// Length in bytes of one SACK block after a TCP segment in a lossy cell (sent in a datagram): two
+/// sequence numbers.
 const BLOCK: usize = 8;
 
 /// Returns the body of a cell that contains `segment`. SACK blocks beyond the limit of TCP's
@@ -116,8 +117,8 @@ const DEALING: usize = 200;
 pub struct LossyLink {
     /// The nonce of the set of circuits.
     pub nonce: SetNonce,
-    /// The scheduler that the client requests for the cells that it receives, and the number of
-    /// consecutive cells on one circuit, such as `round-robin 1p`.
+    /// The scheduler that the client requests for the cells that it receives on a set of circuits,
+    /// and the number of consecutive cells on one circuit, such as `round-robin 1p`.
     pub dealing: String,
 }
 

@@ -1,5 +1,5 @@
-//! Messages about this project's resilient sets of circuits, which survive the failure of a
-//! circuit (leg) (`docs/spec/resilient-legs.md`). The legs of a set join at the exit or at a
+//! Messages about this project's resilient sets of parallel circuits (legs), which survive the
+//! failure of a leg (`docs/spec/resilient-legs.md`). The legs of a set join at the exit or at a
 //! middle hop (`docs/spec/middle-merge.md`).
 //!
 //! The client and the relay at which the legs join exchange these messages. The messages concern
