@@ -51,7 +51,7 @@ pub trait Listing<I> {
     fn draw(&self, taken: &dyn Fn(I) -> bool, rng: &mut dyn Rng) -> Option<I>;
 }
 
-/// The purpose of a circuit.
+/// Purpose of a circuit. It decides from how many primary guards the circuit's guard is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// A circuit for users' streams.
@@ -70,7 +70,7 @@ pub struct Choice<I> {
     pub readiness: Readiness,
 }
 
-/// The guards of a client.
+/// The guards of a client, and the circuits whose use depends on them.
 #[derive(Clone, Debug)]
 pub struct Guards<I> {
     params: GuardParams,

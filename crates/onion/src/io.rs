@@ -12,7 +12,7 @@ use crate::stream::StreamKey;
 use crate::wire::extend::Target;
 use crate::wire::message::EndReason;
 
-/// An event of a link.
+/// An event of a link that the driver (I/O code) reports to the core (protocol state machine).
 #[derive(Debug)]
 pub enum LinkInput<'a> {
     /// A link has opened: the neighbour opened it, or we did after [`LinkOutput::Dial`]. Its TLS
@@ -61,7 +61,7 @@ pub enum LinkInput<'a> {
     Seen {
         /// The link.
         link: LinkId,
-        /// State of the connection below the link, as the operating system reports it.
+        /// State of the connection that carries the link, as the operating system reports it.
         view: LinkView,
     },
     /// A link is closed.

@@ -46,7 +46,7 @@ impl Leg {
         Leg { control, owed, unacknowledged, transferred, unsettled, takes_bare }
     }
 
-    /// Returns true if a DATA cell may be sent.
+    /// Returns true if the window has room for a DATA cell.
     pub(crate) fn has_room(&self) -> bool {
         self.control.room() > 0
     }

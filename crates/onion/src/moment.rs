@@ -1,4 +1,4 @@
-//! A point in time on the two clocks that cores use.
+//! A point in time on the two clocks that the protocol state machines (cores) use.
 
 use anabranch_multipath::Time;
 

@@ -76,7 +76,7 @@ pub enum Admission {
     Refused,
 }
 
-/// State of one address.
+/// Connection counts of one address, and the times that limit its new connections.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
     /// Number of connections with an incomplete TLS handshake.

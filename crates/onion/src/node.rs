@@ -110,12 +110,12 @@ pub trait NodeRole: Sized {
     /// The type of the role's outputs.
     type Output: From<LinkOutput> + From<StreamOutput> + From<Event>;
 
-    /// Handles an input.
+    /// Handles an input other than an event of a link.
     fn handle(node: &mut Node<Self>, now: Time, input: Self::Input);
 
-    /// Returns this node's role on a new link. `dialled` is true if the node opened the link.
-    /// `start` describes the link after its TLS handshake. Returns `None` if the link must be
-    /// refused.
+    /// Returns this node's role on a new link, such as initiator, with its credentials. `dialled`
+    /// is true if the node opened the link. `start` describes the link after its TLS handshake.
+    /// Returns `None` if the link must be refused.
     fn channel_role(node: &Node<Self>, dialled: bool, start: &Start) -> Option<channel::Role>;
 
     /// Returns true if every new link that the node opens serves only one circuit.

@@ -1,13 +1,13 @@
-//! Queues of cells that wait for their link. All cells are in one pool, so queueing a cell needs
-//! no memory allocation, and the total number of cells is known.
+//! Queues of cells that wait for their link. All cells are in one pool that grows in chunks.
+//! Queueing a cell therefore rarely allocates memory, and the total number of cells is known.
 
 use anabranch_multipath::Time;
 
 use crate::wire::cell::CELL;
 
-/// Number of cells in a chunk of the pool.
+/// Number of cells for which the pool allocates memory at once.
 const CHUNK: usize = 64;
-/// Index value for "no cell".
+/// Value of an index that stands for no cell.
 const NONE: u32 = u32::MAX;
 
 /// Storage of all queued cells.

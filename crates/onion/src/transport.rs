@@ -14,7 +14,7 @@ const FRESH: Duration = Duration::from_millis(10);
 /// cells: 2^27 ns (134 ms). Cells of the present and the previous period count as recent.
 const SPAN: u32 = 27;
 
-/// The last known statistics of the connection below a link.
+/// The last known statistics of the connection that carries a link.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Transport {
     seen: Option<(Time, LinkView)>,

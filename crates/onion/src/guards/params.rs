@@ -15,12 +15,14 @@ pub struct GuardParams {
     /// `guard-n-primary-dir-guards-to-use`: the number of primary guards from which the guard for
     /// a directory request is chosen.
     pub primary_for_directory: usize,
-    /// `guard-min-filtered-sample-size`: the target number of usable guards in the sample.
+    /// `guard-min-filtered-sample-size`: the target number of usable guards among the relays drawn
+    /// as possible guards (the sample).
     pub min_filtered_sample: usize,
-    /// `guard-max-sample-size`: the maximum size of the sample.
+    /// `guard-max-sample-size`: the maximum number of relays drawn as possible guards (the
+    /// sample).
     pub max_sample: usize,
-    /// `guard-max-sample-threshold-percent`: the maximum size of the sample, in percent of all
-    /// guards.
+    /// `guard-max-sample-threshold-percent`: the maximum number of relays drawn as possible guards
+    /// (the sample), in percent of all guards.
     pub max_sample_percent: usize,
     /// `guard-lifetime-days`: the time after which a guard is removed from the sample.
     pub lifetime: u64,
@@ -94,7 +96,8 @@ impl GuardParams {
         GuardParams { min_filtered_sample: usize::MAX, ..self.clone() }
     }
 
-    /// Returns the maximum size of the sample of guards if `count` relays could be guards.
+    /// Returns the maximum number of relays to draw as possible guards if `count` relays could be
+    /// guards.
     #[must_use]
     pub fn most_sampled(&self, count: usize) -> usize {
         let share = count * self.max_sample_percent / 100;

@@ -36,7 +36,8 @@ struct HandedLeg {
     request: Request,
 }
 
-/// A client's link request for a leg (parallel circuit) that is handed over.
+/// A client's request to add a circuit to a set, for a circuit that one parallel core (shard) of
+/// this relay hands over to another.
 pub(super) enum Request {
     Several(LegRequest),
     /// The request for a leg that is a lossy circuit (whose cells travel in datagrams).

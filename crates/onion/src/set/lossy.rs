@@ -83,7 +83,8 @@ struct LossyStream {
     /// end.
     left: bool,
     tcp: Connection,
-    /// True once the first message from the other end has arrived.
+    /// True once the stream's first message from the other end (BEGIN, CONNECTED or END) has
+    /// arrived.
     has_head: bool,
     /// True if the exit is connected to the destination, so that bytes from the stream's local
     /// program may be sent.
@@ -432,7 +433,8 @@ impl LossyStreams {
         Ok(())
     }
 
-    /// Parses and removes the first message of the other end, if it has arrived completely.
+    /// Parses and removes the other end's first message (BEGIN, CONNECTED or END) on the stream
+    /// `id`, if it has arrived completely.
     fn take_head(&mut self, id: u16) -> Result<(), Malformed> {
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
         let Some((command, data)) = read_head(stream.tcp.peek())? else { return Ok(()) };
@@ -514,7 +516,7 @@ impl LossyStreams {
         !self.events.is_empty()
     }
 
-    /// Removes and returns the next event; `None` if there is none.
+    /// Removes and returns the next event of a stream; `None` if there is none.
     pub(crate) fn event(&mut self) -> Option<LossyEvent> {
         self.events.pop_front()
     }

@@ -18,7 +18,7 @@ pub(crate) const MOST_LEGS: usize = 8;
 /// Time limit for the exit's answer to the client's request to add a circuit to a set.
 pub(crate) const LINKING: Duration = Duration::from_secs(10);
 
-/// A leg: one circuit of the set.
+/// One of the parallel lossy circuits (legs) of a set.
 #[derive(Clone, Copy, Debug)]
 struct LossyLeg {
     circuit: u32,

@@ -18,14 +18,15 @@ pub struct SetNumbers {
     pub streams: usize,
     /// Number of stream bytes received, and number sent.
     pub transferred: [u64; 2],
-    /// Bytes of messages that wait for earlier messages on other legs (parallel circuits).
+    /// Bytes of received messages that wait for earlier messages on other legs (parallel
+    /// circuits).
     pub reordered: usize,
     /// Largest value of `reordered` so far.
     pub most_reordered: usize,
     /// Bytes of sent messages that are stored until they are acknowledged; 0 if the design does
     /// not retransmit.
     pub kept: usize,
-    /// Present limit on the bytes that may wait for earlier messages.
+    /// Present limit on `reordered`, the bytes that wait for earlier messages.
     pub budget: usize,
     /// True if the circuit set's streams are paused (XOFF) because too many bytes wait for earlier
     /// messages.
@@ -34,7 +35,7 @@ pub struct SetNumbers {
     pub legs: Vec<LegNumbers>,
 }
 
-/// Statistics of a leg (one circuit of a set).
+/// Statistics of a leg (one of the parallel circuits of a set).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LegNumbers {
     /// Identifier that the caller of the client's core assigned to the circuit; `None` at a relay.

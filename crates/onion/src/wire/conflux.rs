@@ -96,7 +96,7 @@ impl DesiredUx {
     }
 }
 
-/// The data of a LINK or LINKED message.
+/// The data of a LINK or LINKED message of proposal 329, which adds a circuit to a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConfluxLink {
     /// The nonce of the set of circuits.

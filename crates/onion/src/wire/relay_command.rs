@@ -17,7 +17,7 @@ pub enum RelayKind {
     Conflux,
     /// An onion service, its introduction points and its rendezvous points.
     Service,
-    /// A set of lossy circuits (`docs/spec/lossy-circuits.md`).
+    /// A set of lossy circuits, whose cells travel in datagrams (`docs/spec/lossy-circuits.md`).
     Lossy,
     /// The command is unknown, and no part handles it. A relay ignores it, because a later version
     /// of the protocol may define it.
@@ -102,9 +102,10 @@ relay_commands! {
         INTRODUCE_ACK = 40,
     }
     Lossy {
-        /// Adds a lossy circuit to a set (`docs/spec/lossy-circuits.md`).
+        /// Adds a lossy circuit, whose cells travel in datagrams, to a set
+        /// (`docs/spec/lossy-circuits.md`).
         LOSSY_LINK = 167,
-        /// Answers `LOSSY_LINK`.
+        /// Answers `LOSSY_LINK`: the relay has added the circuit to the set.
         LOSSY_LINKED = 168,
     }
 }

@@ -26,7 +26,7 @@ const UNSOLICITED: u8 = 0;
 /// Value in RECEIVED: this RECEIVED message answers a PROBE message.
 const ANSWERS_PROBE: u8 = 1;
 
-/// The data of a LINK or LINKED message.
+/// The data of a LINK or LINKED message, which adds a circuit to a resilient set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResilientLink {
     /// True if the circuits of the set join at a middle hop. They then carry the whole cells of
