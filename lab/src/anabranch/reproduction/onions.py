@@ -144,7 +144,7 @@ def _ratio(rows: Sequence[Row], key: tuple[str, int], value: Callable[[Row], flo
 
 
 def unordered_done(
-    data: Data, file: str, direction: str, congestion: str, deviation: int = 0, doubt: str = ""
+    data: Data, file: str, direction: str, congestion: str, deviation: int = 0
 ) -> Found:
     """Judges whether over half of the unordered downloads are complete at a certain moment.
 
@@ -156,7 +156,6 @@ def unordered_done(
         direction: direction of the loss, `to-exit` or `from-exit`.
         congestion: congestion control of the links' TCP.
         deviation: deviation of each line's delay in ms.
-        doubt: the reason why the run proves nothing, whatever its interval; empty for none.
     """
     line = {"direction": direction, "congestion": congestion, "deviation": deviation}
     rounds = _rounds(data, file, loss=5, **line)
@@ -177,31 +176,27 @@ def unordered_done(
     whole, least, most = (f"{100 * float(one):.0f}" for one in (value, low, high))
     quote = f"{whole} % [{least}, {most}]"
     text = f"{value} [{low}, {high}], {len(rounds)} rounds"
-    return _doubted(Found(text, verdict, _why(verdict), (quote,)), doubt)
+    return Found(text, verdict, _why(verdict), (quote,))
 
 
-def unordered_slowest(
-    data: Data, file: str, congestion: str, deviation: int = 0, doubt: str = ""
-) -> Found:
+def unordered_slowest(data: Data, file: str, congestion: str, deviation: int = 0) -> Found:
     """Judges the slowest unordered downloads' time over that of ordered ones, without loss."""
 
     def slowest(times: list[float]) -> float:
         return mean(sorted(times)[-max(1, round(SLOWEST * len(times))) :])
 
     line = {"congestion": congestion, "deviation": deviation}
-    return _without_loss(data, file, line, slowest, partial(at_most, bound=LESS_TIME), doubt)
+    return _without_loss(data, file, line, slowest, partial(at_most, bound=LESS_TIME))
 
 
-def unordered_alike(
-    data: Data, file: str, congestion: str, deviation: int = 0, doubt: str = ""
-) -> Found:
+def unordered_alike(data: Data, file: str, congestion: str, deviation: int = 0) -> Found:
     """Judges whether the fast unordered and ordered downloads take equally long, without loss."""
 
     def others(times: list[float]) -> float:
         return mean(sorted(times)[: round(FAST * len(times))])
 
     line = {"congestion": congestion, "deviation": deviation}
-    return _without_loss(data, file, line, others, partial(within, most=AS_LONG), doubt)
+    return _without_loss(data, file, line, others, partial(within, most=AS_LONG))
 
 
 def _without_loss(
@@ -210,7 +205,6 @@ def _without_loss(
     line: dict[str, Any],
     time: Callable[[list[float]], float],
     judge: Callable[[Interval], str],
-    doubt: str,
 ) -> Found:
     """Judges the median ratio of a time of unordered downloads to that of ordered ones.
 
@@ -220,7 +214,6 @@ def _without_loss(
         line: the links' congestion control, and the deviation of each line's delay in ms.
         time: returns one time from the times of a round's downloads.
         judge: returns the verdict on the ratio.
-        doubt: the reason why the run proves nothing, whatever its interval; empty for none.
     """
     rounds = _rounds(data, file, loss=0, direction=None, **line)
     if not rounds:
@@ -228,7 +221,7 @@ def _without_loss(
     ratio = median_interval([time(unordered) / time(ordered) for ordered, unordered in rounds])
     verdict, number = judge(ratio), _median(ratio)
     text = f"{number} of the time, {len(rounds)} rounds"
-    return _doubted(Found(text, verdict, _why(verdict), (_page_style(number),)), doubt)
+    return Found(text, verdict, _why(verdict), (_page_style(number),))
 
 
 def unordered_cells(data: Data, file: str, at: float) -> Found:
