@@ -426,7 +426,7 @@ impl StreamLink for Null {
         ("crates/links/src/lib.rs", "        &tls::FAMILY,\n", "        &null::FAMILY,\n"),
         (
             "crates/cli/src/onion/link.rs",
-            "    /// A TLS connection that delivers all bytes in order, as in any Tor.\n    Tls,\n",
+            "    /// A TLS connection that delivers all bytes in order, as usual in Tor.\n    Tls,\n",
             "    /// No encryption.\n    Null,\n",
         ),
     ),

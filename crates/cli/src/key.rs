@@ -41,14 +41,13 @@ EXIT CODES
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(crate) struct KeyArgs {
-    /// Read the key file FILE, or create it if it does not exist. If a second file, SPLITTER, is
-    /// given, FILE is the new key file of the far end ('anabranch merge').
+    /// Use the key file FILE, or create it if it does not exist. If you also give SPLITTER, both
+    /// files are created, and FILE is for the far end ('anabranch merge').
     #[arg(value_name = "FILE", required_unless_present = "psk")]
     file: Option<PathBuf>,
 
-    /// Create two key files that belong together. The first file name, FILE, is the key file of
-    /// the far end ('anabranch merge'). The second file name, SPLITTER, is the key file of the
-    /// splitter ('anabranch split').
+    /// Also create the key file SPLITTER for the splitter ('anabranch split'). Each of the two new
+    /// files contains the public key of the other.
     #[arg(value_name = "SPLITTER", conflicts_with = "peer")]
     other: Option<PathBuf>,
 

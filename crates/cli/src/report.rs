@@ -25,11 +25,11 @@ const MOST: usize = 1000;
 /// was used.
 ///
 /// The page is a single file without scripts, and needs no network. It has the same numbers as the
-/// output of --text and --json. The trace can be larger than the memory: it is read twice.
+/// output of --text and --json. The trace can be larger than this machine's memory.
 #[derive(Args, Debug)]
 pub(crate) struct ReportArgs {
-    /// Read this trace file, which the option --trace of 'anabranch split', 'mosh' or 'client'
-    /// wrote.
+    /// Read this trace: a file that 'anabranch split', 'anabranch mosh' or 'anabranch client'
+    /// wrote with its option --trace.
     trace: PathBuf,
     /// Write the page to this file; - is standard output [default: the name of TRACE with the
     /// ending .html].

@@ -32,9 +32,9 @@ const KEPT: [&str; 9] = [
 
 /// List the running Anabranch programs: splitters, far ends, clients, relays and authorities.
 ///
-/// Each program has a read-only status socket in XDG_RUNTIME_DIR (root's programs: in
-/// /run/anabranch). Only the user who runs the program can read it. Root sees the programs of all
-/// users and services.
+/// Each program publishes its status at a socket in the folder XDG_RUNTIME_DIR; for root's
+/// programs the folder is /run/anabranch. So you see only your own programs. Root sees the
+/// programs of all users and services.
 ///
 /// If NAME is given, the exit code is 1 if no running program has this name or process ID.
 #[derive(clap::Args)]

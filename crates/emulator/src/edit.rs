@@ -79,13 +79,13 @@ impairments! {
         "Delay in one direction.",
         |settings, span| settings.delay = span.0;
     jitter / jitter_back: Span, "5ms (ns, us, ms, s)",
-        "Random variation of the delay: its half-width (uniform) or standard deviation (normal).",
+        "Random variation of the delay: half-width (uniform) or standard deviation (normal).",
         |settings, span| settings.jitter = span.0;
     jitter_law: LawRule, "uniform or normal",
-        "Distribution of the delay.",
+        "Distribution of the random delay, whose width is set by jitter.",
         |settings, law| settings.law = law.0;
     loss / loss_back: LossRule, "0.02, { to_bad, to_good, loss_good, loss_bad } or { script }",
-        "Packet loss: its probability, a model of loss in bursts, or the numbers of lost packets.",
+        "Packet loss: its probability, a model of loss in bursts, or a list of packets to lose.",
         |settings, rule| settings.loss = plain(&rule.0);
     queue / queue_back: QueueRule, "250kB (B, kB, MB, KiB, MiB), { codel, interval, limit } or unlimited",
         "Limit of the queue: bytes that wait to be sent or are being sent.",

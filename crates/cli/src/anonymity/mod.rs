@@ -25,10 +25,11 @@ use crate::failure::Failure;
 
 /// Compute what hostile Tor relays learn about clients that split streams over several circuits.
 ///
-/// There are three analyses, each a sub-command. 'paths' computes the probability that a stream is
-/// compromised. 'year' computes the share of clients that use a hostile entry relay within a year.
-/// 'fingerprints' computes how many clients have exactly the same guards. A guard is the first
-/// relay of a circuit, also called entry relay.
+/// There are three analyses, each a sub-command. 'paths' computes the probability that hostile
+/// relays see both ends of a stream. 'year' computes the share of clients that use a hostile entry
+/// relay within a year. 'fingerprints' computes how many clients have exactly the same guards,
+/// because rare guards identify a client. A guard is the first relay of a circuit, also called
+/// entry relay.
 ///
 /// The analyses are those of "Analysis of Multi-path Onion Routing" (DBSec 2019, section 6), with
 /// the guards and path selection of this program. They read a consensus (the list of all relays):
@@ -56,18 +57,17 @@ struct Common {
     /// be an archive of several consensuses, such as a month's archive of CollecTor. Write - to
     /// read standard input.
     consensus: PathBuf,
-    /// From an archive of consensuses (lists of relays), choose the one whose validity begins at
-    /// this hour in UTC, such as 2024-05-17T17. Each consensus has this time in its line
-    /// 'valid-after'.
+    /// If the file is an archive of several consensuses (lists of relays), use the consensus that
+    /// is valid from this hour (UTC) on, such as 2024-05-17T17. Each consensus has this time in
+    /// its line 'valid-after'.
     #[arg(long, value_name = "TIME")]
     valid_after: Option<String>,
-    /// Start all random choices from N. The same N gives the same results.
+    /// Use N as the seed of all random choices. The same N gives the same results.
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// Let a client that uses one circuit for each stream have N guards (first relays) at a time.
-    /// A client that splits each stream over several circuits has at least one guard for each of
-    /// these circuits [default: the number in the consensus, which is 1 before 2022, and 2 since
-    /// then].
+    /// Let each client use N guards (first relays of circuits) at a time. A client that splits a
+    /// stream over more than N circuits uses one guard for each of these circuits [default: the
+    /// number in the consensus, which is 1 before 2022, and 2 since then].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=8))]
     guards_in_use: Option<u16>,
     /// Use N threads [default: one for each processor]. The results do not depend on N.
@@ -106,14 +106,14 @@ struct PathsArgs {
     /// Choose the relays that the adversary runs.
     #[arg(long, value_enum, default_value = "random")]
     hostile: HostileChoice,
-    /// Compute the results for streams that are split over 1 to M circuits.
+    /// Compute the results for streams with 1 circuit, 2 circuits, and so on up to M circuits.
     #[arg(long, default_value_t = 3, value_name = "M")]
     legs: usize,
     /// Count as exits (last relays) only the relays that allow this destination port.
     #[arg(long, default_value_t = 443)]
     port: u16,
-    /// Simulate N streams, each with its own circuits, for each number of circuits per stream
-    /// (--legs) and for each choice of the adversary's relays (--draws).
+    /// Simulate N streams, each with its own circuits. They are simulated again for each number of
+    /// circuits from 1 to --legs, and for each choice of the adversary's relays (--draws).
     #[arg(long, default_value_t = 5000, value_name = "N")]
     circuits: u64,
     /// Choose the adversary's relays at random N times. The results are means over these choices.
@@ -124,8 +124,9 @@ struct PathsArgs {
 /// Compute the share of clients that have used a hostile entry relay (first relay of a circuit)
 /// within a year.
 ///
-/// The share is computed for clients that use one, two and three entries at a time, and for a
-/// mixture called COMB. In COMB 60 % of the clients use one entry, 20 % two, and 20 % three.
+/// The share is computed separately for clients that use one, two and three entry relays at a
+/// time, and for a mixture of them called COMB. In COMB 60 % of the clients use one entry relay,
+/// 20 % use two, and 20 % use three.
 #[derive(Args, Debug)]
 struct YearArgs {
     #[command(flatten)]
@@ -164,8 +165,8 @@ struct YearArgs {
 /// Compute how many clients use exactly the same guards (first relays of circuits), for 1 to M
 /// guards.
 ///
-/// Two cases are compared: each client chooses its own guards at random, or clients get predefined
-/// sets of guards.
+/// If few clients have the same guards, the guards identify them. Two cases are compared: each
+/// client chooses its own guards at random, or it gets one of several predefined sets of guards.
 #[derive(Args, Debug)]
 struct FingerprintsArgs {
     #[command(flatten)]

@@ -26,16 +26,15 @@ pub(super) struct Results {
     /// Keep the measurements and results in this folder, which is created if it is missing.
     #[arg(value_name = "FOLDER")]
     pub(super) folder: PathBuf,
-    /// Start all random choices of the experiment from N. The same N and the same options give the
-    /// same choices.
+    /// Use N as the seed of all random choices of the experiment. The same N and the same options
+    /// give the same choices.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
-    /// Measure nothing. Write the tables and pages again from the measurements that are already in
-    /// FOLDER.
+    /// Do not measure. Write the tables and pages again from the measurements in FOLDER.
     #[arg(long)]
     pub(super) report: bool,
-    /// Also write the results into this Markdown file, between two comment lines. If the file
-    /// lacks these lines, the error message shows them.
+    /// Also write the results into this Markdown file, between two comment lines that mark their
+    /// place. If the file lacks these lines, the command fails and prints them.
     #[arg(long, value_name = "FILE.md")]
     into: Option<PathBuf>,
     /// Print events as JSON on standard output, one object per line.

@@ -26,9 +26,9 @@ use crate::failure::Failure;
 /// Repeat the measurements of research papers, on emulated networks with unmodified software, or on
 /// Tor consensuses (lists of all relays).
 ///
-/// Each experiment has a folder with its measurements and its results, as Parquet tables and as one
-/// HTML page. Run the same command again to continue an experiment that was stopped; at most the
-/// current measurement is lost.
+/// Each experiment writes its measurements and its results into a folder, as Parquet tables and
+/// one HTML page. Run the same command again to continue an experiment that was stopped; at most
+/// the measurement that was interrupted is lost.
 #[derive(Args)]
 pub(crate) struct ExperimentArgs {
     #[command(subcommand)]

@@ -42,12 +42,14 @@ EXIT CODES
 SIGNALS
   SIGHUP                      makes the far end read FILE and the key file again";
 
-/// Run the far end: receive split traffic, and forward it to an unmodified server.
+/// Merge the traffic of 'anabranch split --key' on the server's side, and forward it to the
+/// server.
 ///
-/// The other end is a splitter ('anabranch split --key'). Between the two ends each datagram is
-/// encrypted as a whole, together with its packet number. So an observer of one path cannot infer
-/// from gaps in the numbers how much the other paths carried. Both ends restore the order of the
-/// datagrams. Senders without an accepted key get no answer.
+/// This program is the far end of a splitter ('anabranch split --key'). The server needs no
+/// change. Between the splitter and the far end, each datagram is encrypted as a whole, together
+/// with its packet number. So an observer of one path cannot infer from gaps in the numbers how
+/// much the other paths carried. Both ends restore the order of the datagrams. The far end does
+/// not answer senders without an accepted key.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(crate) struct MergeArgs {

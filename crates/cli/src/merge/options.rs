@@ -144,9 +144,8 @@ pub(super) struct Options {
     #[arg(long, value_name = "FILE", help_heading = "Clients and servers")]
     key: Option<PathBuf>,
 
-    /// Choose the paths of the servers' answers by SCHEDULE. It chooses one path for each run,
-    /// which is a group of consecutive packets. 'anabranch split --help' lists the schedules
-    /// [default: uniform].
+    /// Set the rule that chooses the path of each run of the servers' answers. A run is a group of
+    /// consecutive packets. 'anabranch split --help' lists the rules [default: uniform].
     #[arg(long, value_name = "SCHEDULE", help_heading = "Schedule")]
     #[serde(deserialize_with = "forms::text")]
     schedule: Option<AnySchedule>,
@@ -155,8 +154,8 @@ pub(super) struct Options {
     #[serde(deserialize_with = "forms::text")]
     every: Option<Every>,
 
-    /// Draw new random probabilities for the paths to a client when the server has sent nothing to
-    /// this client for SILENCE, such as 1s.
+    /// Draw again the random probabilities with which --schedule chooses the paths to a client,
+    /// after the server has sent nothing to this client for SILENCE, such as 1s.
     ///
     /// Without this option a client keeps the probabilities that were drawn when it connected.
     #[arg(long, value_name = "SILENCE", help_heading = "Schedule")]
@@ -189,8 +188,9 @@ pub(super) struct Options {
     #[serde(deserialize_with = "forms::commas")]
     pad: Vec<u16>,
 
-    /// Send decoys (packets without data) on idle paths. The decoys have at most PERCENT, such as
-    /// 10%, of the bytes of the other traffic that this far end sends.
+    /// Send decoys (packets without data) on idle paths, so that observers see fewer pauses. All
+    /// decoys together have at most PERCENT, such as 10%, of the bytes of the real packets that
+    /// this far end sends.
     ///
     /// Decoys copy the lengths and intervals of real packets, so that an observer cannot
     /// distinguish them. The splitter drops them. It can send decoys too, with a limit of its own

@@ -91,11 +91,12 @@ pub(super) const KEYS: &[&str] = &[
 
 /// Carry programs' connections through an onion network, as a SOCKS and HTTP CONNECT proxy.
 ///
-/// The client speaks the Tor protocol with the network of the given authorities. It sends
-/// connections over circuits. A circuit is a path over three relays; the first one is called a
-/// guard. SOCKS5 and SOCKS4a accept host names (socks5h in curl), and Tor's commands RESOLVE and
-/// RESOLVE_PTR. Connections with different SOCKS users or passwords never share a circuit. The
-/// client keeps its guards and the list of relays in the folder of --data.
+/// The client speaks the Tor protocol with the network of the given authorities. It carries the
+/// connections of programs over circuits. A circuit is a path over three relays; its first relay
+/// is called a guard. Programs may send host names by SOCKS5 and SOCKS4a (socks5h in curl), and
+/// Tor's commands RESOLVE and RESOLVE_PTR. Connections with different SOCKS users or passwords
+/// never share a circuit. The client keeps its guards and the list of relays in the folder of
+/// --data.
 ///
 /// On a terminal the client shows a live view of its guards and circuits. Otherwise it prints one
 /// line for each event.
@@ -164,8 +165,8 @@ pub(crate) struct ClientArgs {
     /// one machine.
     #[arg(long)]
     share_subnets: bool,
-    /// Split each stream (connection to a destination) over N circuits, 1 to 8 [default: the
-    /// number that the network recommends, mostly 2].
+    /// Split each stream (connection to a destination) over N circuits, 1 to 8 [default: as many
+    /// as the network recommends, usually 2].
     ///
     /// Each circuit has its own first relay (guard) and middle relay. More circuits are faster,
     /// and each guard sees only a part of your traffic. But N guards know your address instead of
@@ -206,22 +207,22 @@ pub(crate) struct ClientArgs {
     /// receive, the setting of the exit applies.
     #[arg(long, value_parser = SegmentControl::parser(), value_name = "NAME")]
     udp_or_congestion: Option<SegmentControl>,
-    /// Use this scheduler to choose the circuit for each part of a stream that is split over
-    /// several circuits. 'anabranch split --help' lists the schedulers. By default, with
-    /// --multipath conflux or anabranch the exit (last relay) chooses the scheduler; the other
-    /// values of --multipath have a scheduler of their own.
+    /// Set the scheduler: the rule that chooses the circuit for each part of a stream that is
+    /// split over several circuits. 'anabranch split --help' lists the schedulers. By default,
+    /// with --multipath conflux or anabranch the exit (last relay) chooses the scheduler. The
+    /// other values of --multipath have a scheduler of their own.
     ///
     /// This scheduler applies to the data that you send. It also applies to the data that you
     /// receive, except with --multipath conflux: then the exit chooses the scheduler of this data.
     #[arg(long, value_name = "SCHEDULE")]
     schedule: Option<String>,
-    /// Let the scheduler of --schedule choose a circuit again after LENGTH: a number of cells
-    /// (Tor's packets), such as 50p, or a time, such as 100ms. Needs --schedule [default: 1p].
+    /// Choose a circuit again, by the rule of --schedule, after LENGTH: a number of cells (Tor's
+    /// packets), such as 50p, or a time, such as 100ms. Needs --schedule [default: 1p].
     #[arg(long, value_name = "LENGTH")]
     every: Option<String>,
-    /// Let the scheduler of --schedule draw new random probabilities for the circuits of a stream
-    /// when these circuits have been idle for SILENCE, such as 1s. This applies only to data that
-    /// you send. Needs --schedule.
+    /// Draw again the random probabilities with which --schedule chooses among the circuits of a
+    /// stream, after these circuits have been idle for SILENCE, such as 1s. This applies only to
+    /// data that you send. Needs --schedule.
     #[arg(long, value_name = "SILENCE")]
     redraw: Option<String>,
     /// Report problems with onion services to SOCKS5 programs by Tor's own error codes, such as

@@ -16,11 +16,11 @@ use crate::split::forms::OneOrMany;
 /// over TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum LinkKind {
-    /// A TLS connection that delivers all bytes in order, as in any Tor.
+    /// A TLS connection that delivers all bytes in order, as usual in Tor.
     Tls,
     /// A TLS connection on which a lost TCP segment delays only the circuits whose data it carries.
     Utls,
-    /// A QUIC stream for each circuit, in addition to a TLS connection.
+    /// A QUIC connection with a stream for each circuit, in addition to a TLS connection.
     Quic,
     /// A separate TLS connection to the next relay for each circuit, for comparison.
     TlsPerCircuit,

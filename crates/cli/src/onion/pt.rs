@@ -64,15 +64,16 @@ EXIT CODES
   0 stopped by SIGINT, SIGTERM or the end of its parent   1 failed while running
   2 bad usage or settings";
 
-/// Camouflage a stream as several connections: a pluggable transport for tor, or stand-alone.
+/// Camouflage a program's connection as several other connections (a pluggable transport for tor,
+/// or stand-alone).
 ///
-/// The stream is cut into encrypted blocks, which are sent over several connections at a time. If
-/// a connection freezes or breaks, its blocks are sent again over other connections. A profile
-/// determines how the connections look. nosteg shows random bytes; some censors block such
-/// connections. http-opaque and http-text show HTTP requests and answers. http-image answers with
-/// your pictures, http-site with files of your web site. embed has the sizes and pauses of
-/// recorded connections. No profile can be mistaken for a browser: a classifier recognises each
-/// profile from one connection (docs/results/covertness.md).
+/// The data of the program are cut into encrypted blocks, which are sent over several connections
+/// at a time. If one of these connections freezes or breaks, its blocks are sent again over the
+/// others. A profile determines how the connections look. nosteg shows random bytes; some censors
+/// block such connections. http-opaque and http-text show HTTP requests and answers. http-image
+/// answers with your pictures, http-site with files of your web site. embed has the sizes and
+/// pauses of recorded connections. No profile can be mistaken for a browser: a classifier
+/// recognises each profile from one connection (docs/results/covertness.md).
 #[derive(Args)]
 pub(crate) struct PtArgs {
     #[command(subcommand)]
@@ -86,7 +87,8 @@ enum PtSide {
     Crawl(CrawlSide),
 }
 
-/// Run the client's side: connect programs to bridges, as a child process of tor or stand-alone.
+/// Run the client's side: connect programs of this machine to bridges, as a child process of tor
+/// or stand-alone.
 ///
 /// A bridge is a server that runs the other side, 'anabranch pt server'. Without --socks and
 /// --listen, this program must be started by tor, which configures it by environment variables.
@@ -117,7 +119,7 @@ struct ClientSide {
     common: PtCommon,
 }
 
-/// Run the bridge's side: accept clients, and forward each stream to a relay or another server.
+/// Run the bridge's side: accept clients, and forward their data to a relay or another server.
 ///
 /// Without --listen, this program must be started by tor, which configures it by environment
 /// variables and by ServerTransportOptions in torrc.
@@ -128,8 +130,8 @@ struct ServerSide {
     /// --key.
     #[arg(long, value_name = "ADDRESS:PORT", requires_all = ["to", "key"])]
     listen: Option<SocketAddr>,
-    /// Forward the stream of each client to the server at this address, such as an SSH server or
-    /// the ORPort of a relay.
+    /// Forward the data of clients to the server at this address, such as an SSH server or the
+    /// ORPort of a relay.
     #[arg(long, value_name = "ADDRESS:PORT", requires = "listen")]
     to: Option<SocketAddr>,
     /// Keep the private key of this bridge in FILE, which is created if it is missing.
@@ -166,11 +168,11 @@ struct ServerSide {
     /// If tor starts this program, write shapes=FILE in ServerTransportOptions of torrc instead.
     #[arg(long, value_name = "FILE", requires = "listen")]
     shapes: Option<PathBuf>,
-    /// Serve at most N streams of clients at a time; a stream is the connection of one program
-    /// [default: 10000].
+    /// Serve at most N streams at a time. A stream is one connection of a program to a client
+    /// ('anabranch pt client') [default: 10000].
     #[arg(long, value_name = "N")]
     links: Option<NonZeroUsize>,
-    /// Let the streams of all clients together use at most MB megabytes for data that were sent
+    /// Use at most MB megabytes for data of all streams (connections of programs) that were sent
     /// but not acknowledged, or received but not read. At the limit, the server closes the stream
     /// that exceeds an equal share of this memory most [default: 256].
     #[arg(long, value_name = "MB")]
@@ -181,9 +183,8 @@ struct ServerSide {
 
 #[derive(Args)]
 struct PtCommon {
-    /// Use this scheduler to choose the connection for each part of a stream, which is sent over
-    /// several connections at a time. 'anabranch split --help' lists the schedulers [default:
-    /// pull].
+    /// Set the rule that chooses the connection for each part of the data. 'anabranch split
+    /// --help' lists the rules under --schedule [default: pull].
     #[arg(long, value_name = "SCHEDULE", value_parser = schedule)]
     schedule: Option<Spec>,
     /// Show this process as NAME in 'anabranch status' and in each line that it prints.

@@ -154,8 +154,9 @@ pub(crate) struct RelayArgs {
     /// each direction, at least 76800 [default: 1073741824].
     #[arg(long, value_name = "BYTES")]
     rate: Option<u64>,
-    /// After a pause, let all connections together carry up to BYTES bytes before the limit of
-    /// --rate applies again. BYTES is at least the value of --rate [default: the value of --rate].
+    /// After a pause, let all connections together carry up to BYTES bytes at full speed. Then the
+    /// limit of --rate applies again. BYTES must not be less than --rate [default: the value of
+    /// --rate].
     #[arg(long, value_name = "BYTES")]
     burst: Option<u64>,
     /// Serve traffic counters to Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md).
@@ -169,8 +170,8 @@ pub(crate) struct RelayArgs {
     /// The limit includes cells that wait for earlier cells of the same stream from another
     /// circuit. Above half of the limit, the relay pauses the streams that have such cells. At the
     /// limit it closes circuits, first those whose cells have waited longest or that hold most
-    /// cells. With --bridge, the built-in transport 'anabranch' may use half of MB in addition. If
-    /// SIGHUP makes the relay read a new value of --memory, this additional limit stays the same.
+    /// cells. With --bridge, the built-in transport 'anabranch' may use half of MB in addition. A
+    /// new value of --memory that the relay reads on SIGHUP does not change this additional limit.
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
     /// Use N threads to forward cells (Tor's packets). Each thread serves a part of the
@@ -190,7 +191,7 @@ pub(crate) struct RelayArgs {
     /// Set the congestion control of QUIC connections to other relays and clients: cubic or bbr.
     /// Needs --link quic [default: cubic].
     ///
-    /// bbr loses less speed on lossy lines; the QUIC library calls it experimental. For TCP
+    /// bbr loses less speed if packets are lost; the QUIC library calls bbr experimental. For TCP
     /// connections, the kernel's setting applies instead.
     #[arg(long, value_enum, value_name = "NAME", hide_possible_values = true)]
     quic_congestion: Option<QuicCongestionArg>,
@@ -212,10 +213,10 @@ pub(crate) struct RelayArgs {
     /// mptcp'). Cannot be used with --link utls.
     #[arg(long)]
     mptcp: bool,
-    /// Choose which circuit of a connection sends next. round-robin takes one circuit after
-    /// another. random takes a random circuit that has data. ewma takes the circuit that sent
-    /// least in the recent past. kist is like ewma, but data waits in the relay until the kernel
-    /// has room for it [default: ewma].
+    /// Choose the rule that decides which circuit of a connection sends next. round-robin takes
+    /// one circuit after another. random takes a random circuit that has data. ewma takes the
+    /// circuit that sent least in the recent past. kist is like ewma, but data waits in the relay
+    /// until the kernel has room for it [default: ewma].
     #[arg(long, value_enum, value_name = "POLICY", hide_possible_values = true)]
     circuit_policy: Option<CircuitPolicy>,
     /// After the first SIGTERM or SIGINT, let circuits finish for SECONDS before the relay stops

@@ -36,8 +36,8 @@ const LOOPBACK: &str = "accept 127.0.0.0/8:*";
 /// The network needs no root and no configuration. Each node has its own loopback address: the
 /// authority 127.1.0.1, the relays 127.2.0.1 to 127.8.0.1. The last two relays are exits. They
 /// look up host names as this machine does, and connect to the destinations. Without --exit, they
-/// connect only to destinations on this machine. The nodes communicate only by the Tor protocol.
-/// Their keys are made at the first start and kept in the folder of --data.
+/// connect only to destinations on this machine. The keys of the nodes are made at the first
+/// start, and kept in the folder of --data.
 ///
 /// SIGINT, SIGTERM and the end of its terminal stop the network. SIGHUP does nothing, because
 /// there is no file of settings to read again.
@@ -64,8 +64,8 @@ pub(crate) struct UpArgs {
     /// ~/.local/state/anabranch/up].
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Print lines for torrc, then exit. With these lines the Tor project's 'tor' program joins
-    /// the network whose keys are in the folder of --data.
+    /// Print lines for torrc, then exit. With these lines, the Tor project's 'tor' program joins
+    /// the network that 'anabranch up' has created in the folder of --data.
     #[arg(long, conflicts_with_all = ["json", "quiet"])]
     print_torrc: bool,
     /// Show this process as NAME in 'anabranch status', in the live view and in each line that it

@@ -22,8 +22,8 @@ use crate::failure::Failure;
 
 /// Simulate an onion network (relays, clients and web servers) in virtual time.
 ///
-/// The simulation runs the relays and clients of this program over a simulated network. Its TCP
-/// connections are simulated too, and the network access of each node has a limited rate. The
+/// The simulation runs the relays and clients of this program over a simulated network. TCP
+/// connections are simulated too, and the network connection of each node has a limited rate. The
 /// results depend only on the scenario, its seeds and the version of this program, not on the
 /// machine. A scenario is a TOML file that describes the network (docs/simulator.md).
 #[derive(Args, Debug)]
@@ -34,7 +34,7 @@ pub(crate) struct SimArgs {
     /// Read the scenario (the description of the network) from this TOML file.
     #[arg(value_name = "SCENARIO.toml", required = true)]
     scenario: Option<PathBuf>,
-    /// Simulate once, with all random choices started from N. Without this option, the program
+    /// Simulate once, with N as the seed of all random choices. Without this option, the program
     /// simulates once for each seed in the scenario.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,

@@ -23,10 +23,10 @@ const LONGEST_NAME: usize = 64;
 
 /// Simulate many scenarios, each on several random networks with several seeds, on all processors.
 ///
-/// FOLDER gets units.jsonl (one line for each simulation) and runs/ (a Parquet file with the
-/// downloads of each simulation). Run the same command again to continue the simulations after
-/// they were stopped. The command may then have larger numbers of networks and seeds. The results
-/// do not depend on the number of workers.
+/// The command writes units.jsonl (one line for each simulation) and the folder runs (a Parquet
+/// file with the downloads of each simulation) into FOLDER. Run the same command again to continue
+/// after a stop, or with larger --networks and --seeds to add simulations. The results do not
+/// depend on the number of workers.
 #[derive(Args, Debug)]
 pub(crate) struct SweepArgs {
     /// Write the results to this folder, which is created if it is missing.
@@ -36,9 +36,9 @@ pub(crate) struct SweepArgs {
     /// name without the extension.
     #[arg(value_name = "SCENARIO.toml", required = true)]
     scenarios: Vec<PathBuf>,
-    /// Simulate each scenario on N random networks, with the numbers 1 to N. In each network,
-    /// rates, delays and relays are drawn again from the lists, tables and consensus in the
-    /// scenario. The key `network` in the scenario files is ignored.
+    /// Simulate each scenario on N random networks, which are numbered from 1 to N. In each
+    /// network, rates, delays and relays are drawn again from the lists, tables and consensus in
+    /// the scenario. The key `network` in the scenario files is ignored.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
     networks: u64,
     /// Simulate each scenario on each network N times, with the seeds 1 to N. The key `seeds` in
@@ -49,8 +49,8 @@ pub(crate) struct SweepArgs {
     /// nothing.
     #[arg(long, conflicts_with_all = ["run", "json"])]
     list: bool,
-    /// Do only the simulation that --list calls NAME, and print its result as one JSON object.
-    /// FOLDER gets the table of this simulation's downloads, but no line in units.jsonl. Use this
+    /// Do only the simulation that --list calls NAME, and print its result as one JSON object. The
+    /// table of downloads is written into FOLDER, but no line is added to units.jsonl. Use this
     /// option to distribute the simulations over several machines.
     #[arg(long, value_name = "NAME")]
     run: Option<String>,

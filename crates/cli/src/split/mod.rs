@@ -106,7 +106,7 @@ EXIT CODES
   0 stopped by SIGINT (Ctrl-C), SIGTERM or SIGHUP   1 failed while running   2 bad usage or settings
   130 stopped at once by a second Ctrl-C; --pcap files may lack the last second";
 
-/// Split sessions over several network paths, in front of unmodified servers.
+/// Send the datagrams of programs to their servers over several network paths.
 ///
 /// A session is the traffic between one client program and one server. Client programs send their
 /// datagrams to --listen. The splitter sends each datagram to the server over one of the paths;
@@ -121,8 +121,8 @@ pub(crate) struct SplitArgs {
     #[arg(value_name = "FILE", conflicts_with = "config")]
     file: Option<PathBuf>,
 
-    /// Read settings from this TOML file. The meaning is the same as if you give the file name
-    /// without --config.
+    /// Read settings from this TOML file. 'anabranch split --config FILE' means the same as
+    /// 'anabranch split FILE'.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 

@@ -31,8 +31,9 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "forms::address")]
     pub(crate) listen: Option<SocketAddr>,
 
-    /// Send the clients' datagrams to this server or, with --key, to this far end ('anabranch
-    /// merge'). A host name is looked up again for each new session.
+    /// Send the clients' datagrams to this server. With --key, HOST:PORT is the address of a far
+    /// end (a server that runs 'anabranch merge'). The splitter looks up a host name again for
+    /// each new session (the traffic between one client and the server).
     #[arg(long, value_name = "HOST:PORT", help_heading = "Clients and servers")]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) to: Option<Target>,
@@ -40,14 +41,14 @@ pub(crate) struct Options {
     /// On paths that are TCP connections, connect to the far end ('anabranch merge') at this
     /// address [default: the address of --to].
     ///
-    /// If such a path leads through a proxy or ssh, the proxy or the ssh server looks up the host
-    /// name, not this machine.
+    /// If a path leads through a proxy or ssh, that proxy or ssh server looks up the host name,
+    /// not this machine.
     #[arg(long, value_name = "HOST:PORT", help_heading = "Clients and servers")]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) to_tcp: Option<Target>,
 
-    /// Create a network interface NAME, and carry the traffic that programs send into it (needs
-    /// root). This replaces --listen.
+    /// Create a network interface NAME (needs root). Packets that programs send through this
+    /// interface are carried over the paths. Cannot be used with --listen.
     ///
     /// Without --to, the splitter splits UDP traffic to the ports of QUIC, WireGuard and Mosh. It
     /// sends each packet to its destination address. With --to and --key, all IP packets go to a
@@ -58,8 +59,9 @@ pub(crate) struct Options {
     /// Route programs' traffic into the interface of --tun. QUIC, WireGuard and Mosh sessions are
     /// split; each other connection stays on one path.
     ///
-    /// Without this option the splitter changes no routes. It undoes all changes when it stops. If
-    /// it is killed by SIGKILL, its next start or --restore undoes them. Needs the program nft.
+    /// This option changes routes and firewall rules of this machine. When the splitter stops, it
+    /// undoes these changes. After SIGKILL, its next start or --restore undoes them. Needs the
+    /// program nft.
     #[arg(long, help_heading = "Interface")]
     pub(crate) route: bool,
 
@@ -71,7 +73,7 @@ pub(crate) struct Options {
     pub(crate) netns: Option<String>,
 
     /// Also split UDP traffic to this destination port or range of ports (repeatable). Needs
-    /// --tun, which always splits the ports 443, 51820 and 60000-61000.
+    /// --tun, which always splits UDP traffic to the ports 443, 51820 and 60000-61000.
     #[arg(long, value_name = "PORT[-PORT]", help_heading = "Interface")]
     #[serde(deserialize_with = "forms::list")]
     pub(crate) udp: Vec<PortRange>,
@@ -177,13 +179,13 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "forms::text")]
     pub(crate) every: Option<Every>,
 
-    /// Draw new random probabilities for the paths when the client has sent nothing for SILENCE,
-    /// such as 1s.
+    /// Draw again the random probabilities with which --schedule chooses the paths, after the
+    /// client has sent nothing for SILENCE, such as 1s.
     ///
     /// Without this option a session keeps its probabilities until it ends. An observer who learns
-    /// them during one page load then knows them for the next page load. SILENCE also applies to
-    /// --every grow:... and to --schedule evened. These two treat the traffic after a silence as
-    /// new traffic. For these two, SILENCE is 1s by default.
+    /// them during one page load then knows them for the next page load. SILENCE is also the pause
+    /// after which --every grow:... and --schedule evened begin again. For these two, SILENCE is
+    /// 1s by default.
     #[arg(long, value_name = "SILENCE", help_heading = "Schedule")]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) redraw: Option<Silence>,
@@ -268,8 +270,9 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "forms::commas")]
     pub(crate) pad: Vec<u16>,
 
-    /// Send decoys (packets without data) on idle paths. The decoys have at most PERCENT, such as
-    /// 10%, of the bytes of the other traffic that this splitter sends. Needs --key.
+    /// Send decoys (packets without data) on idle paths, so that observers see fewer pauses. All
+    /// decoys together have at most PERCENT, such as 10%, of the bytes of the real packets that
+    /// this splitter sends. Needs --key.
     ///
     /// Decoys copy the lengths and intervals of real packets, so that an observer cannot
     /// distinguish them. The far end ('anabranch merge') drops them. It can send decoys too, with
@@ -426,12 +429,12 @@ fn prices() -> String {
     format!(
         "{}\n\nSpeed: with a LENGTH of 100ms, WireGuard and Mosh lose no speed over paths of \
          similar delay. QUIC servers keep 13 to 76 % of their speed with 100ms, and 81 to 96 % \
-         with 1s (docs/guide/quic.md).\n\nPrivacy: k-FP and MiniRocket are attacks that recognise \
-         web pages by the traffic of one path. An observer of a \
-         random path recognises 18 % of the page loads by k-FP with an unmodified server and a \
-         LENGTH of 100ms, and 39 % with 1s. An observer of the path with most packets recognises \
-         30 % with 100ms, and 72 % with 1s. MiniRocket, with twice as much training data, \
-         recognises 51 % from the path with most packets with 100ms (docs/guide/quic.md).",
+         with 1s (docs/guide/quic.md).\n\nPrivacy: an observer of one path can use an attack (a \
+         trained classifier) to recognise the web pages that you load. With an unmodified server \
+         and a LENGTH of 100ms, the attack k-FP recognises 18 % of the page loads on a random \
+         path, and 30 % on the path with most packets. With 1s it recognises 39 % and 72 %. The \
+         attack MiniRocket, with twice as much training data, recognises 51 % on the path with \
+         most packets with 100ms (docs/guide/quic.md).",
         every()
     )
 }

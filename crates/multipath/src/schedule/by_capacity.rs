@@ -14,11 +14,11 @@ pub(super) const FAMILY: Family = Family {
     name: "by-capacity",
     syntax: "by-capacity",
     example: "by-capacity",
-    about: "a random path for each run. The probabilities are as equal as they can be without \
-            making all paths together slower than the fastest path alone (with equal shares, a \
-            slow path limits the others). They are computed from measured capacities at the start \
-            and every hour. On Tor circuits, whose capacity \
-            is not measured, all probabilities are equal",
+    about: "a random path for each run. All paths have the same probability, except that a slow \
+            path has a lower one, so that it does not limit the speed of the others. The \
+            probabilities are computed from measured capacities, often at the start and later \
+            every hour. On Tor circuits, whose capacity is not measured, all probabilities are \
+            equal",
     plain: "a path is drawn at random; slow paths are drawn less often, whatever the traffic is",
     every: Some("~4p"),
     needs_windows: true,

@@ -9,8 +9,8 @@ pub(super) const FAMILY: Family = Family {
     name: "conflux-2013",
     syntax: "conflux-2013",
     example: "conflux-2013",
-    about: "paths whose packets are acknowledged faster carry more, in inverse proportion to the \
-            most recent time from a packet to its acknowledgement (Conflux as published in 2013)",
+    about: "a path carries more if its packets are acknowledged faster, in inverse proportion to \
+            the latest time from a packet to its acknowledgement (Conflux as published in 2013)",
     plain: "circuits whose data are acknowledged faster carry more",
     every: Some("1p"),
     needs_windows: true,

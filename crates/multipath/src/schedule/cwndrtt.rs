@@ -13,9 +13,9 @@ pub(super) const FAMILY: Family = Family {
     name: "cwndrtt",
     syntax: "cwndrtt",
     example: "cwndrtt",
-    about: "the fastest path (lowest round-trip time). While its congestion window is full, \
-            another path is chosen, if its window lets it send at least one packet in the time of \
-            one round trip of the fastest path (CWNDRTT in C tor)",
+    about: "the path with the lowest round-trip time. While the congestion window of this path is \
+            full, another path is chosen, if it can send at least one packet before the fastest \
+            path has room again (CWNDRTT in C tor)",
     plain: "the circuit that answers fastest is chosen, or another one while its congestion \
             window is full",
     every: Some("1p"),

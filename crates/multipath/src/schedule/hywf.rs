@@ -11,8 +11,8 @@ pub(super) const FAMILY: Family = Family {
     name: "hywf",
     syntax: "hywf",
     example: "hywf",
-    about: "a random path for each run, with probabilities that are drawn for each session, and \
-            runs of 20 packets on average (the method of the paper HyWF)",
+    about: "a random path for each run of 20 packets on average. The probabilities of the paths \
+            are drawn for each session (the method of the paper HyWF)",
     plain: "a path is drawn at random, with probabilities that are drawn again for each session",
     every: Some("~20p"),
     needs_windows: false,

@@ -10,8 +10,8 @@ pub(super) const FAMILY: Family = Family {
     name: "minrtt",
     syntax: "minrtt",
     example: "minrtt",
-    about: "always the path with the lowest round-trip time. While its congestion window is full, \
-            packets wait (MINRTT in C tor)",
+    about: "always the path with the lowest round-trip time. While the congestion window of this \
+            path is full, packets wait (MINRTT in C tor)",
     plain: "everything goes by the circuit that answers fastest, and waits while its congestion \
             window is full",
     every: Some("1p"),

@@ -14,9 +14,9 @@ pub(super) const DIRICHLET: Family = Family {
     name: "weighted",
     syntax: "weighted[:ALPHA]",
     example: "weighted",
-    about: "a random path for each run, with probabilities that are drawn for each session from a \
-            symmetric Dirichlet distribution. They are nearly equal if ALPHA is large, and very \
-            unequal if ALPHA is small; ALPHA is 1 if not given",
+    about: "a random path for each run. The probabilities of the paths are drawn for each session \
+            from a symmetric Dirichlet distribution. They are nearly equal if ALPHA is large, and \
+            very unequal if ALPHA is small; ALPHA is 1 if not given",
     plain: "a path is drawn at random, with probabilities that are drawn again for each session",
     every: None,
     needs_windows: false,

@@ -31,8 +31,8 @@ use super::{Control, Family};
 /// The congestion control `bbr`: help text and constructor.
 pub(super) const FAMILY: Family = Family {
     name: "bbr",
-    about: "BBR, version 1: sends at the rate at which data arrive; random losses have little \
-            effect.",
+    about: "BBR, version 1: sends at the rate at which data arrive. Random losses hardly slow it \
+            down.",
     supports_legs: true,
     build: |initial_window| Control::Model(Box::new(Bbr::new(initial_window))),
 };

@@ -13,7 +13,7 @@ use crate::constants::{
 /// The congestion control `cubic`: help text and constructor.
 pub(super) const FAMILY: Family = Family {
     name: "cubic",
-    about: "CUBIC (RFC 9438), the default of Linux: a smaller window after each loss.",
+    about: "CUBIC (RFC 9438), the default of Linux: the window shrinks after each loss.",
     supports_legs: false,
     build: |_| Control::Losses(Box::new(Cubic::default())),
 };

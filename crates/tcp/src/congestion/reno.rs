@@ -6,7 +6,8 @@ use crate::constants::{MIN_SSTHRESH, RENO_BETA};
 /// The congestion control `reno`: help text and constructor.
 pub(super) const FAMILY: Family = Family {
     name: "reno",
-    about: "Reno (RFC 5681): one more segment for each round trip, half the window after a loss.",
+    about: "Reno (RFC 5681): the window grows by one segment for each round trip, and is halved \
+            after a loss.",
     supports_legs: false,
     build: |_| Control::Losses(Box::new(Reno::default())),
 };

@@ -37,32 +37,34 @@ const PICTURE: &str = "year.svg";
 /// the Tor network ("Analysis of Multi-path Onion Routing", section 6).
 ///
 /// A consensus is the list of all relays at one time. For each consensus the experiment computes
-/// the probability that a circuit is compromised, and how many clients share a set of guards (the
-/// first relays of circuits). It also simulates clients for a year: for the first consensus
-/// against all adversaries, for the other consensuses only against random relays. The adversaries
-/// are random relays, the relays that clients choose most often, and few or many added relays,
-/// with and without relays that come and go. Then it checks whether the results agree with the
-/// paper's claims. It sends nothing, and needs neither root nor a network.
+/// the probability that hostile relays see both ends of a stream. It counts the clients that have
+/// the same guards (the first relays of circuits). It also simulates clients for a year, against
+/// adversaries that run random relays, the relays that clients choose most often, and few or many
+/// additional relays. The adversaries are simulated with and without replacement of relays during
+/// the year. For the second and later consensuses, only adversaries with random relays are
+/// simulated. Then it checks whether the results agree with the paper's claims. It sends nothing,
+/// and needs neither root nor a network.
 ///
-/// FOLDER gets units.jsonl (one line per completed part), anonymity.parquet, year.svg and
-/// anonymity.html. Run the same command again to continue an experiment that was stopped. To
-/// compute only one of these analyses, use `anabranch anonymity`.
+/// The command writes units.jsonl (one line for each completed part), anonymity.parquet, year.svg
+/// and anonymity.html into FOLDER. Run the same command again to continue an experiment that was
+/// stopped. To compute only one of these analyses, use `anabranch anonymity`.
 #[derive(Args)]
 pub(crate) struct AnonymityArgs {
     #[command(flatten)]
     results: Results,
     /// Read this Tor consensus (list of all relays), plain or compressed (xz, gzip): a document of
     /// Tor's directory protocol, or a table (docs/formats.md). Repeat the option for several
-    /// consensuses. For the first of them, a year is simulated against all adversaries.
+    /// consensuses. Only for the first of them, a year is simulated against all adversaries.
     ///
     /// FILE@TIME reads one consensus from the archive FILE, such as a month's archive of
-    /// CollecTor. Its validity begins at the hour TIME (UTC), as in 2024-05.tar.xz@2024-05-17T17.
+    /// CollecTor. TIME is the hour (UTC) from which the consensus is valid, as in
+    /// 2024-05.tar.xz@2024-05-17T17.
     #[arg(long, value_name = "FILE[@TIME]", required_unless_present = "report")]
     consensus: Vec<PathBuf>,
     /// Simulate N clients for a year, for each number of entry relays (first relays of circuits)
     /// that a client uses [default: 500000]. For each consensus after the first, N/10 clients are
-    /// simulated. Some adversaries need new clients for each choice of hostile relays; each choice
-    /// then has N/50 clients.
+    /// simulated. Some adversaries influence which relays clients choose. For these adversaries,
+    /// N/50 clients are simulated for each choice of hostile relays (--draws).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(50..=100_000_000))]
     clients: Option<u32>,
     /// Choose the relays of each adversary at random N times. The results are means over these

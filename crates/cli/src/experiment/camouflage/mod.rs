@@ -39,16 +39,16 @@ const PICTURES: [&str; 2] = ["figure-6.svg", "figure-7.svg"];
 ///
 /// The client has an emulated internet access with 0.7 Mbit/s up, 5.6 Mbit/s down, and a
 /// round-trip time of 85 ms. At the other end of this line are a bridge, a private network of C
-/// tor (the Tor project's 'tor' program) and a web server; there, rates have no limit. The client
+/// tor (the Tor project's 'tor' program) and a web server, whose rates have no limit. The client
 /// downloads files of 100 kB to 1 MB. It also receives streams (transfers at a constant rate) of
 /// 50, 150 and 300 kB/s for 20 s, at round-trip times of 100 to 450 ms. Its connections to the web
 /// server are direct, through Tor alone, and through Tor over obfs4proxy, webtunnel and each
 /// profile of `anabranch pt`. The profiles are also measured without Tor. The experiment counts
 /// the IP packets on the client's line.
 ///
-/// FOLDER gets units.jsonl (one line per completed measurement), camouflage.parquet,
-/// camouflage-streams.parquet, camouflage.html, figure-6.svg and figure-7.svg. Run the same
-/// command again to continue an experiment that was stopped. It needs root and C tor (package
+/// The command writes units.jsonl (one line for each completed measurement), camouflage.parquet,
+/// camouflage-streams.parquet, camouflage.html, figure-6.svg and figure-7.svg into FOLDER. Run the
+/// same command again to continue an experiment that was stopped. It needs root and C tor (package
 /// tor); other transports are measured if they are installed.
 #[derive(Args)]
 pub(crate) struct CamouflageArgs {
@@ -64,8 +64,8 @@ pub(crate) struct CamouflageArgs {
     /// downloads of 1 MB, and one download of each of the lengths 100, 200, 300, ... and 900 kB.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = number(0..=1000))]
     rounds: u32,
-    /// Measure N rounds of downloads without Tor. In each round, each profile of `anabranch pt`
-    /// makes four downloads of 1 MB.
+    /// Measure N rounds of downloads through `anabranch pt` without Tor. In each round, each of
+    /// its profiles makes four downloads of 1 MB.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = number(0..=1000))]
     bare_rounds: u32,
     /// Measure N rounds of streams (transfers at a constant rate). Each round has one stream for

@@ -23,22 +23,22 @@ const PAGE: &str = "circuits.html";
 /// Measure how much faster a download is over several Tor circuits than over one, in a small
 /// network (de la Cadena et al., DBSec 2019, Table 1).
 ///
-/// The network has seven relays, four web servers, 30 clients that load the network, and one
-/// client that measures. This client measures the time to the first byte and to the last byte of
-/// downloads of 320 KiB and of 1 MiB. The experiment also measures the CPU time of every relay.
-/// The experiment compares Tor with one circuit; Conflux, Conflux 2013, mTor, our own design and
-/// mUDP-OR over two and three circuits; UDP-OR; MORE; and C tor with and without Conflux. It
-/// measures on loopback, as in the paper, and with guards (the first relays of circuits) whose
-/// emulated network connections have different rates and delays.
+/// The network has seven relays, four web servers, 30 clients whose downloads load the network,
+/// and one client that measures. The last client measures the time to the first byte and to the
+/// last byte of downloads of 320 KiB and of 1 MiB. The experiment also measures the CPU time of
+/// every relay. The experiment compares Tor with one circuit; Conflux, Conflux 2013, mTor, our own
+/// design and mUDP-OR over two and three circuits; UDP-OR; MORE; and C tor with and without
+/// Conflux. It measures on loopback, as in the paper, and with guards (the first relays of
+/// circuits) whose emulated network connections have different rates and delays.
 ///
-/// FOLDER gets units.jsonl (one line per completed network), circuits.parquet and circuits.html.
-/// Run the same command again to continue an experiment that was stopped. It needs root and C tor
-/// (the Tor project's 'tor' program; package tor).
+/// The command writes units.jsonl (one line for each completed network), circuits.parquet and
+/// circuits.html into FOLDER. Run the same command again to continue an experiment that was
+/// stopped. It needs root and C tor (the Tor project's 'tor' program; package tor).
 #[derive(Args)]
 pub(crate) struct CircuitsArgs {
     #[command(flatten)]
     common: Common,
-    /// Compare these designs [default: all].
+    /// Compare these designs (programs and protocols that carry a download) [default: all].
     ///
     /// One circuit for each download: tor (this program), stock (C tor, the Tor project's
     /// program), udp-or (this program; the circuit may lose data, and TCP runs between client and
@@ -49,8 +49,8 @@ pub(crate) struct CircuitsArgs {
     /// (the circuits join at a middle relay), merged-batches (merged, in batches of 50 to 70
     /// cells).
     ///
-    /// Several circuits by round robin: conflux-2013-turns, mtor-turns, anabranch-turns,
-    /// mudp-or-turns. The last one uses the congestion control CUBIC.
+    /// Several circuits that take turns (round robin): conflux-2013-turns, mtor-turns,
+    /// anabranch-turns, mudp-or-turns. mudp-or-turns uses the congestion control CUBIC.
     ///
     /// No circuits: more (MORE, which draws a new path for each packet). On loopback only.
     #[arg(long, value_name = "DESIGN,...", value_delimiter = ',')]
@@ -65,8 +65,8 @@ pub(crate) struct CircuitsArgs {
     /// other clients load these connections to the levels of --levels.
     #[arg(long, value_name = "NETWORK,...", value_delimiter = ',')]
     places: Vec<Layout>,
-    /// Measure each design N times, each time in a new network with new keys and circuits
-    /// [default: 10].
+    /// Measure each design N times, each time in a new network of relays with new keys and
+    /// circuits [default: 10].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
     /// Repeat each download N times in each network [default: 20]. Every second repetition uses
@@ -89,9 +89,9 @@ pub(crate) struct CircuitsArgs {
     /// Cadena et al.).
     #[arg(long, value_name = "CIRCUITS", default_value = "spread")]
     load: Load,
-    /// In the network 'line' of --places, let the clients that load the network download at N
-    /// percent of the rate of a guard's network connection. The guard is the first relay of a
-    /// circuit. These clients are slower if their circuits are slower.
+    /// In the network 'line' of --places, let the clients that load the network use N percent of
+    /// the rate of each guard's network connection. A guard is the first relay of a circuit. If
+    /// circuits are too slow, these clients use less.
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "0,30,58,90", value_parser = clap::value_parser!(u32).range(0..=100))]
     levels: Vec<u32>,
     /// Measure less, in about a quarter of an hour: on loopback, with two circuits, in two

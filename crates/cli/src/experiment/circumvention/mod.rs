@@ -27,21 +27,22 @@ const PAGE: &str = "circumvention.html";
 /// host. A client fetches a file from unmodified QUIC servers in four ways: without censor and
 /// splitter; through the censor; with all traffic through a slow VPN with long delays
 /// (wireguard-go); and through `anabranch split --handshake vpn`, which sends only handshakes
-/// through the VPN. From a TLS server (OpenSSL) the client fetches a file in the first three ways.
-/// The report shows which fetches succeed, the time to the first byte, and how much of the data
-/// takes the direct path.
+/// through the VPN. From a TLS server (OpenSSL), which uses TCP, it fetches a file in the first
+/// three ways only. The report shows which fetches succeed, the time to the first byte, and how
+/// much of the data takes the direct path.
 ///
-/// FOLDER gets units.jsonl (one line per completed measurement), circumvention.parquet and
-/// circumvention.html. Run the same command again to continue an experiment that was stopped. It
-/// needs root, nftables, and what `tests/interop/setup --area experiments` installs.
+/// The command writes units.jsonl (one line for each completed measurement), circumvention.parquet
+/// and circumvention.html into FOLDER. Run the same command again to continue an experiment that
+/// was stopped. It needs root, nftables, and what `tests/interop/setup --area experiments`
+/// installs.
 #[derive(Args)]
 pub(crate) struct CircumventionArgs {
     #[command(flatten)]
     common: Common,
     #[command(flatten)]
     words: SplitWords,
-    /// Fetch a file from these servers: quic-go, quinn, ngtcp2 and aioquic (QUIC), tls (OpenSSL
-    /// over TCP).
+    /// Fetch a file from servers with these programs: quic-go, quinn, ngtcp2 and aioquic (QUIC),
+    /// tls (OpenSSL over TCP).
     #[arg(
         long,
         value_name = "NAME,...",

@@ -23,16 +23,17 @@ const PAGE: &str = "overhead.html";
 /// Figure 8).
 ///
 /// The experiment downloads files through `anabranch split`, over two and three emulated paths of
-/// 100 Mbit/s. After each interval, the splitter chooses the path of the next interval at random,
-/// with a weight for each path. The downloads are compared with downloads that stay on one path.
-/// All downloads use unmodified programs: WireGuard (wireguard-go at both ends, one TCP connection
+/// 100 Mbit/s. After each interval of --every, the splitter chooses a path at random, with a
+/// probability for each path. The downloads are compared with downloads that stay on one path. All
+/// downloads use unmodified programs: WireGuard (wireguard-go at both ends, one TCP connection
 /// with cubic), Mosh (a file of 10 MB, displayed again and again), and QUIC servers. Each download
-/// lasts ten seconds; if it stalls, the bytes that arrived count. Repetitions are interleaved, in
-/// an order that --seed determines.
+/// lasts ten seconds; if it stalls, only the bytes that arrived count. The order of all downloads
+/// is random (--seed), so that a disturbance of the machine affects all kinds alike.
 ///
-/// FOLDER gets units.jsonl (one line per completed measurement), overhead.parquet and
-/// overhead.html. Run the same command again to continue an experiment that was stopped. It needs
-/// root, and the programs that `tests/interop/setup --area experiments` installs.
+/// The command writes units.jsonl (one line for each completed measurement), overhead.parquet and
+/// overhead.html into FOLDER. Run the same command again to continue an experiment that was
+/// stopped. It needs root, and the programs that `tests/interop/setup --area experiments`
+/// installs.
 #[derive(Args)]
 pub(crate) struct OverheadArgs {
     #[command(flatten)]
@@ -49,8 +50,8 @@ pub(crate) struct OverheadArgs {
     )]
     peers: Vec<System>,
     /// Measure downloads whose path changes after each of these intervals, in milliseconds. With
-    /// `never` a download stays on one path; all other downloads are compared with such downloads
-    /// [default: all intervals of the paper CoMPS, and never].
+    /// `never` a download stays on one path; the other downloads are compared with it [default:
+    /// all intervals of the paper CoMPS, and never].
     #[arg(long, value_name = "MS,...", value_delimiter = ',', value_parser = interval)]
     every: Vec<u32>,
     /// Measure downloads over these numbers of paths: 2, 3 [default: both].
@@ -66,8 +67,8 @@ pub(crate) struct OverheadArgs {
     /// Stop each download after SECONDS [default: 10].
     #[arg(long, value_name = "SECONDS", conflicts_with_all = ["full", "short"], value_parser = duration)]
     seconds: Option<f64>,
-    /// Measure as the authors of the paper CoMPS did, which takes days. Each download then has 1
-    /// GB instead of lasting ten seconds; with Mosh it lasts one minute. Each measurement is
+    /// Measure as the authors of the paper CoMPS did, which takes days. Each download then ends
+    /// after 1 GB instead of ten seconds; with Mosh it lasts one minute. Each measurement is
     /// repeated ten times.
     #[arg(long)]
     full: bool,

@@ -36,15 +36,15 @@ const TRACES: &str = "loads";
 /// Headless Chromium loads each page with an empty cache through WireGuard (wireguard-go at both
 /// ends). `anabranch split` sends the WireGuard packets over three emulated paths of 100 Mbit/s
 /// (--rate) with round-trip times of 20, 35 and 60 ms. An undefended load uses only the first
-/// path. Caddy serves the web sites over HTTP/2 and HTTP/3, each site at its own address. Loads of
-/// both kinds are interleaved, in an order that --seed determines. A load that fails is recorded,
-/// and repeated at the end, up to three times.
+/// path. Caddy serves the web sites over HTTP/2 and HTTP/3, each site at its own address. Split
+/// and undefended loads are mixed in a random order (--seed). A load that fails is recorded, and
+/// repeated at the end, up to three times.
 ///
-/// FOLDER gets units.jsonl (one line per attempt) and loads/ (the trace of each load). At its end
-/// the command also writes split.parquet and undefended.parquet (traces of all loads,
-/// docs/formats.md), loads.parquet, pages.html and DATASHEET.md. Run the same command again to
-/// continue an experiment that was stopped. It needs root, local web sites (`make web`), Chromium,
-/// Caddy, and what `tests/interop/setup --area experiments` installs.
+/// The command writes units.jsonl (one line for each attempt) and the folder loads (the trace of
+/// each load) into FOLDER. At its end it also writes split.parquet and undefended.parquet (traces
+/// of all loads, docs/formats.md), loads.parquet, pages.html and DATASHEET.md. Run the same
+/// command again to continue an experiment that was stopped. It needs root, local web sites (`make
+/// web`), Chromium, Caddy, and what `tests/interop/setup --area experiments` installs.
 #[derive(Args)]
 pub(crate) struct PagesArgs {
     #[command(flatten)]
@@ -55,12 +55,13 @@ pub(crate) struct PagesArgs {
     /// sites.toml [default: ~/.cache/anabranch/web].
     #[arg(long, value_name = "DIR")]
     web: Option<PathBuf>,
-    /// Load the first N pages of the list as monitored pages, which are the pages that an attack
-    /// learns to recognise [default: 40].
+    /// Load the first N monitored pages in the file sites.toml of --web. Monitored pages are the
+    /// pages that an attack learns to recognise [default: 40].
     #[arg(long, value_name = "N")]
     monitored: Option<usize>,
-    /// Load N unmonitored pages: pages that the attacker does not try to recognise. Each is loaded
-    /// once split and once over one path (undefended) [default: 300].
+    /// Load the first N unmonitored pages in the file sites.toml of --web. An attack does not
+    /// learn these pages. Each is loaded once split and once over one path (undefended) [default:
+    /// 300].
     #[arg(long, value_name = "N")]
     unmonitored: Option<usize>,
     /// Load each monitored page (a page that an attack learns) N times split and N times over one
@@ -92,9 +93,9 @@ pub(crate) struct PagesArgs {
     /// (repeatable).
     #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true, requires = "far_end")]
     merge: Vec<String>,
-    /// Set the rate of each emulated path, in Mbit/s. With 0.5 a page takes seconds, as over a
-    /// slow internet access, and the splitter changes the path more often during the load of a
-    /// page.
+    /// Set the rate of each emulated path, in Mbit/s. With 0.5 the load of a page takes seconds,
+    /// as over a slow internet access, so that the splitter changes the path more often during a
+    /// load.
     #[arg(long, value_name = "MBIT/S", default_value_t = RATE, value_parser = rate)]
     rate: f64,
     /// Abort the load of a page if the browser has not loaded all of it (load event) after

@@ -39,14 +39,14 @@ const SIMULATED: &str = "simulated";
 /// the three relays and the web server are connected by emulated lines with a delay of 50 ms. The
 /// last line, between the middle relay and the exit, loses TCP segments. Links deliver bytes in
 /// order (with C tor, the Tor project's program, and with our relays) or unordered (only with our
-/// relays). One unordered link with ten circuits is also measured alone. On this link each cell
-/// (Tor's packet) waits only for earlier cells of its own circuit. The delay of cells is compared
-/// with the delay that they have if the kernel delivers all bytes in order.
+/// relays). One unordered link with ten circuits is also measured alone, without relays. On an
+/// unordered link, each cell (Tor's packet) waits only for earlier cells of its own circuit. The
+/// report compares this delay with the delay of cells on a link that delivers all bytes in order.
 ///
-/// FOLDER gets units.jsonl (one line per completed measurement), unordered.parquet,
-/// unordered-cells.parquet, unordered.html and figure-3.svg. Run the same command again to
-/// continue an experiment that was stopped. It needs root; C tor (package tor) is measured if it
-/// is installed.
+/// The command writes units.jsonl (one line for each completed measurement), unordered.parquet,
+/// unordered-cells.parquet, unordered.html and figure-3.svg into FOLDER. Run the same command
+/// again to continue an experiment that was stopped. It needs root; C tor (package tor) is
+/// measured if it is installed.
 #[derive(Args)]
 pub(crate) struct UnorderedArgs {
     #[command(flatten)]
@@ -69,16 +69,15 @@ pub(crate) struct UnorderedArgs {
     /// [default: both].
     #[arg(long, value_name = "DIRECTION,...", value_delimiter = ',')]
     directions: Vec<Direction>,
-    /// Measure with these standard deviations of the delay of all lines, in milliseconds. The mean
-    /// delay is 50 ms.
+    /// Let the delay of all lines vary with these standard deviations, in milliseconds; 0 means a
+    /// constant delay. The mean delay is 50 ms.
     #[arg(long, value_name = "MS,...", value_delimiter = ',', default_value = "0,5,10", value_parser = clap::value_parser!(u32).range(0..=50))]
     deviations: Vec<u32>,
     /// Measure with these TCP congestion controls of the kernel: cubic, bbr [default: both].
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     congestions: Vec<Congestion>,
     /// Choose the order of TCP segments on lines whose delay varies (--deviations): kept (segments
-    /// keep their order), or reordered (segments overtake others, as with netem's normal
-    /// distribution).
+    /// keep their order), or reordered (segments overtake others, as on links of Linux's netem).
     #[arg(long, value_name = "ORDER,...", value_delimiter = ',', default_value = "kept")]
     orders: Vec<SegmentOrder>,
     /// Measure N rounds, each with different random choices [default: 10].

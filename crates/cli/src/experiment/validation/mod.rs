@@ -28,25 +28,26 @@ const SERVERS: usize = 4;
 ///
 /// The network has 60 clients that load pages of 320 KiB with random pauses, and 6 clients that
 /// download one file of 1 MiB after another. Each relay and client is a process of its own; the
-/// web servers are part of this program. Each of them has a host with an access line of its own.
-/// The rates and delays of the lines are drawn from tables of the public Tor network and of
-/// PlanetLab; all rates are divided by 8. Each client uses given relays, which are drawn in
-/// proportion to the rates of their lines. Relays and clients are our program with one circuit for
-/// a stream, C tor (the Tor project's 'tor' program), and our program with two circuits. The
-/// simulator runs the same network, host by host (docs/simulator.md).
+/// web servers are part of this program. Each relay, client and web server has its own host with
+/// its own network connection. The rates and delays of these connections are drawn from tables of
+/// the public Tor network and of PlanetLab; all rates are divided by 8. The relays of each client
+/// are drawn at random, in proportion to their rates. The network is measured with three designs:
+/// this program with one circuit for a stream, this program with two circuits, and C tor (the Tor
+/// project's 'tor' program). The simulator runs the same network, host by host
+/// (docs/simulator.md).
 ///
-/// FOLDER gets units.jsonl (one line for each run), validation.parquet (downloads),
-/// validation-relays.parquet (relays, with their CPU times) and validation.html. Run the same
-/// command again to continue an experiment that was stopped. It needs root and C tor (package tor),
-/// 20 minutes, and a machine without other work.
+/// The command writes units.jsonl (one line for each measurement and simulation),
+/// validation.parquet (downloads), validation-relays.parquet (relays, with their CPU times) and
+/// validation.html into FOLDER. Run the same command again to continue an experiment that was
+/// stopped. It needs root and C tor (package tor), 20 minutes, and a machine without other work.
 #[derive(Args)]
 pub(crate) struct ValidationArgs {
     #[command(flatten)]
     common: Common,
-    /// Compare these designs. With one circuit for a stream: tor, stock (C tor). With two circuits:
-    /// anabranch (our own design), conflux, stock-conflux (C tor), and the other designs of
-    /// 'anabranch experiment circuits' without UDP. C tor is compared with simulations of our
-    /// program.
+    /// Compare these designs (programs and protocols that carry streams). With one circuit for a
+    /// stream: tor (this program), stock (C tor). With two circuits: anabranch (our own design),
+    /// conflux, stock-conflux (C tor), and the other designs of 'anabranch experiment circuits'
+    /// without UDP. C tor is compared with simulations of this program.
     #[arg(
         long,
         value_name = "DESIGN,...",
@@ -72,10 +73,10 @@ pub(crate) struct ValidationArgs {
     /// Simulate each design N times, each time with different random choices [default: 3].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: Option<u32>,
-    /// Begin to count downloads N seconds after the clients began [default: 20].
+    /// Ignore downloads in the first N seconds after the clients began [default: 20].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=3600))]
     warm_up: Option<u32>,
-    /// Count downloads for N seconds in each run, after the time of --warm-up [default: 120].
+    /// Count downloads for N seconds after the time of --warm-up [default: 120].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(5..=3600))]
     seconds: Option<u32>,
     /// Measure less, in about five minutes: 12 relays, 12 web clients and 2 bulk clients, one round

@@ -25,19 +25,20 @@ const TABLE: &str = "wide.parquet";
 /// File name of the page with the results.
 const PAGE: &str = "wide.html";
 
-/// Compare designs that split streams over several circuits, in a simulated network of 315 nodes
+/// Compare protocols that split streams over several circuits, in a simulated network of 315 nodes
 /// ("Analysis of Multi-path Onion Routing", Figures 2 to 4).
 ///
 /// 206 web clients, 22 bulk clients, 73 relays (14 of them exits) and 14 servers run in virtual
 /// time (docs/simulator.md). The rates and delays of their network connections are drawn from
-/// tables of the public Tor network and of PlanetLab. Each design is simulated with 2 and 3
+/// tables of the public Tor network and of PlanetLab. Each protocol is simulated with 2 and 3
 /// circuits for a stream, each with three schedules (rules that choose the circuit of a packet).
-/// All simulations use the same networks and seeds. Then the experiment simulates growing numbers
-/// of clients, from 20 on. The experiment sends nothing, and needs neither root nor a network.
+/// All simulations use the same networks and seeds. Then the simulations are repeated with
+/// different numbers of clients, from 20 up to --clients. The experiment sends nothing, and needs
+/// neither root nor a network.
 ///
-/// FOLDER gets units.jsonl (one line for each simulation), wide.parquet, figure-2.svg,
-/// figure-3.svg, figure-4.svg and wide.html. Run the same command again to continue an experiment
-/// that was stopped.
+/// The command writes units.jsonl (one line for each simulation), wide.parquet, figure-2.svg,
+/// figure-3.svg, figure-4.svg and wide.html into FOLDER. Run the same command again to continue an
+/// experiment that was stopped.
 #[derive(Args)]
 pub(crate) struct WideArgs {
     #[command(flatten)]
