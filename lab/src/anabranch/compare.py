@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 File = Annotated[
     Path,
     typer.Argument(
-        help="File of a result of `anabranch-lab evaluate --out`. The file of its predictions "
-        "must be in the same folder."
+        help="Compare this result: a .json file of `anabranch-lab evaluate --out`. Its "
+        ".parquet file (predictions) must be in the same folder."
     ),
 ]
 
@@ -35,19 +35,19 @@ def compare(
         typer.Option(
             min=1,
             max=MOST_RESAMPLES,
-            help="Number of bootstrap resamples for the confidence interval.",
+            help="Compute the confidence interval from this number of bootstrap resamples.",
         ),
     ] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the random resamples.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Use this seed for the random resamples.")] = 0,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the results as one JSON object.")
     ] = False,
 ) -> None:
     """Compare the closed-world accuracy of two results on the page loads that both tested.
 
-    The bootstrap draws the same pages for both results. So the confidence interval of the
-    difference is usually narrower than the intervals of the two results. It can show which result
-    is better even if the intervals of the two results overlap.
+    The command prints the difference of the two accuracies, and its confidence interval. Because
+    the bootstrap draws the same pages for both results, the interval of the difference can show
+    which result is better even if the intervals of the two results overlap.
     """
     from anabranch import metrics, results
 

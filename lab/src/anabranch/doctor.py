@@ -61,18 +61,22 @@ def doctor(
         Path | None,
         typer.Option(
             metavar="IN",
-            help="Traces for evaluations in SPEC.toml that name no traces. The path is relative "
-            "to the current folder.",
+            help="Use these traces for evaluations in SPEC.toml that name no traces. The "
+            "path is relative to the current folder.",
         ),
     ] = None,
     seconds: Annotated[
         float,
-        typer.Option(min=0.0, max=3600.0, help="Try each attack for this time, in seconds."),
+        typer.Option(
+            min=0.0, max=3600.0, help="Try each attack on this machine for this time, in seconds."
+        ),
     ] = 20.0,
     jobs: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Number of evaluations at a time. Default: one for each processor."
+            min=1,
+            help="Predict for this number of evaluations at a time. Default: one for each "
+            "processor.",
         ),
     ] = None,
     as_json: Annotated[

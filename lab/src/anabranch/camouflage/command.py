@@ -16,8 +16,8 @@ def camouflage(
         Path,
         typer.Argument(
             metavar="FOLDER",
-            help="Folder with traces of page loads, one file for each kind of client. Results "
-            "are written to its file results.jsonl.",
+            help="Read the traces of page loads in this folder, which has one file for "
+            "each kind of client. Write the results to its file results.jsonl.",
         ),
     ],
     captures: Annotated[
@@ -43,10 +43,12 @@ def camouflage(
         typer.Option(help=f"Run this attack: {', '.join(ATTACKS)} (repeatable). Default: all."),
     ] = None,
 ) -> None:
-    """Run attacks on page loads through pluggable transports. Continues where it stopped.
+    """Run attacks on page loads through pluggable transports.
 
-    Each attack is trained on loads of the tested kind, of the same tunnel without a transport, and
-    of the same profile with another database. The classifier of StegoTorus' paper runs as well.
+    For each kind of load, an attack is trained up to three times: on loads of the same kind, on
+    loads through the same tunnel without a transport, and on loads whose transport hides data in
+    other files. The classifier of StegoTorus' paper runs as well. If the command was interrupted,
+    run it again: it continues where it stopped.
     """
     from anabranch.camouflage import captures as captured
     from anabranch.camouflage import judge, page

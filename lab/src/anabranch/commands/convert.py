@@ -18,19 +18,24 @@ def convert(
     target: Annotated[Path, typer.Argument(metavar="OUT", help="Write this file or folder.")],
     form: InputForm = None,
     to: Annotated[
-        Form | None, typer.Option(help="Format of OUT, if the name of OUT does not show it.")
+        Form | None,
+        typer.Option(
+            help="Write OUT in this format. Needed only if the name of OUT does not end in "
+            ".parquet or .npz."
+        ),
     ] = None,
     label: Annotated[
         str,
         typer.Option(
-            help="Label (page name) of the traces in a capture, because captures have none."
+            help="Give the traces in a capture this label (name of the page), because "
+            "captures contain no labels."
         ),
     ] = "",
     unmonitored: Annotated[
         bool,
         typer.Option(
             "--unmonitored",
-            help="Mark all pages of IN as unmonitored, as pages that an attack does not know.",
+            help="Mark all pages of IN as unmonitored: as pages that an attack does not learn.",
         ),
     ] = False,
     unmonitored_y: Annotated[
@@ -38,7 +43,7 @@ def convert(
         typer.Option(
             "--unmonitored-y",
             metavar="Y",
-            help="Class number (y) that the unmonitored pages have in the npz file IN.",
+            help="In the npz file IN, the unmonitored pages have this class number (y).",
         ),
     ] = None,
     server: Annotated[

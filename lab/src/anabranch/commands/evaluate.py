@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 @grouped
 def evaluate(
     data: Annotated[
-        Path, typer.Argument(metavar="IN", help="Traces (recorded page loads): a file or folder.")
+        Path,
+        typer.Argument(
+            metavar="IN", help="Read the traces (recorded page loads) in this file or folder."
+        ),
     ],
     reading: Reading,
     splitting: Splitting,

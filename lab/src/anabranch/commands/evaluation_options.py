@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar
 
 import typer
 
+from anabranch import io
 from anabranch.commands.options import Seed
 from anabranch.registry import attack_names, observer_rules
 from anabranch.splitting import parse_delay
@@ -25,14 +26,18 @@ class Reading:
 
     form: Annotated[
         str | None,
-        typer.Option("--from", help="Format of the traces IN, if the name of IN does not show it."),
+        typer.Option(
+            "--from",
+            help=f"Read the traces IN in this format: {', '.join(io.FORMATS)}. Needed only "
+            "if the format is not recognised.",
+        ),
     ] = None
     unmonitored_y: Annotated[
         int | None,
         typer.Option(
             "--unmonitored-y",
             metavar="Y",
-            help="Class number (y) that the unmonitored pages have in the npz file IN.",
+            help="In the npz file IN, the unmonitored pages have this class number (y).",
         ),
     ] = None
 
@@ -46,37 +51,42 @@ class Splitting:
     schedule: Annotated[
         str | None,
         typer.Option(
-            help="Rule that chooses the path of each packet, as in `anabranch-lab split`. "
-            "Without this option the traces are not split."
+            help="Split the traces by this schedule: the rule that chooses the path of "
+            "each run (consecutive packets), as in `anabranch-lab split`. Without "
+            "this option the traces are not split."
         ),
     ] = None
     every: Annotated[
         str | None,
         typer.Option(
-            help="Length of a run (consecutive packets on one path), as in `anabranch-lab split`."
+            help="Set the length of a run (consecutive packets on one path), as in "
+            "`anabranch-lab split`."
         ),
     ] = None
-    paths: Annotated[int, typer.Option(help="Number of paths, 1 or more.")] = 3
+    paths: Annotated[int, typer.Option(help="Split over this number of paths, 1 or more.")] = 3
     mode: Annotated[
         str | None,
         typer.Option(
-            help="How the packets of the two directions get their paths: follow, follow:20ms, "
-            "independent or together, as explained by `anabranch-lab split --help`. Default: "
-            "follow, or the mode that --schedule or --path-defence needs."
+            help="Set how packets from the client and packets from the server get their "
+            "paths: follow, follow:20ms, independent or together. `anabranch-lab "
+            "split --help` explains them. Default: follow, or the mode that "
+            "--schedule or --path-defence needs."
         ),
     ] = None
     draw: Annotated[
         str,
         typer.Option(
-            help="When the schedule draws new probabilities of the paths: load (for each page "
-            "load), session:20 (after 20 loads) or silence:1s (after a pause of 1 s)."
+            help="Draw new random probabilities of the paths at these times: load (for "
+            "each page load), session:20 (after 20 loads), silence:1s (after a pause "
+            "of 1 s)."
         ),
     ] = "load"
     delay: Annotated[
         list[str] | None,
         typer.Option(
             metavar="S|UP/DOWN",
-            help="Delay that is added to a path, in seconds; see `anabranch-lab split --help`.",
+            help="Add a delay to a path, in seconds; `anabranch-lab split --help` explains "
+            "the values.",
         ),
     ] = None
 
@@ -97,12 +107,16 @@ class Padding:
 
     defence: Annotated[
         str | None,
-        typer.Option(help="Padding that is added before the split, as in `anabranch-lab defend`."),
+        typer.Option(
+            help="Add this padding before the split. `anabranch-lab defend --help` lists "
+            "the kinds of padding."
+        ),
     ] = None
     path_defence: Annotated[
         str | None,
         typer.Option(
-            help="Padding that is added to each path after the split, as in `anabranch-lab defend`."
+            help="Add this padding to each path after the split. `anabranch-lab defend "
+            "--help` lists the kinds of padding."
         ),
     ] = None
 
@@ -120,17 +134,19 @@ class Attacker:
     observer: Annotated[
         str,
         typer.Option(
-            help=f"What the attack sees: {observer_rules()}. Append +counter if the attack "
-            "also sees unencrypted packet numbers. Append +earlier to random or largest if the "
-            "attack also knows earlier loads (with --draw session:N)."
+            help=f"Set the paths that the attack sees: {observer_rules()}. Append +counter "
+            "if the attack also sees unencrypted packet numbers. Append +earlier to "
+            "random or largest if the attack also knows earlier loads of the same "
+            "session (with --draw session:N)."
         ),
     ] = "random"
     attack: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"Attack: {attack_names()}; FILE.py:Class; or a name from an installed package. "
-            "Repeat the option to compare the first attack with each other attack on the same "
-            "loads. Default: k-fp."
+            help="Run this attack (a classifier that names the page of a load): "
+            f"{attack_names()}; FILE.py:Class; or a name from an installed package. "
+            "Repeat the option to compare the first attack with each of the others on "
+            "the same loads. Default: k-fp."
         ),
     ] = None
     parameter: Annotated[
@@ -155,42 +171,59 @@ class Division:
     protocol: Annotated[
         str,
         typer.Option(
-            help="How loads are divided into training and test sets. honest: each load is in one "
-            "set as a whole; paper: each part of a load on one path is a sample of its own, so "
-            "parts of one load can be in both sets, as in the CoMPS paper."
+            help="Set how loads are divided into training and test sets. honest: each load "
+            "is in one set as a whole. paper: the parts of a load on different paths "
+            "are separate samples, so parts of one load can be in both sets, as in "
+            "the CoMPS paper."
         ),
     ] = "honest"
     folds: Annotated[
-        int, typer.Option(help="Number of folds to run with --protocol paper, 1 to 10.")
+        int,
+        typer.Option(
+            help="With --protocol paper, run this number of folds (divisions into training "
+            "and test sets), 1 to 10."
+        ),
     ] = 1
     world: Annotated[
         str,
         typer.Option(
-            help="closed: the attack is trained on all pages; open: some pages are unknown to "
-            "the attack."
+            help="Choose the test. closed: the attack is trained on all pages; open: there "
+            "are also loads of pages that the attack does not know."
         ),
     ] = "closed"
     pages: Annotated[
         int | None,
-        typer.Option(help="Number of pages to use, drawn at random. Default: all pages."),
+        typer.Option(help="Use this number of pages, chosen at random. Default: all pages."),
     ] = None
     monitored: Annotated[
         int | None,
-        typer.Option(help="Number of monitored pages with --world open; the attack knows them."),
+        typer.Option(
+            help="With --world open, use this number of monitored pages, on which the "
+            "attack is trained."
+        ),
     ] = None
-    loads: Annotated[int | None, typer.Option(help="Number of training loads of each page.")] = None
+    loads: Annotated[
+        int | None, typer.Option(help="Train on this number of loads of each page.")
+    ] = None
     validation_loads: Annotated[
-        int | None, typer.Option(help="Number of validation loads of each page.")
+        int | None, typer.Option(help="Validate on this number of loads of each page.")
     ] = None
-    test_loads: Annotated[int | None, typer.Option(help="Number of test loads of each page.")] = (
-        None
-    )
+    test_loads: Annotated[
+        int | None, typer.Option(help="Test on this number of loads of each page.")
+    ] = None
     test_run: Annotated[
-        int | None, typer.Option(help="Number of the recording run whose loads are the test set.")
+        int | None,
+        typer.Option(
+            help="Test on the loads that have this number in the column `run` of the "
+            "traces (the repetition of the recording)."
+        ),
     ] = None
     validation_run: Annotated[
         int | None,
-        typer.Option(help="Number of the recording run whose loads are the validation set."),
+        typer.Option(
+            help="Validate on the loads that have this number in the column `run` of the "
+            "traces (the repetition of the recording)."
+        ),
     ] = None
 
     def settings(self) -> dict[str, Any]:
@@ -205,18 +238,21 @@ class Training:
     PANEL: ClassVar[str] = "Training"
 
     resplits: Annotated[
-        int, typer.Option(help="Number of times that each training load is split.")
+        int,
+        typer.Option(
+            help="Split each training load this number of times, with different random choices."
+        ),
     ] = 1
     merged: Annotated[
-        bool, typer.Option("--merged", help="Train also on the traces before the split.")
+        bool, typer.Option("--merged", help="Also train on the traces before the split.")
     ] = False
     train_on: Annotated[
         str | None,
         typer.Option(
             metavar="unsplit|FILE",
-            help="Do not train on loads like those of the test, which are split. unsplit: train "
-            "on the training loads before padding and split. FILE: train on the loads of the "
-            "same pages in this file. The attack then does not know the split.",
+            help="Train an attack that does not know the split. unsplit: train on the "
+            "training loads before padding and split. FILE: train on loads of the "
+            "same pages in this file.",
         ),
     ] = None
 
@@ -239,12 +275,15 @@ class Scoring:
     r: Annotated[
         float,
         typer.Option(
-            help="Assumed number r of unmonitored loads for each monitored load, for the "
-            "r-precision."
+            help="For the r-precision, assume that users make r unmonitored loads for each "
+            "monitored load."
         ),
     ] = 20.0
     bootstrap: Annotated[
-        int, typer.Option(help="Number of bootstrap resamples for the confidence intervals.")
+        int,
+        typer.Option(
+            help="Compute the confidence intervals from this number of bootstrap resamples."
+        ),
     ] = 1000
     seed: Seed = 0
 

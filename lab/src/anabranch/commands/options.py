@@ -20,8 +20,16 @@ Input = Annotated[
 ]
 InputForm = Annotated[
     Form | None,
-    typer.Option("--from", help="Format of the traces IN, if the name of IN does not show it."),
+    typer.Option(
+        "--from",
+        help="Read the traces IN in this format. Needed only if the format is not recognised.",
+    ),
 ]
 Replace = Annotated[bool, typer.Option("--replace", help="Let the file OUT replace an older file.")]
-Seed = Annotated[int, typer.Option(help="Seed of all random choices.")]
+Seed = Annotated[
+    int,
+    typer.Option(
+        help="Use this seed for all random choices. The same seed gives the same results."
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the results as one JSON object.")]

@@ -32,31 +32,35 @@ def simulate(
         typer.Option(
             min=1,
             max=1000,
-            help="Simulate each scenario on each network with this number of seeds.",
+            help="Simulate each scenario on each network this number of times, each time "
+            "with another seed.",
         ),
     ] = 1,
     jobs: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Number of simulations at a time, as far as memory allows. Default: one per "
-            "processor.",
+            help="Run this number of simulations at a time, as far as memory allows. "
+            "Default: one for each processor.",
         ),
     ] = None,
     executor: Annotated[
         str,
-        typer.Option(help="Where simulations run. local: on this machine; ray: on a Ray cluster."),
+        typer.Option(
+            help="Choose where simulations run. local: on this machine; ray: on a Ray cluster."
+        ),
     ] = "local",
     memory: Annotated[
-        int, typer.Option(min=1, metavar="MIB", help="Memory that one simulation needs, in MiB.")
+        int,
+        typer.Option(min=1, metavar="MIB", help="Reserve this memory for each simulation, in MiB."),
     ] = 1024,
     program: Annotated[
-        str, typer.Option(help="Name or path of the program `anabranch`, which simulates.")
+        str, typer.Option(help="Simulate with this program: the name or path of `anabranch`.")
     ] = "anabranch",
 ) -> None:
     """Simulate scenarios on several machines, as `anabranch sim sweep` does on one.
 
-    An interrupted command continues where it stopped when it is started again.
+    If the command was interrupted, run it again: it continues where it stopped.
     """
     with one_line():
         from anabranch import sim

@@ -33,45 +33,52 @@ class Splitting:
     schedule: Annotated[
         str,
         typer.Option(
-            help="Rule that chooses the path of each packet, as in `anabranch split --schedule`. "
-            "batched and hywf need --mode independent."
+            help="Choose the path of each run (consecutive packets) by this rule. "
+            "`anabranch split --help` lists the rules. batched and hywf need --mode "
+            "independent."
         ),
     ] = DEFAULT_SCHEDULE
     every: Annotated[
         str | None,
         typer.Option(
-            help="Length of a run (consecutive packets on one path): 50p (packets), ~50p (mean), "
-            "50-70p, 100ms, ~100ms, 80-120ms, never."
+            help="Set the length of a run (consecutive packets on one path): 50p "
+            "(packets), ~50p (on average), 50-70p, 100ms, ~100ms, 80-120ms, never."
         ),
     ] = None
-    paths: Annotated[int, typer.Option(help="Number of paths, 1 or more.")] = 3
+    paths: Annotated[int, typer.Option(help="Split over this number of paths, 1 or more.")] = 3
     mode: Annotated[
         str | None,
         typer.Option(
-            help="How the packets of the two directions get their paths. follow or follow:20ms: "
-            "the schedule splits the client's packets, and an unmodified server changes to the "
-            "path of a client's packet 20 ms after this packet; independent: each direction has "
-            "a schedule of its own, as with `anabranch merge`; together: both directions share "
-            "one schedule, which no real program can do. Default: follow, or the mode that "
-            "--schedule needs."
+            help="Set how packets from the client and packets from the server get their "
+            "paths. follow or follow:20ms: --schedule splits only the client's "
+            "packets; the server follows each of these packets to its path 20 ms "
+            "later, as an unmodified server does. independent: each direction has a "
+            "schedule of its own, as with `anabranch merge`. together: both "
+            "directions share one schedule, which no real program can do. Default: "
+            "follow, or the mode that --schedule needs."
         ),
     ] = None
     draw: Annotated[
         str,
         typer.Option(
-            help="When the schedule draws new probabilities of the paths: load (for each page "
-            "load), session:20 (after 20 loads), silence:1s (after a pause of 1 s)."
+            help="Draw new random probabilities of the paths at these times: load (for "
+            "each page load), session:20 (after 20 loads), silence:1s (after a pause "
+            "of 1 s)."
         ),
     ] = "load"
     delay: Annotated[
         list[str] | None,
         typer.Option(
             metavar="S|UP/DOWN",
-            help="Delay that is added to a path: S seconds in both directions, or UP seconds to "
-            "the server and DOWN seconds to the client. Repeat the option for each path.",
+            help="Add a delay to a path: S seconds in both directions, or UP seconds to "
+            "the server and DOWN seconds to the client. Give this option once for "
+            "each path.",
         ),
     ] = None
-    resplits: Annotated[int, typer.Option(help="Number of times that each load is split.")] = 1
+    resplits: Annotated[
+        int,
+        typer.Option(help="Split each load this number of times, with different random choices."),
+    ] = 1
     seed: Seed = 0
 
     def plan(self) -> Split:

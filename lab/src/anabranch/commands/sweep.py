@@ -22,8 +22,8 @@ def sweep(
         Path | None,
         typer.Option(
             metavar="IN",
-            help="Traces for evaluations in SPEC.toml that name no traces. The path is relative "
-            "to the current folder.",
+            help="Use these traces for evaluations in SPEC.toml that name no traces. The "
+            "path is relative to the current folder.",
         ),
     ] = None,
     folder: Annotated[
@@ -37,13 +37,15 @@ def sweep(
     jobs: Annotated[
         int | None,
         typer.Option(
-            help="Number of evaluations at a time, as far as memory allows. Default: one for "
-            "each processor."
+            help="Run this number of evaluations at a time, as far as memory allows. "
+            "Default: one for each processor."
         ),
     ] = None,
     executor: Annotated[
         str,
-        typer.Option(help="Where evaluations run. local: on this machine; ray: on a Ray cluster."),
+        typer.Option(
+            help="Choose where evaluations run. local: on this machine; ray: on a Ray cluster."
+        ),
     ] = "local",
     known: Annotated[
         Path | None,
@@ -54,7 +56,10 @@ def sweep(
         ),
     ] = None,
 ) -> None:
-    """Run all evaluations of a list. If it is started again, it continues where it stopped."""
+    """Run all evaluations of a list.
+
+    If the command was interrupted, run it again: it continues where it stopped.
+    """
     with one_line():
         from anabranch import results
         from anabranch import sweep as lab

@@ -20,7 +20,8 @@ def covertness(
     folder: Annotated[
         Path,
         typer.Argument(
-            metavar="FOLDER", help="Folder of captures, with manifest.jsonl, which lists them."
+            metavar="FOLDER",
+            help="Read the captures that the file manifest.jsonl in this folder lists.",
         ),
     ],
     document: Annotated[
@@ -41,10 +42,13 @@ def covertness(
     bootstrap: Annotated[
         int,
         typer.Option(
-            min=1, max=MOST_RESAMPLES, help="Number of bootstrap resamples of the web sites."
+            min=1,
+            max=MOST_RESAMPLES,
+            help="Compute the confidence intervals from this number of bootstrap resamples "
+            "of the web sites.",
         ),
     ] = 2000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of all random choices.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Use this seed for all random choices.")] = 0,
     detectors: Annotated[
         bool,
         typer.Option(
@@ -55,9 +59,9 @@ def covertness(
 ) -> None:
     """Test whether captures of a transport can be distinguished from a browser's.
 
-    The tests are detectors with fixed rules, distances between distributions, and a random forest.
-    The classes real-a and real-b are two equal sets of the browser's captures. If the forest
-    distinguishes these two classes, the measurement itself has a fault.
+    The tests are detectors with fixed rules, distances between distributions, and a random forest
+    (a classifier). The captures of the browser are divided into two equal sets, real-a and real-b.
+    If the forest distinguishes these two sets from each other, the measurement has a fault.
     docs/guide/camouflage.md describes how captures are made.
     """
     for option, file, ending in (("markdown", document, ".md"), ("out", out, ".json")):

@@ -33,8 +33,8 @@ def defend(
     defence: Annotated[
         list[str],
         typer.Option(
-            help="Padding: "
-            + "; ".join(each.syntax for each in FAMILIES.values())
+            help="Add this padding: "
+            + "; ".join(f"{each.syntax} ({each.about})" for each in FAMILIES.values())
             + ". Repeat the option to add several kinds of padding, one after the other."
         ),
     ],
@@ -44,14 +44,17 @@ def defend(
         typer.Option(
             min=0,
             max=(1 << 63) - 1,
-            help="Choose the random padding: another number gives other random padding of the "
-            "same loads.",
+            help="Choose one of many variants of the random padding of the same loads.",
         ),
     ] = 0,
     as_json: AsJson = False,
     form: InputForm = None,
     to: Annotated[
-        Form | None, typer.Option(help="Format of OUT, if the name of OUT does not show it.")
+        Form | None,
+        typer.Option(
+            help="Write OUT in this format. Needed only if the name of OUT does not end in "
+            ".parquet or .npz."
+        ),
     ] = None,
     replace: Replace = False,
 ) -> None:

@@ -66,8 +66,8 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             {"client": int, "server": int, "w_min": float, "w_max": float, "size": int},
             None,
             "front[:client=1700,server=1700,w_min=1,w_max=14]",
-            "dummy packets at Rayleigh-distributed times after the start of each load; a "
-            "budget for each end",
+            "dummy packets at Rayleigh-distributed times after the start of each load, at most "
+            "1,700 for each end by default",
             "FRONT",
         ),
         "wtf-pad": Family(
@@ -75,7 +75,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             {"config": str, "size": int},
             "config",
             f"wtf-pad[:{'|'.join(CONFIGURATIONS)}]",
-            "adaptive padding with the published histograms",
+            "dummy packets in long pauses, by the histograms of the WTF-PAD paper",
             "WTF-PAD",
         ),
         "jitter": Family(
@@ -83,16 +83,15 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             {"delay": str, "ends": str},
             "delay",
             "jitter:0-20ms[,ends=client]",
-            "a random delay for each packet before the split; packets keep their order, and "
-            "none is added",
+            "a random delay for each packet, without dummy packets; packets keep their order",
         ),
         "decoys": Family(
             Decoys,
             {"budget": str},
             "budget",
             "decoys:10%",
-            "decoy packets on idle paths after a split; the number limits decoy bytes per "
-            "byte carried",
+            "dummy packets on idle paths after a split, limited to 10 % of the bytes of the other "
+            "packets",
         ),
         "maybenot": Family(
             _maybenot,
@@ -107,7 +106,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             },
             "machines",
             f"maybenot:{'|'.join(NAMED)}|{SERIALISED}...[,client=M;M,server=M,delay=0.01,pps=N]",
-            "state machines of the Maybenot framework",
+            "dummy packets and delays by state machines of the Maybenot framework",
         ),
     }
 )

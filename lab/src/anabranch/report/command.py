@@ -17,8 +17,8 @@ def report(
         list[Path],
         typer.Argument(
             metavar="FOLDER|FILE.jsonl...",
-            help="Folders of results, or files that the option --numbers of this command has "
-            "written.",
+            help="Read the results in these folders of `anabranch-lab sweep`, or in files "
+            "that the option --numbers of this command has written.",
         ),
     ],
     out: Annotated[
@@ -38,8 +38,8 @@ def report(
         Path | None,
         typer.Option(
             metavar="FILE.jsonl",
-            help="Write the numbers of all results to FILE.jsonl, which this command accepts as "
-            "input.",
+            help="Write the numbers of all results to FILE.jsonl, from which this command "
+            "can make the report again.",
         ),
     ] = None,
     csv: Annotated[
@@ -77,9 +77,9 @@ def report(
 ) -> None:
     """Make an HTML page, figures, Markdown, CSV and LaTeX from results.
 
-    The page needs no network and no scripts. Equal results make equal files. Results are identified
-    by their settings, not by their file names. If the CoMPS paper has a number for the same
-    setting, the page shows it next to our number. --paper adds the paper's other numbers.
+    The page needs no network and no scripts. The same results always give the same files. Results
+    are identified by their settings, not by their file names. If the CoMPS paper has a number for
+    the same settings, the page shows it next to our number. --paper adds the paper's other numbers.
     """
     from anabranch.nets import MissingExtraError
     from anabranch.report import require_matplotlib

@@ -22,7 +22,8 @@ def reproduction(
     results: Annotated[
         Path,
         typer.Argument(
-            metavar="RESULTS", help="Folder with the pages of results and their data: docs/results."
+            metavar="RESULTS",
+            help="Read the pages of results and their data in this folder, usually docs/results.",
         ),
     ],
     into: Annotated[
@@ -53,10 +54,11 @@ def reproduction(
         ),
     ] = None,
 ) -> None:
-    """List every table, figure and claim of the four papers with our number and its verdict.
+    """List the tables, figures and claims of the four papers that this project reproduces.
 
-    Fails if a row has neither a verdict nor a reason, or if a results page has another number than
-    its data.
+    The list has our number for each of them, and the verdict whether it agrees with the paper. The
+    command fails if a verdict and the reason for its absence are both missing, or if a results page
+    has another number than its data.
     """
     from anabranch.reproduction import index, recall, rows
     from anabranch.reproduction.data import Data
