@@ -25,39 +25,39 @@ build:  ## Build the optimised program.
 	@echo "built $(CARGO_TARGET_DIR)/release/anabranch ($$(du -h $(CACHE)/stripped | cut -f 1) stripped)"
 	@rm $(CACHE)/stripped
 
-install: build  ## Install the program, man pages, completions and documents. | PREFIX=FOLDER (default /usr/local), DESTDIR=FOLDER.
+install: build  ## Install the program, man pages, shell completions and documents. | PREFIX=FOLDER: into FOLDER instead of /usr/local; | DESTDIR=FOLDER: into a package's files below FOLDER.
 	packaging/install $(CARGO_TARGET_DIR)/release/anabranch $(abspath $(PREFIX))
 
 static: TARGET := $(shell uname -m)-unknown-linux-musl
-static:  ## Build a static program for any Linux. | Installs Rust's musl target with rustup.
+static:  ## Build a static program, which runs on any Linux. | Installs Rust's musl target with rustup.
 	@scripts/need static
 	rustup target add $(TARGET)
 	scripts/build-release --target $(TARGET) -p anabranch
 	@strip -o $(CACHE)/anabranch-static $(CARGO_TARGET_DIR)/$(TARGET)/release/anabranch
 	@echo "built $(CACHE)/anabranch-static ($$(du -h $(CACHE)/anabranch-static | cut -f 1))"
 
-reproducible:  ## Build twice, in two folders, and compare the files. | Takes twice as long as build.
+reproducible:  ## Test that two builds of the program, in two folders, give the same | bytes. Takes twice as long as build.
 	scripts/reproducible $(CACHE)/reproducible
 
 ##@ Demo
-picture: demo  ## Draw README's picture from the traffic of the demo.
+picture: demo  ## Run the demo, and draw README's picture from its traffic.
 	python3 scripts/picture.py $(CACHE)/demo/demo.html docs/picture.svg
 
 # With the optimised program where there is one, else with one that is built in less time, without
 # the onion network and the experiments.
 demo: PROFILE = $(if $(wildcard $(CARGO_TARGET_DIR)/release/anabranch),release,quick)
 demo: LESS = $(if $(filter quick,$(PROFILE)),--no-default-features)
-demo:  ## Split WireGuard, QUIC and Mosh over three emulated paths, | and show what each observer sees.
+demo:  ## Split WireGuard, QUIC and Mosh over three emulated paths, | and show what the observer of each path sees. Four minutes.
 	@scripts/need demo
 	@tests/interop/setup --area demo & scripts/build-release --profile $(PROFILE) -p anabranch $(LESS) && wait
 	ANABRANCH=$(CARGO_TARGET_DIR)/$(PROFILE)/anabranch python3 examples/demo.py
 
 ##@ Test and check
-test:  ## Run unit and integration tests: Rust, the test harness, and two | sessions with programs of other projects. Half an hour on two cores.
+test:  ## Run the tests of the Rust code and of the lab, and a short test | with programs of other projects. Half an hour on two cores.
 	@scripts/need test
 	@scripts/test
 
-screens:  ## Rewrite the expected live views (crates/cli/testdata/screens) | and README's screenshot. Read the difference afterwards.
+screens:  ## Write the expected screens of the live view again, after a change | of the view (crates/cli/testdata/screens), and README's screenshot. | Check the new screens with git diff.
 	ANABRANCH_SCREENS=1 cargo test --locked -p anabranch --bin anabranch looks_as_it_did
 	scripts/screen.py
 
@@ -85,7 +85,7 @@ check:  ## Check formatting, lints, types, documentation and design rules.
 	python3 -B scripts/licences.py --check
 	scripts/deny
 
-to-add:  ## Test the table "To add" of ARCHITECTURE.md: add an example of a | scheduler, relay command, link, protocol, cover, attack, defence, experiment and others.
+to-add:  ## Test that the table "To add" of ARCHITECTURE.md lists all files to | change: add a scheduler, a relay command, a link, an attack | and others to a copy of the repository.
 	@scripts/need check
 	lab/run-tests --install
 	LAB_PYTHON=$(CACHE)/venv-lab/bin/python scripts/to_add.py $(CACHE)/to-add
@@ -97,14 +97,14 @@ package:  ## Build the Debian package: program, services, man pages, completions
 	@mkdir -p $(CACHE)/package
 	packaging/deb/build $(CARGO_TARGET_DIR)/release/anabranch $(CACHE)/package
 
-release:  ## Build all files of a release in CACHE/release/files: packages, | static programs, wheels, SBOMs. Takes an hour.
+release:  ## Build all files of a release (packages, static programs, wheels, | SBOMs) in ~/.cache/anabranch/release/files. Takes an hour.
 	@scripts/need release
 	scripts/release $(CACHE)/release $(ARCHITECTURES)
 
-five-minutes:  ## Run README's first five minutes on a bare Debian 12, and measure | the time. Needs root, and make release first.
+five-minutes:  ## Run the steps of README's "Five minutes" on a bare Debian 12, and | measure the time. Needs root; run make release first.
 	scripts/five-minutes $(CACHE)/release/files $(CACHE)/five-minutes
 
-book:  ## Build all documents and the API documentation as one searchable | book. Fails at a dead link. Installs mdBook.
+book:  ## Build all documents and the API documentation as one searchable | book (HTML). Fails at a dead link. Installs mdBook.
 	@scripts/need build
 	cargo install --locked --quiet --version 0.5.4 --root $(CACHE)/mdbook mdbook
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --lib --no-deps --locked
@@ -115,7 +115,7 @@ book:  ## Build all documents and the API documentation as one searchable | book
 	MDBOOK=$(CACHE)/mdbook/bin/mdbook scripts/book.py $(CACHE)/book --api $(CARGO_TARGET_DIR)/doc --python $(CACHE)/pdoc
 
 ##@ Measure speed
-flame:  ## Draw a flame graph of a middle relay. | INTO=FILE.svg.
+flame:  ## Draw a flame graph: where a middle relay spends its CPU time. | INTO=FILE.svg sets the file to write.
 	@scripts/need flame
 	CARGO_PROFILE_RELEASE_DEBUG=line-tables-only scripts/build-release -p anabranch
 	cargo install --locked --quiet --version 0.12.8 --root $(CACHE)/inferno inferno
@@ -123,7 +123,7 @@ flame:  ## Draw a flame graph of a middle relay. | INTO=FILE.svg.
 	PATH=$(CACHE)/inferno/bin:$$PATH ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch \
 		$(PYTHON) bench/flame.py --into $(or $(INTO),docs/notes/relay-flame.svg) $(ARGS)
 
-bench:  ## Measure speed and compare it with the targets. | ARGS="forward delay" measures some areas of the splitter only. | AREA=tor: CPU time of a middle relay, compared with C tor. | AREA=network: a client in a network of 7,000 relays. | AREA=far-end: CPU time and goodput of a far end (root). | AREA=stream-paths: TCP connections as paths (root). | AREA=legs: schedulers over circuits, emulated. | AREA=tcp: goodput of our TCP and of Linux's (root; 20 minutes). | AREA=sim: speed of the simulator, compared with ns-3, and in the 315-node network. | AREA=more: CPU time of a relay of MORE. | AREA=udp-or: UDP-OR and mUDP-OR, simulated (minutes). | AREA=lab: CPU time to train networks, compared with Keras. | AREA=camouflage: goodput, CPU and memory of a pluggable transport (root). | AREA=builds ARGS="OLD NEW": two builds against each other.
+bench:  ## Measure speed and compare it with the targets. | ARGS="forward delay": only these areas of the splitter. | AREA=tor: CPU time of a middle relay, ours and C tor's. | AREA=network: CPU time of a client in a network of 7,000 relays. | AREA=far-end: CPU time and goodput of anabranch merge (root). | AREA=stream-paths: goodput and delay over paths that are TCP | connections (root). | AREA=legs: schedulers that split a stream over circuits. | AREA=tcp: goodput of our TCP and of Linux's (root; 20 minutes). | AREA=sim: speed of the simulator, compared with ns-3. | AREA=more: CPU time of a node of MORE for each packet. | AREA=udp-or: downloads with UDP-OR and mUDP-OR, simulated | (minutes). | AREA=lab: CPU time to train neural networks, compared with Keras. | AREA=camouflage: goodput, CPU time and memory of our pluggable | transport (root). | AREA=builds ARGS="OLD NEW": speed of two builds of the program; | OLD and NEW are folders with their programs.
 	@scripts/need bench
 ifeq ($(AREA),network)
 	scripts/build-release -p anabranch-bench --bin network
@@ -186,97 +186,97 @@ else
 	$(if $(ARGS),,$(MAKE) bench-wireguard)
 endif
 
-bench-wireguard:  ## Measure WireGuard over three emulated paths and over one, and on | loopback. Needs root; part of bench.
+bench-wireguard:  ## Measure the speed of a WireGuard tunnel over three emulated paths, | over one, and on loopback. Needs root; bench runs it too.
 	scripts/build-release -p anabranch
 	tests/interop/setup --area wireguard
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/wireguard.py
 
-accuracy:  ## Measure the accuracy of the emulator: rate, delay, loss, TCP. | Needs root and an idle machine. Takes two minutes.
+accuracy:  ## Measure how exactly the emulator keeps rates, delays and losses. | Needs root and an idle machine. Takes two minutes.
 	@scripts/need bench
 	cargo test --release --locked -p anabranch-emulator --test accuracy -- --ignored --nocapture --test-threads=1
 
 ##@ Test with other programs
-interop:  ## Test with programs of other projects over emulated paths. | AREA=quic: one part; ALLOW_SKIP=1: skip missing programs.
+interop:  ## Test with programs of other projects over emulated paths. | AREA=quic: only these tests; ALLOW_SKIP=1: skip missing programs.
 	@scripts/need interop
 	tests/interop/run $(AREA)
 
-soak:  ## Run 200 clients in one process for 20 minutes while relays are | killed. SECONDS=N, CLIENTS=N, SEED=N; | ARGS="--out FOLDER" stores the observations.
+soak:  ## Test the onion network under load: 200 clients run for 20 minutes | while relays are killed. SECONDS=N, CLIENTS=N, SEED=N change | the test; ARGS="--out FOLDER" keeps its logs.
 	@scripts/need interop
 	tests/interop/setup --area tor
 	scripts/build-release -p anabranch -p anabranch-bench --bin anabranch --bin soak
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/soak.py --seconds $(or $(SECONDS),1200) \
 		--clients $(or $(CLIENTS),200) --seed $(or $(SEED),1) $(ARGS)
 
-mixed-soak:  ## Kill stock relays and ours for 20 minutes under stock clients and | an onion service, and compare with a network of stock relays. | SECONDS=N, SEED=N; ARGS="--out FOLDER" stores the observations.
+mixed-soak:  ## Test a network of C tor's and our relays under load: C tor's clients | and an onion service run for 20 minutes while relays are killed. | Compare with a network of C tor only. | SECONDS=N, SEED=N change the test; ARGS="--out FOLDER" keeps its logs.
 	@scripts/need interop
 	tests/interop/setup --area tor
 	scripts/build-release -p anabranch -p anabranch-bench --bin anabranch --bin soak
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/mixed_soak.py --seconds $(or $(SECONDS),1200) \
 		--seed $(or $(SEED),1) $(ARGS)
 
-##@ Experiments; each continues where it stopped
-experiment-overhead:  ## Measure the cost of splitting for WireGuard, Mosh and QUIC, and | compare it with the paper (root). An hour and a half. ARGS=--full.
+##@ Experiments; an interrupted one continues if it is started again
+experiment-overhead:  ## Measure how much slower split downloads are with WireGuard, Mosh and | QUIC, and compare with the paper CoMPS (root). An hour and a half; | ARGS=--full: as in the paper, days.
 	@scripts/need interop
 	tests/interop/setup --area experiments
 	scripts/build-release -p anabranch
 	@mkdir -p $(CACHE)/experiments
 	$(CARGO_TARGET_DIR)/release/anabranch experiment overhead $(or $(FOLDER),$(CACHE)/experiments/overhead) $(ARGS)
 
-experiment-circumvention:  ## Send only the handshake around a censor, through a VPN, and measure | the cost (root). Nine minutes.
+experiment-circumvention:  ## Measure the cost of evading a censor by sending only handshakes | through a VPN (root). Nine minutes.
 	@scripts/need interop
 	tests/interop/setup --area experiments
 	scripts/build-release -p anabranch
 	@mkdir -p $(CACHE)/experiments
 	$(CARGO_TARGET_DIR)/release/anabranch experiment circumvention $(or $(FOLDER),$(CACHE)/experiments/circumvention) $(ARGS)
 
-experiment-circuits:  ## Compare one circuit for a stream with several, ours and C tor's, in | networks of seven relays (root). Three hours. ARGS=--short.
+experiment-circuits:  ## Compare downloads over one and several Tor circuits, with our | program and C tor, in networks of seven relays (root). | Three hours; ARGS=--short: a quarter of an hour.
 	@scripts/need interop
 	tests/interop/setup --area tor
 	scripts/build-release -p anabranch
 	@mkdir -p $(CACHE)/experiments
 	$(CARGO_TARGET_DIR)/release/anabranch experiment circuits $(or $(FOLDER),$(CACHE)/experiments/circuits) $(ARGS)
 
-experiment-unordered:  ## Compare links on which circuits do not wait for each other with | ordinary links and C tor (root). Many hours; | FOLDER=F ARGS=--short: five minutes.
+experiment-unordered:  ## Compare connections between relays on which a loss delays only one | circuit with ordinary ones and C tor's (root). Many hours; | FOLDER=F ARGS=--short: five minutes.
 	@scripts/need interop
 	tests/interop/setup --area tor
 	scripts/build-release -p anabranch
 	@mkdir -p $(CACHE)/experiments
 	$(CARGO_TARGET_DIR)/release/anabranch experiment unordered $(or $(FOLDER),$(CACHE)/experiments/unordered) $(ARGS)
 
-experiment-camouflage:  ## Measure the cost of camouflage through Tor, and compare it with | obfs4 and webtunnel (root). Many hours; FOLDER=F ARGS=--short: | twenty minutes; ARGS='--pictures FOLDER' for http-image.
+experiment-camouflage:  ## Measure how much slower our camouflage makes Tor, compared with | obfs4 and webtunnel (root). Many hours; FOLDER=F ARGS=--short: | twenty minutes; ARGS='--pictures DIR': with profile http-image.
 	@scripts/need interop
 	tests/interop/setup --area pt
 	scripts/build-release -p anabranch
 	@mkdir -p $(CACHE)/experiments
 	$(CARGO_TARGET_DIR)/release/anabranch experiment camouflage $(or $(FOLDER),$(CACHE)/experiments/camouflage) $(ARGS)
 
-experiment-anonymity:  ## Compute what hostile relays learn about circuits with several legs. | Hours. CONSENSUSES="2015-10-10.tsv 2017-03-10.tsv"; FOLDER=, ARGS=.
+experiment-anonymity:  ## Compute what hostile Tor relays learn about clients that use several | circuits, from lists of relays (consensuses). Hours. | CONSENSUSES="2015-10-10.tsv 2017-03-10.tsv" is required; FOLDER=F | sets the folder of results, ARGS=... further options.
 	@test -n "$(CONSENSUSES)" || { echo 'make experiment-anonymity CONSENSUSES="FILE FILE": consensuses of the public network' >&2; exit 2; }
 	@scripts/need build
 	scripts/build-release -p anabranch
 	@mkdir -p $(CACHE)/experiments
 	$(CARGO_TARGET_DIR)/release/anabranch experiment anonymity $(or $(FOLDER),$(CACHE)/experiments/anonymity) $(addprefix --consensus ,$(CONSENSUSES)) $(ARGS)
 
-experiment-wide:  ## Compare multi-path designs in a simulated network of 315 nodes. | Many hours on all processors. | ARGS='--networks 1 --seconds 120 --warm-up 60': less.
+experiment-wide:  ## Compare protocols that use several Tor circuits, in a simulated | network of 315 nodes. Many hours on all processors; | ARGS='--networks 1 --seconds 120 --warm-up 60': less.
 	@scripts/need build
 	scripts/build-release -p anabranch
 	@mkdir -p $(CACHE)/experiments
 	$(CARGO_TARGET_DIR)/release/anabranch experiment wide $(or $(FOLDER),$(CACHE)/experiments/wide) $(ARGS)
 
-experiment-validation:  ## Measure a network of 24 relays and 66 clients in the emulator, and | compare it with simulations (root). Twenty minutes on an idle | machine; FOLDER=F ARGS=--short: five.
+experiment-validation:  ## Measure a network of 24 relays and 66 clients in the emulator, and | compare it with simulations (root). Twenty minutes on an idle | machine; FOLDER=F ARGS=--short: five minutes.
 	@scripts/need interop
 	tests/interop/setup --area tor
 	scripts/build-release -p anabranch
 	@mkdir -p $(CACHE)/experiments
 	$(CARGO_TARGET_DIR)/release/anabranch experiment validation $(or $(FOLDER),$(CACHE)/experiments/validation) $(ARGS)
 
-validate-sim:  ## Compare the simulator with the measurements of experiment-circuits, and | write docs/results/simulator.md. Minutes. ARGS='--seeds 2': less.
+validate-sim:  ## Compare the simulator with the results of experiment-circuits, and | write docs/results/simulator.md. Minutes; ARGS='--seeds 2': less.
 	@scripts/need build
 	scripts/build-release -p anabranch-experiment --example validate_simulator
 	$(CARGO_TARGET_DIR)/release/examples/validate_simulator docs/results/circuits.parquet \
 		--into docs/results/simulator.md $(ARGS)
 
-experiment-pages: web  ## Record page loads in Chromium, split and unsplit, as a data set | (root). Hours. ARGS='--monitored 5 --loads 3'.
+experiment-pages: web  ## Record loads of web pages in Chromium, split and unsplit, as a data | set (root). Hours; ARGS='--monitored 5 --loads 3': less.
 	@scripts/need interop
 	tests/interop/setup --area experiments
 	scripts/build-release -p anabranch
@@ -284,12 +284,12 @@ experiment-pages: web  ## Record page loads in Chromium, split and unsplit, as a
 	$(CARGO_TARGET_DIR)/release/anabranch experiment pages $(or $(FOLDER),$(CACHE)/experiments/pages) --web $(CACHE)/web $(ARGS)
 
 ##@ Lab
-lab-results:  ## Measure what each observer learns. Days of one core; continues | where it stopped. DATA=shadow_tor_wikipedia98.parquet; | SWEEPS=schedules: only these; OTHERS=FILE: with more page loads.
+lab-results:  ## Measure which web pages the observer of a path recognises. Days of | one core; started again, it continues. | DATA=shadow_tor_wikipedia98.parquet (recorded page loads) is | required; SWEEPS=schedules: only these evaluations (lab/results); | OTHERS=FILE: also evaluate these page loads.
 	@test -n "$(DATA)" || { echo "make lab-results DATA=FILE: the traces to evaluate on" >&2; exit 2; }
 	lab/run-tests --install
 	lab/results/run $(abspath $(DATA)) $(CACHE)/lab-results
 
-results:  ## Print all tables of docs/results/PAGE.jsonl, and write page and | figures to the cache. PAGE=fingerprinting or PAGE=schedules.
+results:  ## Print all tables of docs/results/PAGE.jsonl, and write an HTML page | and figures to ~/.cache/anabranch/results. | PAGE=fingerprinting or PAGE=schedules is required.
 	@test -f "docs/results/$(PAGE).jsonl" || { echo "make results PAGE=fingerprinting|schedules" >&2; exit 2; }
 	@lab/run-tests --install >&2
 	@mkdir -p $(CACHE)/results
@@ -298,11 +298,11 @@ results:  ## Print all tables of docs/results/PAGE.jsonl, and write page and | f
 		--markdown $(CACHE)/results/$(PAGE).md >&2
 	@cat $(CACHE)/results/$(PAGE).md
 
-reproduce-index:  ## Write docs/reproduction.md from the committed data: tables, figures | and claims of the papers, with our numbers and verdicts.
+reproduce-index:  ## Write docs/reproduction.md from the data in docs/results: tables, | figures and claims of the papers, with our numbers and verdicts.
 	lab/run-tests --install
 	$(CACHE)/venv-lab/bin/anabranch-lab reproduction docs/results --pages --into docs/reproduction.md
 
-reproduce:  ## Run the papers' experiments and compare their verdicts with | docs/results (root). Days; SHORT=1: an hour. | CONSENSUSES="FILE FILE": also what hostile relays learn.
+reproduce:  ## Run the experiments of the papers, and compare which claims hold | with docs/results (root). Days; SHORT=1: an hour. | CONSENSUSES="FILE FILE": run experiment-anonymity too.
 	@scripts/need interop
 	tests/interop/setup --area experiments
 	tests/interop/setup --area tor
@@ -313,13 +313,13 @@ reproduce:  ## Run the papers' experiments and compare their verdicts with | doc
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch CONSENSUSES="$(CONSENSUSES)" \
 		scripts/reproduce $(or $(FOLDER),$(CACHE)/experiments/reproduce$(if $(SHORT),-short)) $(if $(SHORT),--short)
 
-lab-guards:  ## Measure what each guard of a circuit with several legs learns about | pages. DATA=shadow_tor_wikipedia98.parquet, ARGS="PAGES LOADS".
+lab-guards:  ## Measure which web pages a guard recognises if a client uses several | circuits. DATA=shadow_tor_wikipedia98.parquet (page loads) is | required; ARGS="PAGES LOADS": only the first pages and loads.
 	@test -n "$(DATA)" || { echo "make lab-guards DATA=FILE: loads as one guard saw them" >&2; exit 2; }
 	lab/run-tests --install
 	scripts/build-release -p anabranch-bench --bin guards
 	GUARDS=$(CARGO_TARGET_DIR)/release/guards lab/results/guards $(abspath $(DATA)) $(CACHE)/lab-guards $(ARGS)
 
-lab-designs:  ## Simulate multi-path designs in one small network, and write | docs/results/designs.parquet. Minutes of one core.
+lab-designs:  ## Simulate protocols that use several circuits in a small network, and | write docs/results/designs.parquet. Minutes of one core.
 	@scripts/need build
 	scripts/build-release -p anabranch
 	lab/run-tests --install
@@ -327,13 +327,13 @@ lab-designs:  ## Simulate multi-path designs in one small network, and write | d
 		$(CACHE)/lab-designs docs/results/designs.parquet
 	$(MAKE) reproduce-index
 
-lab-networks:  ## Run scikit-learn's checks of estimators on every neural network. | Takes about 15 minutes.
+lab-networks:  ## Test every neural network of the lab with scikit-learn's checks of | classifiers. Takes about 15 minutes.
 	lab/run-tests --networks
 
-lab-ray:  ## Run the lab's sweeps on a Ray of this machine. | Installs Ray into the lab's environment (260 MB).
+lab-ray:  ## Test the lab's sweeps on a Ray cluster that runs on this machine. | Installs Ray (260 MB) into the lab's environment.
 	lab/run-tests --ray
 
-covertness: web  ## Test whether a classifier distinguishes our transport from Chromium, | and write the results page (root). An hour; continues where it | stopped. FOLDER=, PICTURES=, ARGS="--sessions 1".
+covertness: web  ## Test whether a classifier distinguishes our pluggable transport from | Chromium, and write docs/results/covertness.md (root). An hour; | started again, it continues. FOLDER=F: folder of the captures; | PICTURES=DIR: JPEG files for http-image; ARGS="--sessions 1": less.
 	@scripts/need interop
 	tests/interop/setup --area pt
 	scripts/build-release -p anabranch
@@ -341,7 +341,7 @@ covertness: web  ## Test whether a classifier distinguishes our transport from C
 	$(CACHE)/venv-lab/bin/anabranch-lab covertness $(or $(FOLDER),$(CACHE)/covertness) \
 		--markdown docs/results/covertness.md --out docs/results/covertness.json
 
-camouflage-loads: web  ## Load pages through our transport with SSH and tor inside, run | attacks on the loads, and write the results page (root). Hours; | continues where it stopped. FOLDER=F INTO=F ARGS=--short: ten minutes.
+camouflage-loads: web  ## Measure which web pages are recognised through our pluggable | transport, and write docs/results/camouflage-fingerprinting.md | (root). Hours; started again, it continues. | FOLDER=F INTO=F ARGS=--short: ten minutes.
 	@scripts/need interop
 	tests/interop/setup --area pt
 	scripts/build-release -p anabranch
@@ -350,12 +350,12 @@ camouflage-loads: web  ## Load pages through our transport with SSH and tor insi
 		--captures $(or $(FOLDER),$(CACHE)/camouflage-loads) --markdown $(or $(INTO),docs/results/camouflage-fingerprinting).md
 
 ##@ Other
-web:  ## Build the local web for experiments: a page for each of 369 | packages of Debian and npm. Downloads 0.7 GB.
+web:  ## Build local web sites for experiments, one from each of 369 packages | of Debian and npm. Downloads 0.7 GB.
 	@scripts/need web
 	python3 -B scripts/web/build.py --cache $(CACHE)/web-packages --out $(CACHE)/web
 
-fuzz:  ## Run each fuzz target for SECONDS=60. TARGET=core_driver: one target.
+fuzz:  ## Run each fuzz target for 60 seconds. SECONDS=N: for N seconds; | TARGET=core_driver: only this target.
 	scripts/fuzz $(or $(SECONDS),60) $(or $(TARGET),$(FUZZ_TARGETS))
 
-clean:  ## Remove all built files.
+clean:  ## Remove all built and downloaded files (~/.cache/anabranch).
 	rm -rf $(CACHE)
