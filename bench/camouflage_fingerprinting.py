@@ -9,9 +9,9 @@ In each turn every kind of client (`harness/siteloads.py`) loads each of the sit
 random order. `--together` kinds run at a time, and all kinds take turns, so that other load of the
 machine affects all of them.
 
-FOLDER gets a capture of each kind and turn, `loads.jsonl` with a line for each load, and
-`databases`. Existing captures are kept. The line of a failed load has the reason. The bench needs
-root, the local web (`make web`) and the peers of `tests/interop/setup --area pt`.
+The program writes a capture of each kind and turn, `loads.jsonl` with a line for each load, and
+`databases` into FOLDER. Existing captures are kept. The line of a failed load has the reason. The
+bench needs root, the local web (`make web`) and the peers of `tests/interop/setup --area pt`.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ round trip of 85 ms (Weinberg et al., CCS 2012, section 6). All classes take tur
 load of the machine affects all of them. Finally each transport makes `--firsts` connections
 without such a line, of which only the client's first packets are kept.
 
-FOLDER gets a capture for each session and `manifest.jsonl`; existing captures are kept. A session
-that fails is reported and left out. The bench needs root, the local web (`make web`) and the peers
-of `tests/interop/setup --area pt`.
+The program writes a capture of each session, and their list `manifest.jsonl`, into FOLDER. Existing
+captures are kept. A session that fails is reported and left out. The bench needs root, the local
+web (`make web`) and the peers of `tests/interop/setup --area pt`.
 """
 
 from __future__ import annotations

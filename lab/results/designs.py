@@ -2,8 +2,8 @@
 
 Usage: designs.py PROGRAM FOLDER TABLE.parquet [NETWORKS]    (make lab-designs calls it)
 
-PROGRAM is `anabranch`. FOLDER keeps the scenarios and the runs; started again, it goes on. TABLE
-has a row for each design, network and load.
+PROGRAM is the path of `anabranch`. The scenarios and simulations are kept in FOLDER, so that a later
+run continues an interrupted one. TABLE has a row for each design, network and load.
 """
 
 from __future__ import annotations

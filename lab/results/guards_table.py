@@ -1,7 +1,7 @@
 """Writes the results of `lab/results/guards` as JSON, and prints the tables of guards.md.
 
-Usage: guards_table.py NUMBERS.json [FOLDER]. With FOLDER, in which `guards` has measured, NUMBERS
-is written first.
+Usage: guards_table.py NUMBERS.json [FOLDER]. The tables show NUMBERS. If FOLDER, the folder of
+results of `guards`, is given, NUMBERS is first computed from it.
 """
 
 from __future__ import annotations

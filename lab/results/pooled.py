@@ -1,8 +1,8 @@
 """Pools results that divide the same loads by different test runs, as in rotated.toml.
 
-Usage: pooled.py FOLDER. Results that differ in `test_run` alone are one setting. Their test loads
-together give one accuracy, with an interval by page. Below each setting is its difference to the
-attack's first setting, paired by load.
+Usage: pooled.py FOLDER, which has the results. Results that differ only in `test_run` are one
+setting. The script prints one accuracy for each setting, computed from all its test loads, with a
+confidence interval. Below it is the difference to the first setting of the same attack.
 """
 
 from __future__ import annotations
