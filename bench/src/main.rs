@@ -29,10 +29,10 @@ struct Arguments {
     /// Run each measurement for SECONDS.
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
-    /// Run the programs in this folder [default: the folder of this program].
+    /// Measure the programs in this folder [default: the folder of this program].
     #[arg(long)]
     programs: Option<PathBuf>,
-    /// Measure only the baselines.
+    /// Measure only the baselines, which are compared with the splitter in other measurements.
     #[arg(long)]
     baselines: bool,
     /// Print rows as JSON instead of a table.

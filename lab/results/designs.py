@@ -2,7 +2,7 @@
 
 Usage: designs.py PROGRAM FOLDER TABLE.parquet [NETWORKS]    (make lab-designs calls it)
 
-PROGRAM is the path of `anabranch`. The scenarios and simulations are kept in FOLDER, so that a later
+PROGRAM is the path of `anabranch`. Scenarios and simulations are kept in FOLDER, so that a later
 run continues an interrupted one. TABLE has a row for each design, network and load.
 """
 

@@ -20,8 +20,8 @@ struct Arguments {
     /// List RELAYS relays in each consensus.
     #[arg(long, default_value_t = 7000, value_parser = clap::value_parser!(u64).range(1..))]
     relays: u64,
-    /// Add CONSENSUSES consensuses in sequence. Between two consensuses, a seventh of all relays
-    /// publishes new documents.
+    /// Add CONSENSUSES consensuses (lists of relays), one after another. Between two of them, a
+    /// seventh of all relays publishes new documents.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..))]
     consensuses: u64,
     /// Create server descriptors of SERVER bytes.

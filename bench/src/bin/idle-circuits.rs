@@ -33,7 +33,7 @@ struct Arguments {
     /// Create CIRCUITS circuits of each kind.
     #[arg(long, default_value_t = 10_000)]
     circuits: u32,
-    /// Allow less than TARGET megabytes for the circuits of a kind.
+    /// Fail if the circuits of a kind need TARGET megabytes or more.
     #[arg(long, default_value_t = 100.0)]
     target: f64,
 }

@@ -57,13 +57,13 @@ struct Arguments {
     /// Mbit/s and 5 ms.
     #[arg(long = "line", value_name = "RATE/DELAY", default_values = ["20/20", "20/20", "20/20"])]
     lines: Vec<Line>,
-    /// Let the circuits carry KIB KiB towards the client before the page load; 0 means new
-    /// circuits.
+    /// Before the page load, let the circuits carry KIB KiB towards the client, so that their
+    /// congestion windows have grown; 0 means new circuits.
     #[arg(long, value_name = "KIB", default_value_t = 0)]
     used: usize,
     #[command(flatten)]
     choice: Choice,
-    /// Seed the keys, nonces and random choices.
+    /// Use this seed for the keys, nonces and random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }

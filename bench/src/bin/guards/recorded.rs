@@ -9,7 +9,8 @@ use clap::Args;
 /// Selection of the loads to replay.
 #[derive(Args)]
 pub(crate) struct Choice {
-    /// Replay the first N loads of each page and run [default: all].
+    /// Replay the first N loads of each page in each repetition of the recording (column run)
+    /// [default: all].
     #[arg(long, value_name = "N")]
     loads: Option<usize>,
     /// Replay the loads of the first N pages [default: all].

@@ -37,10 +37,10 @@ struct Arguments {
     #[arg(long, default_value_t = 7000)]
     #[arg(value_parser = clap::value_parser!(u64).range(500..=60_000))]
     relays: u64,
-    /// Repeat each measurement RUNS times; the two implementations take turns.
+    /// Repeat each measurement RUNS times. Our implementation and a simple one take turns.
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u64).range(1..))]
     runs: u64,
-    /// Seed the consensus and all draws.
+    /// Use this seed for the synthetic consensus and all random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Print rows as JSON instead of a table.

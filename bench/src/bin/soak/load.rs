@@ -32,13 +32,13 @@ pub(crate) struct Arguments {
     /// Use the clients whose SOCKS ports this file lists, one ADDRESS:PORT per line.
     #[arg(long, value_name = "FILE")]
     clients: PathBuf,
-    /// Begin streams for SECONDS.
+    /// Open new streams during SECONDS; then wait until the last streams end.
     #[arg(long, default_value_t = 1200)]
     seconds: u64,
-    /// Seed the random choices of users.
+    /// Use this seed for the random choices of users.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Run USERS users of each client; each has one stream at a time.
+    /// Simulate USERS users of each client; each user has one stream at a time.
     #[arg(long, default_value_t = 2)]
     users: u64,
     /// Set the mean of a user's pauses, in seconds.

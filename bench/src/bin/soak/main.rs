@@ -28,7 +28,8 @@ use serde::Serialize;
 #[global_allocator]
 static HEAP: Cap<System> = Cap::new(System, usize::MAX);
 
-/// Run one of the two sides of a soak test of the onion network. Each prints JSON lines.
+/// Run one of the two sides of a long test of the onion network under load. Each side prints JSON
+/// lines.
 #[derive(Parser)]
 enum Arguments {
     /// Run many clients until SIGTERM; a second SIGTERM ends the process.

@@ -22,15 +22,15 @@ use work::{Interface, Work};
 /// Emulate a network on this machine: hosts, links with rate, delay, loss and queue, and programs
 /// on the hosts.
 ///
-/// A host is a network namespace without a name; `nsenter --net=PATH` enters it. The network ends
-/// when COMMAND and the programs of the topology file have ended. It does not wait for programs
-/// that the file marks as background. The network also ends on SIGTERM, on SIGINT if there is no
-/// COMMAND, and with --json at the end of standard input. Programs that still run when the network
-/// ends get SIGTERM and, two seconds later, SIGKILL. When this process ends, its network and
-/// programs end too.
+/// A host is a network namespace without a name. Without COMMAND, the emulator prints an nsenter
+/// command for each host, with which you can run programs there. The network ends when COMMAND and
+/// the programs of the topology file have ended. It does not wait for programs that the file marks
+/// as background. The network also ends on SIGTERM, on SIGINT if there is no COMMAND, and with
+/// --json at the end of standard input. Programs that still run when the network ends get SIGTERM
+/// and, two seconds later, SIGKILL. When this process ends, its network and programs end too.
 ///
-/// The exit status is that of COMMAND. But it is 1 if a program of the topology file ended in a
-/// way that the key `expect` of this program does not allow.
+/// The exit status is that of COMMAND. But it is 1 if a program of the topology file ended in
+/// another way than its key `expect` in that file allows.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_long_help = links())]
@@ -45,8 +45,8 @@ pub(crate) struct EmulateArgs {
     /// standard input.
     #[arg(long)]
     json: bool,
-    /// Do not print the output of the programs, but write it to folder DIR, into the files
-    /// NAME.stdout and NAME.stderr for each program. NAME is the program's name.
+    /// Do not print the output of the programs, but write it into the files NAME.stdout and
+    /// NAME.stderr in folder DIR. NAME is the name of a program in the topology file.
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,
     /// Run COMMAND on this host of the emulated network [default: the first host in the topology

@@ -75,21 +75,23 @@ fn page(kind: &str, command: &Command, examples: &[&str], version: &str) -> Roff
     roff.control("SH", ["DESCRIPTION"]);
     if kind == "emulate" {
         roff.text([roman(
-            "A network in TOML: [[host]], [[link]], [[event]] and [[program]] tables. \
+            "The description of an emulated network in TOML, with the tables [[host]], [[link]], \
+             [[event]] and [[program]]. \
              /usr/share/doc/anabranch/docs/emulator.md explains each key.",
         )]);
     } else {
         roff.text([roman(format!(
             "A file in TOML that `anabranch {kind} FILE` reads. Its keys are the names of the \
-             command line's options, which override it. An unknown key is an error.",
+             command line's options. An option on the command line overrides the file. An unknown \
+             key is an error.",
         ))]);
         keys(&mut roff, command);
     }
     if kind == "split" {
         roff.control("SH", ["[[PATH]] TABLES"]);
         roff.text([roman(
-            "One table for each path. Or write path = \"auto\" for all of this machine's \
-             uplinks.",
+            "One table for each path. Or write path = \"auto\" to add a path for each Internet \
+             connection of this machine.",
         )]);
         PATH_KEYS.iter().for_each(|(key, about)| key_of(&mut roff, key, "", about));
     }

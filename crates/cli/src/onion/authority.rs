@@ -55,7 +55,7 @@ ENVIRONMENT
 
 FILES
   ~/.local/state/anabranch/authority                 keys, relays, consensuses (--data)
-  /usr/share/doc/anabranch/examples/authority.toml   every setting of a file, with comments";
+  /usr/share/doc/anabranch/examples/authority.toml   example of a file with all settings";
 /// Keys that a settings file of `anabranch authority` may contain.
 pub(super) const KEYS: &[&str] = &[
     "nickname",

@@ -62,7 +62,7 @@ ENVIRONMENT
 
 FILES
   ~/.local/state/anabranch/client                guards and the list of relays (--data)
-  /usr/share/doc/anabranch/examples/client.toml   every setting of a file, with comments";
+  /usr/share/doc/anabranch/examples/client.toml   example of a file with all settings";
 /// Keys that a settings file of `anabranch client` may contain.
 pub(super) const KEYS: &[&str] = &[
     "listen",

@@ -61,7 +61,7 @@ ENVIRONMENT
 
 FILES
   ~/.local/state/anabranch/relay                 keys, and the list of relays (--data)
-  /usr/share/doc/anabranch/examples/relay.toml   every setting of a file, with comments";
+  /usr/share/doc/anabranch/examples/relay.toml   example of a file with all settings";
 /// Keys that a settings file of `anabranch relay` may contain.
 pub(super) const KEYS: &[&str] = &[
     "nickname",

@@ -36,7 +36,8 @@ use uplinks::PathChoice;
 /// Text at the end of `--help`.
 const EXAMPLES: &str = "\
 PATHS
-  auto                adds a path for each uplink of this machine (and prints them at the start)
+  auto                adds a path for each Internet connection of this machine, and prints these
+                      paths at the start
   NAME=if:DEVICE      uses this network interface (needs no root)
   NAME=wg:FILE        uses the WireGuard tunnel that `wg-quick up FILE` has started
   NAME=addr:ADDRESS   uses this source address, on the interface of its route
@@ -74,14 +75,15 @@ EXAMPLES
   Print the route of each path and the MTU for the tunnel, then exit:
     anabranch split tunnel.toml --check
 
-  QUIC: handshakes use the path home, all other packets a or b, chosen again every ~50 packets:
+  QUIC: handshakes use the path home, all other packets a random path, a or b, chosen again after
+  about 50 packets:
     anabranch split --listen 127.0.0.1:4433 --to www.example.net:443 --path home=if:eth0 \\
         --path a=addr:192.0.2.7 --path b=addr:192.0.2.8 --handshake home --every ~50p
 
   All programs: QUIC, WireGuard and Mosh are split; any other connection uses one path (root):
     anabranch split --tun any0 --route --path wlan=if:wlan0 --path lte=if:wwan0
 
-  Only one browser, which you start with: anabranch exec browse chromium
+  Only one browser. Start it in another terminal with 'sudo anabranch exec browse chromium':
     anabranch split --tun any0 --netns browse --route --path wlan=if:wlan0 --path lte=if:wwan0
 
   The first path carries 70 % of the packets. The traffic on each path is recorded:
@@ -95,7 +97,7 @@ ENVIRONMENT
 
 FILES
   FILE                        settings in TOML: /etc/anabranch/NAME.toml for anabranch-split@NAME
-  /run/anabranch              changes that a splitter with --tun undoes when it stops
+  /run/anabranch              list of the changes that a splitter with --tun undoes when it stops
 
 SIGNALS
   With a FILE, SIGHUP makes the splitter read it again. Sessions continue with the new settings. If

@@ -237,11 +237,11 @@ pub(crate) struct Options {
     /// Keep using a path on which no answer has ever arrived, even if answers arrive on another
     /// path.
     ///
-    /// Without this option, the splitter does not know whether the path loses all datagrams, or
-    /// the server prefers the other path for its answers. So it also sends a copy of each datagram
-    /// of the silent path over the path with answers. After 3 s it stops using the silent path.
-    /// With WireGuard and Mosh it stops even with this option, because their servers answer on
-    /// every path that works.
+    /// The splitter cannot know whether such a silent path loses all datagrams, or the server
+    /// prefers another path for its answers. Without this option, the splitter also sends a copy
+    /// of each datagram of the silent path over a path with answers. After 3 s it stops using the
+    /// silent path. With WireGuard and Mosh it stops even with this option, because their servers
+    /// answer on every path that works.
     #[arg(long, help_heading = "Schedule")]
     pub(crate) keep_silent_paths: bool,
 

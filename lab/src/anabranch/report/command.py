@@ -17,8 +17,8 @@ def report(
         list[Path],
         typer.Argument(
             metavar="FOLDER|FILE.jsonl...",
-            help="Read the results in these folders of `anabranch-lab sweep`, or in files "
-            "that the option --numbers of this command has written.",
+            help="Read the results of `anabranch-lab sweep` or `evaluate` in these folders, or "
+            "in files that the option --numbers of this command has written.",
         ),
     ],
     out: Annotated[
