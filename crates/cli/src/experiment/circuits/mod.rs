@@ -24,12 +24,12 @@ const PAGE: &str = "circuits.html";
 /// network (de la Cadena et al., DBSec 2019, Table 1).
 ///
 /// The network has seven relays, four web servers, 30 clients whose downloads load the network,
-/// and one client that measures. The last client measures the time to the first byte and to the
-/// last byte of downloads of 320 KiB and of 1 MiB. The experiment also measures the CPU time of
-/// every relay. The experiment compares Tor with one circuit; Conflux, Conflux 2013, mTor, our own
-/// design and mUDP-OR over two and three circuits; UDP-OR; MORE; and C tor with and without
-/// Conflux. It measures on loopback, as in the paper, and with guards (the first relays of
-/// circuits) whose emulated network connections have different rates and delays.
+/// and one client that measures: the time to the first byte and to the last byte of downloads of
+/// 320 KiB and of 1 MiB. The experiment also measures the CPU time of every relay. The experiment
+/// compares Tor with one circuit; Conflux, Conflux 2013, mTor, our own design and mUDP-OR over two
+/// and three circuits; UDP-OR; MORE; and C tor with and without Conflux. It measures on loopback,
+/// as in the paper, and with guards (the first relays of circuits) whose emulated network
+/// connections have different rates and delays.
 ///
 /// The command writes units.jsonl (one line for each completed network), circuits.parquet and
 /// circuits.html into FOLDER. Run the same command again to continue an experiment that was
