@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 
 from anabranch import io
+from anabranch.cli import app
 from anabranch.splitting import Split
 from making import made
 
@@ -164,6 +166,13 @@ def test_output_that_nobody_takes_is_one_line(trace: Path) -> None:
         done = subprocess.run(call, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr == "anabranch-lab: standard output: No space left on device\n"
+
+
+def test_help_cuts_no_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for command in typer.main.get_command(app).commands:  # type: ignore[attr-defined]
+        done = lab(command, "--help")
+        assert (done.returncode, "…" in done.stdout) == (0, False), done.stdout
 
 
 def test_help_and_version() -> None:

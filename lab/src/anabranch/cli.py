@@ -23,7 +23,7 @@ from anabranch.commands.sweep import sweep
 from anabranch.compare import compare
 from anabranch.covertness.command import covertness
 from anabranch.defences.base import DefenceError
-from anabranch.defences.command import defend
+from anabranch.defences.command import KINDS, defend
 from anabranch.doctor import doctor
 from anabranch.plugins import PluginError
 from anabranch.report.command import report
@@ -111,4 +111,4 @@ for _command in (
     defend,
     reproduction,
 ):
-    app.command()(_command)
+    app.command(epilog=KINDS if _command is defend else None)(_command)

@@ -17,6 +17,11 @@ from anabranch.defences.pipeline import Pipeline
 from anabranch.defences.texts import FAMILIES, parse
 from anabranch.validate import source
 
+KINDS = "\n\n".join(
+    ["Kinds of PADDING:", *(f"{each.syntax}: {each.about}." for each in FAMILIES.values())]
+)
+"""The kinds of padding, each in a paragraph. In the table of options their syntax would be cut."""
+
 _ABOUT = {
     "up": "padding per real byte, up",
     "down": "padding per real byte, down",
@@ -33,9 +38,9 @@ def defend(
     defence: Annotated[
         list[str],
         typer.Option(
-            help="Add this padding: "
-            + "; ".join(f"{each.syntax} ({each.about})" for each in FAMILIES.values())
-            + ". Repeat the option to add several kinds of padding, one after the other."
+            metavar="PADDING",
+            help="Add this padding; its kinds are listed below. Repeat the option to add several "
+            "kinds, one after the other.",
         ),
     ],
     seed: Seed = 0,
@@ -44,6 +49,7 @@ def defend(
         typer.Option(
             min=0,
             max=(1 << 63) - 1,
+            metavar="N",
             help="Choose one of many variants of the random padding of the same loads.",
         ),
     ] = 0,
