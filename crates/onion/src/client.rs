@@ -260,13 +260,13 @@ impl fmt::Display for Cause {
                 out.write_str("the cells queued for the circuit reached the memory limit")
             }
             Cause::NoLossyCells => out.write_str(
-                "the circuit's next relay does not support lossy cells (cells in \
-                               datagrams, which may be lost)",
+                "the circuit's next relay does not support lossy cells (cells in datagrams, which \
+                 may be lost)",
             ),
             Cause::NoLossyLink => out.write_str(
                 "no QUIC link with datagrams to the circuit's first relay could be opened",
             ),
-            Cause::Exhausted => out.write_str("the circuit has no numbers left for further cells"),
+            Cause::Exhausted => out.write_str("the circuit has used all its cell numbers"),
         }
     }
 }

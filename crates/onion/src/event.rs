@@ -165,13 +165,13 @@ impl fmt::Display for LinkFault {
             }
             LinkFault::HandshakeTimeout => "a link's handshake that was not completed in time",
             LinkFault::NotWhole => {
-                "a link that may lose or reorder cells, which is not allowed here"
+                "a link over a connection that may lose or reorder bytes, which is not accepted"
             }
             LinkFault::TooManyHalfOpen => "too many half-open links from one address",
             LinkFault::WrongIdentity => "a relay whose identity is not the expected one",
             LinkFault::NoCircuit => "a cell that needs a circuit, but has the circuit ID 0",
             LinkFault::TooLong => "a cell that is too long",
-            LinkFault::Deaf => "a neighbour that requests answers and does not read them",
+            LinkFault::Deaf => "a neighbour that sends requests but does not read the answers",
         })
     }
 }
@@ -181,8 +181,7 @@ impl fmt::Display for CarrierFault {
         f.write_str(match self {
             CarrierFault::Unopened => "a TLS record that cannot be decrypted",
             CarrierFault::Length => {
-                "a TLS record whose length is not the fixed length that both \
-                                     ends agreed on"
+                "a TLS record whose length is not the fixed length that both ends agreed on"
             }
             CarrierFault::KeyUpdates => "repeated changes of a link's keys without data in between",
             CarrierFault::Record => "a TLS record of a type that is not allowed on an open link",
@@ -201,7 +200,9 @@ impl fmt::Display for CircuitFault {
                  end"
             }
             CircuitFault::RelayEarly => "a RELAY_EARLY cell where none is allowed",
-            CircuitFault::Unrecognised => "a relay cell that is for no relay (hop) of its circuit",
+            CircuitFault::Unrecognised => {
+                "a relay cell that no relay (hop) of its circuit recognises"
+            }
             CircuitFault::Garbage => {
                 "a lossy cell (cell in a datagram) that was not encrypted by the other end of \
                  its circuit"
@@ -219,7 +220,7 @@ impl fmt::Display for CircuitFault {
                  (sendme_accept_min_version)"
             }
             CircuitFault::SendmeVersion => "a SENDME (acknowledgement) of an unknown version",
-            CircuitFault::Flood => "more cells than the congestion window allows",
+            CircuitFault::Flood => "more cells than flow control allows",
         })
     }
 }

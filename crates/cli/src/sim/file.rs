@@ -670,7 +670,7 @@ mod tests {
         (
             "web = 3",
             "web = 3\nselection = 'bandwidth'",
-            "s.toml:10: no circuit selection is called 'bandwidth'; choose one of oldest, newe",
+            "s.toml:10: no rule for selecting circuits is called 'bandwidth'; choose one of o",
         ),
         ("web = 3", "web = 3\npause = '-1s'", "s.toml:10: "),
         ("web = 3", "web = 3\ndirtiness = '-1s'", "s.toml:10: "),

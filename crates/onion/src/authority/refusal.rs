@@ -42,22 +42,25 @@ impl fmt::Display for Refusal {
         match self {
             Refusal::Document(error) => write!(out, "the descriptor is refused: {error}"),
             Refusal::ExtraText => out.write_str(
-                "the relay's upload must be one descriptor, alone or with the extra-info document \
-                 that belongs to it",
+                "the upload is not exactly one relay descriptor, alone or with the extra-info \
+                 document that belongs to it",
             ),
             Refusal::Time => out.write_str(
                 "the descriptor is more than a day old, or its time is in the future: check the \
                  relay's clock",
             ),
             Refusal::Older => out.write_str(
-                "this authority already has a later descriptor of the \
-                                             relay",
+                "this authority already has a later descriptor of the relay",
             ),
             Refusal::Identity => out.write_str(
-                "one of the relay's identity keys (RSA, Ed25519) was seen before together with \
-                 another key: always keep both keys of a relay together",
+                "this authority knows one of the relay's identity keys (RSA, Ed25519) with a \
+                 different second key: restore both keys from the same backup",
             ),
-            Refusal::Private(address) => write!(out, "{address} is a private address"),
+            Refusal::Private(address) => write!(
+                out,
+                "the relay's address {address} is private, and this authority accepts only public \
+                 addresses"
+            ),
             Refusal::Banned => out.write_str("this authority has banned the relay"),
             Refusal::Full => out.write_str(
                 "this authority knows too many relays with this address, or in total: try again \

@@ -34,7 +34,7 @@ pub struct UnknownSelection(String);
 impl fmt::Display for UnknownSelection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = Selection::ALL.map(Selection::name).join(", ");
-        write!(f, "no circuit selection is called '{}'; choose one of {names}", self.0)
+        write!(f, "no rule for selecting circuits is called '{}'; choose one of {names}", self.0)
     }
 }
 

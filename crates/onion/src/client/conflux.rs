@@ -50,9 +50,9 @@ impl fmt::Display for NoSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             NoSet::NotBuilt => "the circuit is not complete",
-            NoSet::Gone => "the set of circuits that it should join is closed",
+            NoSet::Gone => "the circuit would join a set of circuits that is closed",
             NoSet::Used => {
-                "the circuit carries or carried streams, or is part of a set of circuits already"
+                "the circuit carries or carried streams, or already belongs to a set of circuits"
             }
             NoSet::NoCongestionControl => {
                 "the circuit has no congestion control, which the set's design needs"
@@ -60,12 +60,14 @@ impl fmt::Display for NoSet {
             NoSet::CongestionControl => {
                 "the circuit has congestion control, which the set's design does not use"
             }
-            NoSet::OtherCells => "the circuit's cells have another format than those of the set",
-            NoSet::Beyond => {
-                "the part of the circuit after the relay where the circuits join does not fit \
-                 the set's design"
+            NoSet::OtherCells => {
+                "the circuit and the set it would join have different cell formats"
             }
-            NoSet::Schedule => "the scheduler does not support 8 circuits, the maximum of a set",
+            NoSet::Beyond => {
+                "the set's design does not allow the relays of this circuit after the relay where \
+                 the circuits join, or requires more relays there"
+            }
+            NoSet::Schedule => "the scheduler does not support a set of 8 circuits, the maximum",
             NoSet::Full => "the set has its maximum number of circuits",
         })
     }

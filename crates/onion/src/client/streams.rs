@@ -31,9 +31,11 @@ impl fmt::Display for NoStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             NoStream::NotBuilt => "the circuit is not complete",
-            NoStream::BadName => "not a host name or an address",
-            NoStream::Leg => "the circuit belongs to a set, and sets carry no directory requests",
-            NoStream::Full => "the circuit has no stream number left",
+            NoStream::BadName => "the destination is neither a host name nor an address",
+            NoStream::Leg => {
+                "a circuit that shares streams with other circuits carries no directory requests"
+            }
+            NoStream::Full => "all stream IDs of the circuit are in use",
         })
     }
 }

@@ -71,8 +71,10 @@ impl ConfluxFault {
 impl fmt::Display for ConfluxFault {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
-            ConfluxFault::Role => "a message for a set of circuits that this end may not send",
-            ConfluxFault::Unreadable => "an unreadable message for a set of circuits",
+            ConfluxFault::Role => {
+                "a message about a set of circuits from the end that may not send it"
+            }
+            ConfluxFault::Unreadable => "an unreadable message about a set of circuits",
             ConfluxFault::Twice => "a circuit that joins a set of circuits twice",
             ConfluxFault::Streams => {
                 "a circuit that joins a set of circuits although it carries streams already"
@@ -81,11 +83,11 @@ impl fmt::Display for ConfluxFault {
             ConfluxFault::Design => "a circuit that joins a set of circuits of another design",
             ConfluxFault::TooManyLegs => "too many circuits in a set",
             ConfluxFault::NotLinked => {
-                "a message for a set of circuits, on a circuit that belongs to none"
+                "a message about a set of circuits, on a circuit that belongs to none"
             }
-            ConfluxFault::Gone => "a message for a set of circuits that is closed",
+            ConfluxFault::Gone => "a message about a set of circuits that is closed",
             ConfluxFault::DataLoss => {
-                "two ends of a set of circuits that count different numbers of sent messages"
+                "two ends of a set of circuits that disagree about the number of sent messages"
             }
             ConfluxFault::Incoherent => "a set of circuits whose next message cannot be numbered",
             ConfluxFault::SwitchZero => "a switch to another circuit after 0 messages",
@@ -99,7 +101,9 @@ impl fmt::Display for ConfluxFault {
             ConfluxFault::Unsent => {
                 "an acknowledgement of messages that were never sent or are acknowledged already"
             }
-            ConfluxFault::Full => "too many cells of a set of circuits wait for an earlier cell",
+            ConfluxFault::Full => {
+                "too many cells in a set of circuits that wait for an earlier cell"
+            }
         })
     }
 }

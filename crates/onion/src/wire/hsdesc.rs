@@ -45,7 +45,7 @@ impl fmt::Display for HsDescError {
                 )
             }
             HsDescError::Malformed(what) => {
-                write!(out, "the onion service's descriptor is malformed: {what}")
+                write!(out, "an invalid part of the onion service's descriptor: {what}")
             }
             HsDescError::BadSignature => {
                 out.write_str("a signature in the onion service's descriptor is wrong")
@@ -90,11 +90,11 @@ impl HsDescOuter {
         }
         let items = Items::read(text)?;
         if items.one("hs-descriptor")?.argument != "3" {
-            return Err(HsDescError::Malformed("its version"));
+            return Err(HsDescError::Malformed("version, which must be 3"));
         }
-        let lifetime = items.number("descriptor-lifetime", "its lifetime")?;
+        let lifetime = items.number("descriptor-lifetime", "lifetime")?;
         let lifetime = u16::try_from(lifetime).ok().filter(|minutes| LIFETIMES.contains(minutes));
-        let cert = items.object("descriptor-signing-key-cert", CERT, "its certificate")?;
+        let cert = items.object("descriptor-signing-key-cert", CERT, "certificate")?;
         let signature = items.one("signature")?.argument;
         let signature: [u8; 64] = decoded(signature).ok_or(HsDescError::Malformed("signature"))?;
         let (blinded_key, key) = certified(&cert, unix_now)?;
@@ -105,10 +105,10 @@ impl HsDescOuter {
             .map_err(|_| HsDescError::BadSignature)?;
         Ok(HsDescOuter {
             blinded_key,
-            revision: items.number("revision-counter", "its revision counter")?,
-            lifetime: lifetime.ok_or(HsDescError::Malformed("its lifetime"))?,
+            revision: items.number("revision-counter", "revision counter")?,
+            lifetime: lifetime.ok_or(HsDescError::Malformed("lifetime"))?,
             cert,
-            encrypted: items.object("superencrypted", MESSAGE, "its message")?,
+            encrypted: items.object("superencrypted", MESSAGE, "encrypted message")?,
             signature,
         })
     }
@@ -151,7 +151,7 @@ fn decoded<const N: usize>(text: &str) -> Option<[u8; N]> {
 /// Verifies the certificate `cert`, and returns the public keys in it: first the signer's, then
 /// the certified one.
 fn certified(cert: &[u8], unix_now: u64) -> Result<([u8; 32], [u8; 32]), HsDescError> {
-    let bad = HsDescError::Malformed("its certificate");
+    let bad = HsDescError::Malformed("certificate");
     let cert = Ed25519Cert::decode(cert).map_err(|_| bad)?;
     if cert.peek_cert_type() != CertType::HS_BLINDED_ID_V_SIGNING {
         return Err(bad);
@@ -183,14 +183,14 @@ impl<'a> Items<'a> {
     /// Returns [`HsDescError::Malformed`] if an object has no end or is not base64. The text must
     /// begin with `hs-descriptor`, end with `signature`, and have a complete last line.
     fn read(text: &'a str) -> Result<Items<'a>, HsDescError> {
-        let whole = text.strip_suffix('\n').ok_or(HsDescError::Malformed("its end"))?;
+        let whole = text.strip_suffix('\n').ok_or(HsDescError::Malformed("last line"))?;
         let (mut items, mut lines) = (Vec::new(), whole.split('\n'));
         while let Some(line) = lines.next() {
             if let Some(kind) = boundary(line, "-----BEGIN ") {
                 let object = Items::read_object(kind, &mut lines)?;
-                let of: &mut Item = items.last_mut().ok_or(HsDescError::Malformed("its start"))?;
+                let of: &mut Item = items.last_mut().ok_or(HsDescError::Malformed("first line"))?;
                 if of.object.replace((kind, object)).is_some() {
-                    return Err(HsDescError::Malformed("an object without a line"));
+                    return Err(HsDescError::Malformed("two base64 blocks after one line"));
                 }
                 continue;
             }
@@ -200,7 +200,11 @@ impl<'a> Items<'a> {
         }
         let starts = items.first().is_some_and(|item| item.keyword == "hs-descriptor");
         let ends = items.last().is_some_and(|item| item.keyword == "signature");
-        if starts && ends { Ok(Items(items)) } else { Err(HsDescError::Malformed("its ends")) }
+        if starts && ends {
+            Ok(Items(items))
+        } else {
+            Err(HsDescError::Malformed("first or last line"))
+        }
     }
 
     fn read_object(
@@ -211,11 +215,11 @@ impl<'a> Items<'a> {
         for line in lines {
             if boundary(line, "-----END ") == Some(kind) {
                 let bytes = Base64::decode_vec(&encoded);
-                return bytes.map_err(|_| HsDescError::Malformed("its base64"));
+                return bytes.map_err(|_| HsDescError::Malformed("block that is not base64"));
             }
             encoded.push_str(line);
         }
-        Err(HsDescError::Malformed("an object without an end"))
+        Err(HsDescError::Malformed("base64 block without an end"))
     }
 
     /// Returns the line with the keyword `keyword`, which must occur exactly once.

@@ -477,14 +477,15 @@ fn certified_until(
     let bad = |what| KeyError::Bad(SIGNING_CERT, what);
     let cert = Ed25519Cert::decode(cert).map_err(|_| bad("it is not a certificate"))?;
     let by = Ed25519Identity::new(*master.public().as_bytes());
-    let unchecked =
-        cert.should_be_signed_with(&by).map_err(|_| bad("it was signed by another master key"))?;
+    let unchecked = cert
+        .should_be_signed_with(&by)
+        .map_err(|_| bad("this relay's master key did not sign it"))?;
     let checked = tor_checkable::SelfSigned::check_signature(unchecked);
     let timed = checked.map_err(|_| bad("its signature is wrong"))?;
     let cert = tor_checkable::Timebound::dangerously_assume_timely(timed);
     let own = Ed25519Identity::new(*signing.public().as_bytes());
     if cert.subject_key().as_ed25519() != Some(&own) {
-        return Err(bad("it certifies another signing key"));
+        return Err(bad("it certifies a signing key other than this relay's"));
     }
     let until =
         cert.expiry().duration_since(UNIX_EPOCH).map_err(|_| bad("it expired before 1970"))?;
@@ -497,7 +498,7 @@ fn pem(key: &RsaKeys) -> Result<Vec<u8>, KeyError> {
 }
 
 fn from_pem(name: &'static str, content: &[u8]) -> Result<RsaKeys, KeyError> {
-    let bad = || KeyError::Bad(name, "it holds no RSA key of 1024 bits in PEM form");
+    let bad = || KeyError::Bad(name, "the file contains no RSA key of 1024 bits in PEM form");
     let text = std::str::from_utf8(content).map_err(|_| bad())?;
     let key = rsa::RsaPrivateKey::from_pkcs1_pem(text).map_err(|_| bad())?;
     let key = RsaKeys::from(key);
@@ -508,11 +509,8 @@ fn from_pem(name: &'static str, content: &[u8]) -> Result<RsaKeys, KeyError> {
 fn from_expanded(name: &'static str, content: &[u8]) -> Result<ExpandedKeypair, KeyError> {
     let bytes = untag(name, "ed25519v1-secret", "type0", content)?;
     let bytes = bytes.try_into().map_err(|_| KeyError::Bad(name, "it has the wrong length"))?;
-    ExpandedKeypair::from_secret_key_bytes(bytes).ok_or(KeyError::Bad(
-        name,
-        "it is not an \
-                                        ed25519 key",
-    ))
+    ExpandedKeypair::from_secret_key_bytes(bytes)
+        .ok_or(KeyError::Bad(name, "it is not an ed25519 key"))
 }
 
 /// Parses a file with an ntor onion key, and returns the secret key.
@@ -553,7 +551,7 @@ pub(super) fn untag<'a>(
 ) -> Result<&'a [u8], KeyError> {
     let head = tagged(kind, tag, &[]);
     file.strip_prefix(&head[..])
-        .ok_or(KeyError::Bad(name, "it does not begin like a key file of this kind"))
+        .ok_or(KeyError::Bad(name, "the file contains no key, or a key of another type"))
 }
 
 /// Returns a random host name like `www.q3xk7ahv.com`.
