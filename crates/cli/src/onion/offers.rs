@@ -160,7 +160,7 @@ mod tests {
             ),
             (
                 started("anabranch 127.0.0.1:0 profile=http-opaque"),
-                "--pt: http-opaque needs a web server",
+                "--pt: the profile http-opaque needs a web server",
             ),
             (started("x 0.0.0.0:1 exec /no/such/program"), "--pt: '/no/such/program' cannot be"),
         ];

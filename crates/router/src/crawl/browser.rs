@@ -120,7 +120,7 @@ impl Browser {
         if verdicts.len() != batch.len() {
             let (received, asked) = (verdicts.len(), batch.len());
             return Err(to_error(format!(
-                "the browser checked only {received} of {asked} objects"
+                "the browser checked only {received} of {asked} files"
             )));
         }
         Ok(verdicts)
@@ -209,8 +209,8 @@ mod tests {
         use Verdict::{Rejects, Takes};
         assert_eq!(verdicts_of("echo '<body>verdicts:10.</body>'"), Ok(vec![Takes, Rejects]));
         for (script, why) in [
-            ("echo '<body></body>'", "checked only 0 of 2 objects"),
-            ("echo verdicts:1.", "checked only 1 of 2 objects"),
+            ("echo '<body></body>'", "checked only 0 of 2 files"),
+            ("echo verdicts:1.", "checked only 1 of 2 files"),
             ("exit 3", "exit status: 3"),
         ] {
             let error = verdicts_of(script).unwrap_err();

@@ -165,14 +165,14 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Document, String> {
         ));
     }
     if objects.len() > OBJECTS || pages.len() > OBJECTS {
-        return Err("the index of covers has more than 20,000 objects or pages: make the covers \
+        return Err("the index of covers has more than 20,000 files or pages: make the covers \
                     again with 'anabranch pt crawl'"
             .to_owned());
     }
     let known = |place: &usize| *place < objects.len();
     if let Some(page) = pages.iter().find(|page| !page.objects.iter().all(known)) {
         return Err(format!(
-            "page {}: the index of covers lacks objects of this page: make the covers again with \
+            "page {}: the index of covers lacks files of this page: make the covers again with \
              'anabranch pt crawl'",
             page.path
         ));
@@ -271,7 +271,8 @@ pub fn site(folder: &Path) -> Result<Site, CrawlError> {
     match site.is_empty() {
         true => Err(CrawlError::Source(
             PathBuf::from(folder),
-            "none of its objects can hide bytes".to_owned(),
+            "bytes can be hidden in none of its files: make other covers with 'anabranch pt crawl'"
+                .to_owned(),
         )),
         false => Ok(site),
     }
@@ -318,7 +319,7 @@ mod tests {
         assert_eq!(left.len(), 1, "no draft stays");
         write(&at.path().join("none"), &found, &HidingObjects::default(), false).unwrap();
         let none = site(&at.path().join("none")).unwrap_err().to_string();
-        assert!(none.ends_with("none of its objects can hide bytes"), "{none}");
+        assert!(none.contains("bytes can be hidden in none of its files"), "{none}");
     }
 
     #[test]
@@ -353,7 +354,7 @@ mod tests {
         for (from, to, what) in [
             ("\"format\"", "\"farmat\"", "not an index of covers"),
             ("\"finder\": 1", "\"finder\": 2", "content scanner 2"),
-            ("      1\n", "      2\n", "the index of covers lacks objects of this page"),
+            ("      1\n", "      2\n", "the index of covers lacks files of this page"),
             ("\"00001\"", "\"../01\"", "five digits"),
             ("\"00001\"", "\"00007\"", "00007"),
             ("\"text\"", "\"image\"", "but its entry in the index has image"),

@@ -40,7 +40,7 @@ use anabranch_stego::{Shape, ShapeFault, Shapes};
 /// are made.
 const LARGEST: u64 = 512 << 20;
 /// Words for an incomplete last packet of a capture, in messages about parts that were left out.
-const CUT: &str = "the capture's last packet, which is cut";
+const CUT: &str = "the capture's last packet, which is incomplete";
 /// Maximum number of web objects that are read from one site, and maximum number of its pages.
 const OBJECTS: usize = 20_000;
 
@@ -249,7 +249,10 @@ fn open_file(path: &Path) -> Result<BufReader<File>, CrawlError> {
     let to_error = |error| CrawlError::File(path.to_owned(), error);
     let file = File::open(path).map_err(to_error)?;
     if file.metadata().map_err(to_error)?.len() > LARGEST {
-        return Err(CrawlError::Source(path.to_owned(), "it is larger than 512 MiB".to_owned()));
+        return Err(CrawlError::Source(
+            path.to_owned(),
+            "the file is larger than 512 MiB".to_owned(),
+        ));
     }
     Ok(BufReader::new(file))
 }

@@ -46,7 +46,7 @@ impl<R: Read> Read for Bounded<R> {
         self.left = self
             .left
             .checked_sub(count as u64)
-            .ok_or_else(|| io::Error::other("unpacked it is larger than 512 MiB"))?;
+            .ok_or_else(|| io::Error::other("the unpacked file is larger than 512 MiB"))?;
         Ok(count)
     }
 }

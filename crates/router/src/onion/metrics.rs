@@ -147,7 +147,7 @@ fn of_quic(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Resul
     )?;
     let help = "New QUIC peers that had to prove their address (Retry)";
     count(encoder, "relay_quic_retried", help, endpoints.retried)?;
-    let help = "New QUIC peers refused";
+    let help = "New QUIC peers that were refused";
     count(encoder, "relay_quic_refused", help, endpoints.refused)
 }
 
@@ -184,7 +184,7 @@ fn of_lossy(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Resu
         "cause",
         &dropped,
     )?;
-    let help = "Circuits closed because a lossy cell had been changed or forged";
+    let help = "Circuits closed because a lossy cell (in a datagram) had been changed or forged";
     count(encoder, "relay_lossy_garbage", help, lossy.garbage)
 }
 
@@ -195,7 +195,7 @@ fn of_connections(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt
     if numbers.dedicates_links {
         let help = "Links that carry one circuit each";
         level(encoder, "relay_dedicated_links", help, stats.dedicated_links)?;
-        let help = "Circuits that shared a link, because the limit of links was reached";
+        let help = "Circuits put on a shared link, because the maximum number of links was reached";
         count(encoder, "relay_shared_circuits", help, stats.shared_circuits)?;
     }
     let Some(MptcpCounts { links, subflows, fell_back }) = numbers.mptcp else { return Ok(()) };
@@ -209,17 +209,17 @@ fn of_connections(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt
 /// over all sets, because the counters of a single set would describe one client.
 fn of_sets(encoder: &mut DescriptorEncoder<'_>, stats: &Stats) -> fmt::Result {
     level(encoder, "relay_sets", "Sets of circuits over which streams are split", stats.sets)?;
-    level(encoder, "relay_legs", "Circuits (legs) that belong to sets", stats.legs)?;
+    level(encoder, "relay_legs", "Circuits (legs) in sets of circuits", stats.legs)?;
     let help = "Bytes received out of order that wait for earlier bytes of another circuit";
     level(encoder, "relay_reordered_bytes", help, stats.reordered)?;
-    let help = "Maximum bytes that have waited in one set of circuits";
+    let help = "Most bytes that have waited in one set of circuits so far";
     level(encoder, "relay_reordered_most_bytes", help, stats.most_reordered)?;
-    let help = "Cells in flight on circuits (legs) of sets";
+    let help = "Cells in flight on all circuits (legs) in sets of circuits";
     let inflight = usize::try_from(stats.legs_inflight).unwrap_or(usize::MAX);
     level(encoder, "relay_leg_inflight_cells", help, inflight)?;
-    let help = "Congestion windows of circuits (legs) of sets";
+    let help = "Congestion windows of the circuits (legs) in sets of circuits";
     levels(encoder, "relay_leg_window_cells", help, None, &spread(stats.leg_windows, 1.0))?;
-    let help = "Smoothed round-trip times of circuits (legs) of sets";
+    let help = "Smoothed round-trip times of the circuits (legs) in sets of circuits";
     let rtts = spread(stats.leg_rtts, 1e6);
     levels(encoder, "relay_leg_rtt", help, Some(&Unit::Seconds), &rtts)
 }

@@ -400,7 +400,7 @@ mod tests {
         std::fs::remove_file(folder.path().join("good.jpg")).unwrap();
         let (open, lines) = answers(&wanted);
         assert!(lines[1].contains(words) && !open, "{lines:?}");
-        let wanted = "SMETHOD-ERROR anabranch http-image needs a folder of JPEG pictures";
+        let wanted = "SMETHOD-ERROR anabranch the profile http-image needs a folder of JPEG";
         assert!(lines[2].starts_with(wanted), "{lines:?}");
     }
 

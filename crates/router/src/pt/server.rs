@@ -140,21 +140,21 @@ impl ServerStation {
     pub fn new(settings: ServerSettings) -> io::Result<ServerStation> {
         if settings.profile.family().wants_site && settings.site.is_none() {
             return Err(io::Error::other(format!(
-                "{} needs a web server for connections that are not from clients: add site= or \
-                 --site",
+                "the profile {} needs a web server for connections that are not from clients: add \
+                 site= or --site",
                 settings.profile
             )));
         }
         if settings.profile.family().wants_pictures && settings.covers.pictures.is_empty() {
             return Err(io::Error::other(format!(
-                "{} needs a folder of JPEG pictures: add pictures= or --pictures",
+                "the profile {} needs a folder of JPEG pictures: add pictures= or --pictures",
                 settings.profile
             )));
         }
         if settings.profile.family().wants_objects && settings.covers.site.is_empty() {
             return Err(io::Error::other(format!(
-                "{} needs a folder of covers: add covers= or --covers ('anabranch pt crawl' makes \
-                 one)",
+                "the profile {} needs a folder of covers (web content in which data is hidden): \
+                 add covers= or --covers; 'anabranch pt crawl' makes the folder",
                 settings.profile
             )));
         }

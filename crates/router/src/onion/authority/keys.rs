@@ -129,9 +129,10 @@ impl AuthorityKeyStore {
         unix_now: u64,
     ) -> Result<AuthorityKeys, StoreError> {
         let Some(identity) = &self.identity else {
-            let message = "the identity key is not in this folder. On the machine that has it, \
-                        certify a new signing key with it; then copy the signing key and its \
-                        certificate to this folder";
+            let message = "the identity key is not in this folder, so no new signing key can be \
+                           certified. On the machine with the identity key, make \
+                           authority_signing_key and authority_certificate, and copy both to this \
+                           folder";
             return Err(strange(&self.folder.join(IDENTITY), message));
         };
         replace(&self.folder.join(BEFORE), self.present.text().as_bytes())?;
@@ -148,7 +149,8 @@ fn strange(path: &Path, what: impl ToString) -> StoreError {
 fn identity(folder: &Path) -> Result<Option<IdentityKey>, StoreError> {
     let path = folder.join(IDENTITY);
     let cure = "restore this file from a copy. Without a copy, remove the authority's folder: a \
-                new authority is created, and each relay and client needs its DirAuthority line";
+                new authority is created, and each relay and client needs the new DirAuthority \
+                line";
     let Some(text) = key_text(&path, cure)? else { return Ok(None) };
     let bad = |error: BadKeys| damaged(&path, &error.to_string(), cure);
     IdentityKey::from_pem(&text).map(Some).map_err(bad)
@@ -219,7 +221,8 @@ fn signing(folder: &Path, troubles: &mut Vec<String>) -> Result<AuthorityKeys, S
         key_text(&path, &cure)?.ok_or_else(missing)
     };
     let key = read(SIGNING)?;
-    let coming = certificate(&folder.join(COMING), "the present certificate is used", troubles)?;
+    let coming =
+        certificate(&folder.join(COMING), "the current certificate stays in use", troubles)?;
     if let Some(coming) = coming
         && let Ok(keys) = AuthorityKeys::from_files(&key, coming.text())
     {

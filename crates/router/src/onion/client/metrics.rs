@@ -84,11 +84,11 @@ fn both([received, sent]: [u64; 2]) -> [(&'static str, u64); 2] {
 
 fn memory(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
     let [waiting, reordered] = status.waiting;
-    level(encoder, "client_memory_bytes", "Maximum bytes of queued cells", status.memory)?;
+    level(encoder, "client_memory_bytes", "Limit of the queued cells' bytes", status.memory)?;
     level(encoder, "client_waiting_bytes", "Bytes of queued cells", waiting)?;
     let help = "Bytes received out of order that wait for earlier bytes of another circuit";
     level(encoder, "client_reordered_bytes", help, reordered)?;
-    let help = "Maximum bytes that have waited in one set of circuits";
+    let help = "Most bytes that have waited in one set of circuits so far";
     level(encoder, "client_reordered_most_bytes", help, status.most_reordered)
 }
 
@@ -104,7 +104,7 @@ fn sets(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
     let help = "Bytes that wait in a set of circuits for earlier bytes of another circuit";
     let reordered = of_sets(|set| set.seen.reordered);
     levels(encoder, "client_set_reordered", help, Some(&Unit::Bytes), &reordered)?;
-    let help = "Limit of the bytes that may wait in a set of circuits";
+    let help = "Maximum bytes that may wait in a set of circuits";
     let budget = of_sets(|set| set.seen.budget);
     levels(encoder, "client_set_reorder_limit", help, Some(&Unit::Bytes), &budget)
 }
@@ -127,26 +127,22 @@ fn legs(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
             ([set.clone(), number.clone(), way], cells * CELL as u64)
         })
     });
-    let help = "Bytes of the cells on a circuit (leg) of a set, as its guard counts them";
+    let help = "Bytes of all cells that the guard sees on one circuit (leg) of a set of circuits";
     counter_family(encoder, "client_leg_bytes", help, &directions.collect::<Vec<_>>())?;
     let mut gauge = |name, help, unit, number: fn(&LegNumbers) -> Option<f64>| {
         let values = legs().filter_map(|(labels, leg)| Some((labels, number(leg)?)));
         levels(encoder, name, help, unit, &values.collect::<Vec<(LegLabels, f64)>>())
     };
-    gauge("client_leg_up", "1 if a circuit (leg) has joined its set, otherwise 0", None, |leg| {
-        Some(f64::from(u8::from(leg.is_linked)))
-    })?;
-    gauge("client_leg_window_cells", "Congestion window of a set's circuit (leg)", None, |leg| {
-        Some(leg.window as f64)
-    })?;
-    gauge("client_leg_inflight_cells", "Cells in flight on a set's circuit (leg)", None, |leg| {
-        Some(leg.inflight as f64)
-    })?;
+    let help = "1 if the circuit (leg) has joined its set of circuits, otherwise 0";
+    gauge("client_leg_up", help, None, |leg| Some(f64::from(u8::from(leg.is_linked))))?;
+    let help = "Congestion window of one circuit (leg) in a set of circuits";
+    gauge("client_leg_window_cells", help, None, |leg| Some(leg.window as f64))?;
+    let help = "Cells in flight on one circuit (leg) in a set of circuits";
+    gauge("client_leg_inflight_cells", help, None, |leg| Some(leg.inflight as f64))?;
     let seconds = Some(&Unit::Seconds);
-    gauge("client_leg_rtt", "Smoothed round-trip time of a set's circuit (leg)", seconds, |leg| {
-        leg.rtt.map(|rtt| rtt.as_secs_f64())
-    })?;
-    let help = "Minimum round-trip time of a set's circuit (leg)";
+    let help = "Smoothed round-trip time of one circuit (leg) in a set of circuits";
+    gauge("client_leg_rtt", help, seconds, |leg| leg.rtt.map(|rtt| rtt.as_secs_f64()))?;
+    let help = "Minimum round-trip time of one circuit (leg) in a set of circuits";
     gauge("client_leg_least_rtt", help, seconds, |leg| leg.least_rtt.map(|rtt| rtt.as_secs_f64()))
 }
 

@@ -287,7 +287,7 @@ impl Circuit {
                     self.station.core.handle(now, Input::Drop { circuit: CIRCUIT, cells });
                 }
                 Output::CircuitClosed { hops, cause, .. } => {
-                    return Err(format!("after {hops} relays: {cause}"));
+                    return Err(format!("the circuit ended after {hops} relays: {cause}"));
                 }
                 _ => {}
             }
