@@ -167,7 +167,7 @@ def test_a_consensus_that_lets_two_guards_be_used_is_told_and_can_be_overruled()
         ("year", {"days": [90, 30]}, "in order"),
         ("year", {"guards_in_use": 9}, "from 1 to 8"),
         ("fingerprints", {"clients": 0}, "the number of clients is 0"),
-        ("fingerprints", {"draws": 0}, "the number of draws is 0"),
+        ("fingerprints", {"draws": 0}, "the number of random draws is 0"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(

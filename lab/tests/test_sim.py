@@ -99,7 +99,7 @@ def test_ray_shares_a_sweep_among_two_nodes(scenarios: tuple[Path, ...], tmp_pat
 def test_a_scenario_that_is_refused_is_told_with_its_line(tmp_path: Path) -> None:
     bad = tmp_path / "bad.toml"
     bad.write_text(SCENARIO.replace("bulk = 1", "bulk = 0"))
-    with pytest.raises(SimError, match=r"bad.toml:6: nothing happens without clients"):
+    with pytest.raises(SimError, match=r"bad.toml:6: there is no client"):
         sweep(Plan(tmp_path / "a", (bad,), program=PROGRAM))
     assert not (tmp_path / "a").exists()
 

@@ -106,7 +106,7 @@ pub fn fingerprints(
 ) -> Result<Vec<FingerprintRow>, BadSetting> {
     count("the number of clients", settings.clients, 1 << 28)?;
     count("the number of guards of a client", settings.legs, MOST_LEGS)?;
-    count("the number of draws", settings.draws, 100_000)?;
+    count("the number of random draws", settings.draws, 100_000)?;
     enough_guards(weights.len(), params, settings.legs)?;
     let row = |legs| {
         let params = params.for_legs(legs);

@@ -208,11 +208,11 @@ pub fn summary(draws: &[PathDraw]) -> (Holding, Vec<PathRow>) {
 
 impl PathSettings {
     fn check(&self) -> Result<(), BadSetting> {
-        share("the share of entries", self.entry_share)?;
-        share("the share of exits", self.exit_share)?;
-        count("the number of legs", self.legs, MOST_LEGS)?;
+        share("the adversary's share of entries", self.entry_share)?;
+        share("the adversary's share of exits", self.exit_share)?;
+        count("the number of legs (circuits per stream)", self.legs, MOST_LEGS)?;
         count("the number of circuits", self.circuits as usize, 1 << 40)?;
-        count("the number of draws", self.draws as usize, 100_000)?;
+        count("the number of random draws", self.draws as usize, 100_000)?;
         count("the port", self.port.into(), 65_535).map(drop)
     }
 }

@@ -250,7 +250,7 @@ impl YearSettings {
 
     fn check(&self, weights: &[u64], params: &GuardParams) -> Result<(), BadSetting> {
         count("the number of clients", self.clients, 1 << 30)?;
-        count("the number of draws", self.draws, 100_000)?;
+        count("the number of random draws", self.draws, 100_000)?;
         share("the adversary's share", self.share)?;
         count("the number of entry relays", weights.len(), 1 << 24)?;
         enough_guards(weights.len(), params, MOST)?;
@@ -266,7 +266,7 @@ impl YearSettings {
         match ordered && !self.days.is_empty() {
             true => Ok(()),
             false => Err(BadSetting(
-                "the days must be in order, smallest first, from 1 to 3650".to_owned(),
+                "the days must be numbers from 1 to 3650 in ascending order".to_owned(),
             )),
         }
     }

@@ -384,7 +384,7 @@ fn an_impossible_wide_network_is_refused_and_makes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("results");
     for (words, wanted) in [
-        (["--relays", "3"], "`anabranch` needs two guards and two middles"),
+        (["--relays", "3"], "`anabranch` needs two guards and two middle relays"),
         (["--designs", "more"], "`more` is not simulated: choose one of tor"),
         (["--clients", "250"], "together may be at most 250"),
         (["--relays", "many"], "--relays"),

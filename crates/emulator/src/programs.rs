@@ -131,7 +131,7 @@ impl Programs {
         let start = Instant::now();
         for (at, job) in jobs.into_iter().enumerate() {
             let host = network.namespace(job.program.host).try_clone();
-            let host = host.map_err(step("hold a host's namespace open for its programs"))?;
+            let host = host.map_err(step("keep a host's network namespace open"))?;
             let (shared, notify) = (Arc::clone(&programs.shared), notify.clone());
             programs
                 .threads

@@ -120,7 +120,8 @@ pub(super) fn find_translator(topology: &Topology) -> Result<(), SetupError> {
 /// Checks that the running kernel supports IPv6, if the topology has IPv6 addresses.
 pub(super) fn find_ipv6(topology: &Topology) -> Result<(), SetupError> {
     let missing = || {
-        let cure = "this kernel has no IPv6: remove them, or use a kernel that has it";
+        let cure = "this kernel has no IPv6: remove these addresses and routes, or use a kernel \
+                    with IPv6";
         io::Error::new(io::ErrorKind::Unsupported, cure)
     };
     let found = if has_ipv6() || !uses_ipv6(topology) { Ok(()) } else { Err(missing()) };

@@ -121,7 +121,7 @@ impl<R: Serialize + DeserializeOwned> Journal<R> {
     /// that line.
     fn begin(&mut self, found: &[u8]) -> Result<(), JournalError> {
         if !self.header.to_string().as_bytes().starts_with(found) {
-            let why = "the line is not the start of a journal".to_owned();
+            let why = "the file does not begin like a journal".to_owned();
             return Err(JournalError::Line(self.path.clone(), 1, why));
         }
         let header = self.header.clone();

@@ -59,7 +59,7 @@ impl Kernels {
                     .ok_or("`heavy`: each value must be a number from 0 to 8")?;
             }
             let channel = within(channels[place], most_channels)
-                .ok_or("`of_channels`: each value must be the number of a channel")?;
+                .ok_or("`of_channels`: each value must be the index of a channel")?;
             let dilation = within(dilations[place], slots.max(2)).filter(|dilation| *dilation > 0);
             let dilation =
                 dilation.ok_or("each dilation must be at least 1 and less than `slots`")?;
@@ -164,7 +164,7 @@ pub(crate) fn slots_above<'py>(
     let series = series.as_slice()?;
     let size = channels.saturating_mul(slots).max(1);
     if series.len() % size != 0 {
-        return Err(PyValueError::new_err("sequences have all channels and slots"));
+        return Err(PyValueError::new_err("series: its length is no multiple of channels × slots"));
     }
     let (dilations, of_channels) = (dilations.as_slice()?, of_channels.as_slice()?);
     let (heavy, thresholds) = (heavy.as_slice()?, thresholds.as_slice()?);

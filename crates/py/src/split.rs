@@ -115,7 +115,7 @@ impl TraceSplit {
         let (times, sizes, paths) = (flat(&times)?, flat(&sizes)?, flat(&paths)?);
         let bounds = bounds(flat(&offsets)?, &[times.len(), sizes.len(), paths.len()])?;
         if let Some(path) = paths.iter().find(|&&path| !self.has(path)) {
-            return Err(PyValueError::new_err(format!("there is no path {path}")));
+            return Err(PyValueError::new_err(format!("paths: this split has no path {path}")));
         }
         let (order, seen) = py.detach(|| self.delay_all(bounds, times, sizes, paths));
         Ok((order.into_pyarray(py), seen.into_pyarray(py)))
@@ -193,7 +193,7 @@ impl TraceSplit {
             let out = &mut paths[packets.clone()];
             let done = self.core.assign(entity, &times[packets.clone()], &sizes[packets], out);
             done.map_err(|error| {
-                refuse(format!("page load {} of repetition {}: {error}", entity.load, entity.run))
+                refuse(format!("page load {} of run {}: {error}", entity.load, entity.run))
             })?;
         }
         Ok(paths)

@@ -628,7 +628,7 @@ mod tests {
     /// Mistakes: a part of [`GOOD`], the text that replaces it, and a part of the error message.
     const MISTAKES: &[(&str, &str, &str)] = &[
         ("web = 3", "wbe = 3", "s.toml:9: unknown key `wbe` in [clients]; known: web, bulk"),
-        ("web = 3", "web = 0", "s.toml:8: nothing happens without clients; add one"),
+        ("web = 3", "web = 0", "s.toml:8: there is no client, so nothing would be simulated"),
         ("web = 3", "web = -3", "s.toml:9: "),
         ("'100mbit'", "'0mbit'", "s.toml:7: "),
         ("'100mbit'", "0", "s.toml:7: "),
@@ -721,7 +721,7 @@ mod tests {
         (
             "duration",
             "congestion-control = 'fixed'\nduration",
-            "`conflux` cannot be built: the circuit layer has no round-trip times",
+            "the design `conflux` needs the circuits' round-trip times",
         ),
         ("duration", "congestion-control = 'x'\nduration", "s.toml:1: "),
         ("duration", "network = -1\nduration", "s.toml:1: "),
@@ -737,7 +737,7 @@ mod tests {
         ("delay = '20ms'", "", "is missing"),
         ("duration", "seeds = []\nduration", "s.toml:1: `seeds` is empty; write `seeds = [1]`"),
         ("duration", "seeds = [1, 2, 1]\nduration", "s.toml:1: the seed 1 is listed twice; wri"),
-        ("'60s'", "'0s'", "s.toml:1: a run needs a duration above zero"),
+        ("'60s'", "'0s'", "s.toml:1: the duration of the simulation must be above"),
         ("'100mbit'", "'1e300gbit'", "s.toml:7: `rate`: `1e300gbit` is not the rate of a net"),
         ("'100mbit'", "'1.1tbit'", "s.toml:7: `rate`: `1.1tbit` is not the rate of a net"),
         ("web = 3", "web = 9223372036854775807", "s.toml:8: there may be at most 1000000 cli"),

@@ -239,7 +239,7 @@ mod tests {
         assert!(refused(&twice).contains("two scenarios are called `tor`; rename"));
         assert!(refused(&[write("a b.toml", text)]).contains("letters, digits"));
         let bad = [write("bad.toml", &text.replace("web = 1", "web = 0"))];
-        assert!(refused(&bad).contains("bad.toml:6: nothing happens without clients"));
+        assert!(refused(&bad).contains("bad.toml:6: there is no client"));
         let none = refused(&[folder.path().join("none.toml")]);
         assert!(none.contains("none.toml: ") && none.ends_with("name a scenario file"), "{none}");
     }

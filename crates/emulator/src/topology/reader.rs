@@ -205,7 +205,8 @@ impl Reader<'_> {
                 return Err(self.error(span, message));
             }
             if !forward {
-                let message = "`censor` blocks only what the host forwards; add `forward = true`";
+                let message = "`censor` blocks only packets that the host forwards; add `forward \
+                               = true`";
                 return Err(self.error(span, message));
             }
             Ok(name.into_inner())
@@ -292,8 +293,8 @@ impl Reader<'_> {
         }
         let expect = match raw.expect {
             Some(expect) if *expect.get_ref() == Expect::Running && !raw.background => {
-                let message = "the emulation waits for this program, so it cannot run until the \
-                               emulation ends; add `background = true`";
+                let message = "the emulation waits until this program ends, so the program cannot \
+                               run until the emulation ends; add `background = true`";
                 return Err(self.error(expect.span(), message));
             }
             Some(expect) => expect.into_inner(),
@@ -337,8 +338,8 @@ impl Reader<'_> {
             name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.+".contains(&byte));
         if !letters || !(1..=64).contains(&name.len()) || name.starts_with('.') {
             let message = format!(
-                "`{name}` cannot be the name of a log file; give the program a `name` (1 to 64 \
-                 of a-z A-Z 0-9 - _ . +)"
+                "`{name}` cannot be the name of a log file; give the program a `name` with 1 to \
+                 64 of a-z A-Z 0-9 - _ . +"
             );
             return Err(self.error(span, message));
         }
@@ -386,7 +387,7 @@ impl Reader<'_> {
             name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
         if !letters || !(1..=15).contains(&name.len()) {
             let message =
-                format!("`{name}` is not an interface name (1 to 15 of a-z A-Z 0-9 - _ .)");
+                format!("`{name}` is not an interface name; write 1 to 15 of a-z A-Z 0-9 - _ .");
             return Err(self.error(span, message));
         }
         if TAKEN.contains(&name.as_str()) {

@@ -97,16 +97,15 @@ impl<'t> Map<'t> {
         }
         if let Some(alien) = end.prefsrc.iter().find(|ip| !mine.contains(ip)) {
             let message = format!(
-                "`prefsrc` {alien} is not an address of the host `{}`; give the host this \
-                         address",
+                "`prefsrc` {alien} is not an address of the host `{}`; give the host this address",
                 host.name
             );
             return Err((end.line, message));
         }
         if end.nat && !host.forward {
             let message = format!(
-                "`nat` translates only what the host forwards; give the host `{}` the key `forward \
-                 = true`",
+                "`nat` translates only packets that the host forwards; give the host `{}` the key \
+                 `forward = true`",
                 host.name
             );
             return Err((end.line, message));
@@ -444,11 +443,11 @@ ends = [
                      the host this address";
         assert_eq!(verdict(&[("'10.1.0.1' }]", "'10.1.0.1' }], prefsrc = ['10.9.9.9']")]), alien);
         let idle = verdict(&[("forward = true", "")]);
-        let router = "t.toml:17: `nat` translates only what the host forwards; give the host \
-                      `router` the key `forward = true`";
+        let router = "t.toml:17: `nat` translates only packets that the host forwards; give the \
+                      host `router` the key `forward = true`";
         assert_eq!(idle, router);
-        let server = "t.toml:18: `nat` translates only what the host forwards; give the host \
-                      `server` the key `forward = true`";
+        let server = "t.toml:18: `nat` translates only packets that the host forwards; give the \
+                      host `server` the key `forward = true`";
         assert_eq!(verdict(&[("'10.2.0.2/24']", "'10.2.0.2/24'], nat = true")]), server);
     }
 

@@ -207,7 +207,7 @@ fn mistakes_in_programs_are_told_with_their_line() {
              `=`",
         ),
         ("500ms", "-500ms", "t.toml:31: `start`: `-500ms` is not a time"),
-        ("\"any\"", "\"running\"", "t.toml:32: the emulation waits for this program"),
+        ("\"any\"", "\"running\"", "t.toml:32: the emulation waits until this program ends"),
         ("\"any\"", "\"runing\"", "t.toml:32: `expect`: unknown value"),
         ("directory", "dir", "t.toml:30: unknown key `dir` in [program]; did you mean"),
     ] {
@@ -240,7 +240,7 @@ fn a_censor_has_names_of_hosts_and_something_to_see() {
     assert_eq!(good.hosts[0].censor, ["blocked.example", "localhost"]);
     assert!(good.hosts[1].censor.is_empty());
     for (bad, message) in [
-        ("censor = ['blocked.example']", "t.toml:3: `censor` blocks only what the host forwards"),
+        ("censor = ['blocked.example']", "t.toml:3: `censor` blocks only packets that"),
         ("forward = true\ncensor = ['*.example']", "t.toml:4: `*.example` is not a host name"),
         ("forward = true\ncensor = ['']", "t.toml:4: `` is not a host name"),
         ("forward = true\ncensor = ['a..b']", "t.toml:4: `a..b` is not a host name"),

@@ -43,7 +43,7 @@ impl<'a> OnionNetwork<'a> {
         stock: bool,
     ) -> io::Result<OnionNetwork<'a>> {
         let mut first = makers.authority(authority, seats.len())?;
-        let line = first.wait("line of its own", |node| {
+        let line = first.wait("DirAuthority line", |node| {
             Ok(node.event("authority").and_then(|event| Some(event["what"].as_str()?.to_owned())))
         })?;
         let relay = |relay: &RelaySlot<'_>| match stock {
@@ -117,7 +117,7 @@ impl<'a> OnionNetwork<'a> {
     /// # Errors
     /// The node ends, or takes too long.
     pub(in super::super) fn wait_bootstrapped(&self, node: &mut Node<'a>) -> io::Result<()> {
-        node.wait("bootstrap", |node| {
+        node.wait("complete bootstrap", |node| {
             Ok(node.lines().iter().any(|line| line.contains("Bootstrapped 100%")).then_some(()))
         })
     }
@@ -154,7 +154,7 @@ impl<'a> OnionNetwork<'a> {
         rules: &str,
     ) -> io::Result<()> {
         if !self.stock {
-            return node.wait("circuit", |node| Ok(node.event("circuit_built").map(drop)));
+            return node.wait("first circuit", |node| Ok(node.event("circuit_built").map(drop)));
         }
         self.wait_bootstrapped(node)?;
         // If C tor may use only these relays from the start, it often finds no relay from which to

@@ -75,7 +75,7 @@ impl<'a> Node<'a> {
                 let last = self.lines().last().cloned().unwrap_or_default();
                 let name = &self.name;
                 return Err(io::Error::other(format!(
-                    "{name} exited, or showed no {what} in time; its last output: {last}"
+                    "{name} exited, or did not report its {what} in time; its last output: {last}"
                 )));
             }
             thread::sleep(LOOK);

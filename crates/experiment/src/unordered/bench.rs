@@ -180,7 +180,7 @@ fn start_client<'a>(
     let slot =
         HostSlot { name: "client".to_owned(), ip: Ipv4Addr::LOCALHOST, host: stage.client() };
     let pins = <[String; 3]>::try_from(network.fingerprints.clone());
-    let pins = pins.map_err(|_| io::Error::other("there are three relays"))?;
+    let pins = pins.map_err(|_| io::Error::other("the network does not have three relays"))?;
     let rules = format!("SocksPort {proxy}\n{STOCK_RULES}");
     let mut client = match stock {
         true => network.stock_client(&slot, &rules)?,

@@ -76,7 +76,7 @@ impl Bench {
         }?;
         run.started = started.as_secs_f64();
         if stop.load(Ordering::Relaxed) {
-            return Err("the run was stopped".to_owned());
+            return Err("the measurement was stopped".to_owned());
         }
         if run.transfers.is_empty() {
             return Err(format!("no download completed: {}", run.error));
@@ -87,7 +87,7 @@ impl Bench {
     fn simulate(&self, unit: &Unit, seed: u64, stop: &AtomicBool) -> Result<Measured, String> {
         let of = (unit.arm, seed);
         let run = simulated::simulate(&self.settings, &self.network, of, stop);
-        let run = run.ok_or("the run was stopped")?;
+        let run = run.ok_or("the measurement was stopped")?;
         let empty = empty(unit);
         Ok(Measured { transfers: run.transfers, failed: run.failed, relays: run.relays, ..empty })
     }

@@ -79,7 +79,10 @@ impl fmt::Display for Refused {
                 write!(out, "`{design}` is not simulated: choose one of {}", names())
             }
             Refused::TooFewRelays(design) => {
-                write!(out, "`{design}` needs two guards and two middles: give --relays 5 or more")
+                write!(
+                    out,
+                    "`{design}` needs two guards and two middle relays: give --relays 5 or more"
+                )
             }
             Refused::NoClients => out.write_str("there are no clients: raise --clients or --bulk"),
             Refused::TooManyClients => {

@@ -108,27 +108,33 @@ impl std::fmt::Display for PlanError {
             PlanError::TooFewRelays { needed } => {
                 write!(
                     out,
-                    "these circuits need at least {needed} relays that are no exits: add some"
+                    "these circuits need at least {needed} relays that are not exits: add relays"
                 )
             }
             PlanError::NoExit => {
                 out.write_str("circuits end at an exit relay, but there is none: add one")
             }
             PlanError::TooManyRelays => write!(out, "there may be at most {MAX_RELAYS} relays"),
-            PlanError::NoServer => out.write_str("clients download from a server; add one"),
-            PlanError::NoClient => out.write_str("nothing happens without clients; add one"),
+            PlanError::NoServer => {
+                out.write_str("there is no web server from which clients download; add one")
+            }
+            PlanError::NoClient => {
+                out.write_str("there is no client, so nothing would be simulated; add one")
+            }
             PlanError::TooManyServers => {
                 write!(out, "there may be at most {MAX_SERVERS} web servers")
             }
             PlanError::TooManyClients => {
                 write!(out, "there may be at most {MAX_CLIENTS} clients, web and bulk together")
             }
-            PlanError::NoDuration => out.write_str("a run needs a duration above zero"),
+            PlanError::NoDuration => {
+                out.write_str("the duration of the simulation must be above zero")
+            }
             PlanError::WarmUp => out.write_str("the warm-up must be shorter than the duration"),
             PlanError::NoCongestionControl(design) => write!(
                 out,
-                "`{}` cannot be built: the circuit layer has no round-trip times without \
-                 congestion control; write `congestion-control = \"vegas\"`, `multipath = \
+                "the design `{}` needs the circuits' round-trip times, which only congestion \
+                 control measures; write `congestion-control = \"vegas\"`, `multipath = \
                  \"conflux-2013\"` or `multipath = \"mtor\"`",
                 design.name()
             ),
