@@ -164,7 +164,7 @@ def test_a_consensus_that_lets_two_guards_be_used_is_told_and_can_be_overruled()
         ("year", {"clients": 0}, "the number of clients is 0"),
         ("year", {"clients": -5}, "the number of clients is 0"),
         ("year", {"share": -0.1}, "between 0 and 1"),
-        ("year", {"days": [90, 30]}, "in order"),
+        ("year", {"days": [90, 30]}, "in ascending order"),
         ("year", {"guards_in_use": 9}, "from 1 to 8"),
         ("fingerprints", {"clients": 0}, "the number of clients is 0"),
         ("fingerprints", {"draws": 0}, "the number of random draws is 0"),

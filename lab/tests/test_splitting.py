@@ -209,7 +209,7 @@ def test_the_binding_refuses_arrays_that_do_not_fit() -> None:
     good = np.array([0, 2])
     with pytest.raises(ValueError, match="one value for each load"):
         core.assign(load[:0], run, good, times, sizes)
-    with pytest.raises(ValueError, match=r"page load 0 of repetition 0: .*packet 1 is 0"):
+    with pytest.raises(ValueError, match=r"page load 0 of run 0: .*packet 1 is 0"):
         core.assign(load, run, good, times, np.array([1, 0], np.int32))
     with pytest.raises(ValueError, match="not contiguous"):
         core.assign(load, run, good, np.zeros(4)[::2], sizes)

@@ -124,7 +124,7 @@ fn what_makes_no_sense_is_refused_in_one_line() {
         (&good, &["paths", "--legs=9"], "from 1 to 8"),
         (&good, &["year", "--share=nan"], "between 0 and 1"),
         (&good, &["year", "--clients=0"], "the number of clients is 0"),
-        (&good, &["year", "--days=90,30"], "in order"),
+        (&good, &["year", "--days=90,30"], "in ascending order"),
         (&good, &["fingerprints", "--clients=0"], "the number of clients is 0"),
     ];
     for (text, arguments, says) in cases {

@@ -51,7 +51,7 @@ fn bad_input_is_refused_before_anything_runs() {
         assert_eq!(output.status.code(), Some(2), "{message}");
         assert!(message.contains(wanted) && output.stdout.is_empty(), "{message}");
     };
-    refused(&SCENARIO.replace("web = 1\nbulk = 1", "web = 0"), &[], "s.toml:7: nothing happens");
+    refused(&SCENARIO.replace("web = 1\nbulk = 1", "web = 0"), &[], "s.toml:7: there is no client");
     refused(&SCENARIO.replace("'10ms'", "'-10ms'"), &[], "s.toml:3: ");
     refused(&SCENARIO.replace("web = 1", "web = 1\nrate = 0"), &[], "s.toml:9: ");
     refused(SCENARIO, &["--out", "no/where.parquet"], "does not exist");
