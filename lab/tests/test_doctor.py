@@ -161,7 +161,7 @@ def test_the_command_tells_what_a_sweep_needs(many: Traces, tmp_path: Path) -> N
     assert sorted(tmp_path.iterdir()) == before, "nothing is kept"
     shown = lab("doctor", listing, "--seconds", 0).stdout
     assert "small: size, random, seed 1" in shown
-    assert "Times are right within a factor of 3" in shown
+    assert "Predicted times are right within a factor of 3" in shown
 
 
 def test_a_unit_that_cannot_run_says_why(many: Traces, tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def write_rows(path: Path, rows: dict[str, list[Any]], **metadata: str) -> None:
         ({"time": [0.0, None]}, "column 'time': contains null values"),
         ({"time": [0.0], "size": [0]}, "column 'size': packet 0 .* is 0"),
         ({"time": [0.0], "path": [-2]}, "column 'path': packet 0 .* below -1"),
-        ({"time": [0.0, 1.0], "label": ["a", "b"]}, "column 'label': changes within load 0"),
+        ({"time": [0.0, 1.0], "label": ["a", "b"]}, "column 'label': differs within load 0"),
         ({"time": [0.0, 1.0], "monitored": [True, False]}, "column 'monitored': changes"),
         ({"time": []}, "contains no rows"),
     ],
@@ -214,7 +214,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_draft(traces: Traces, tmp_pat
     for form in ("parquet", "cells"):
         with pytest.raises(TraceError, match=r"load 0 in run 0 has no packets: .* cannot contain"):
             io.write(empty, path, form)
-    with pytest.raises(TraceError, match="captures cannot contain such a load"):
+    with pytest.raises(TraceError, match="captures cannot contain empty loads"):
         io.write(empty[:1], path, "pcapng")
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.parquet"]
     assert path.read_text() == "old"
@@ -326,16 +326,16 @@ def test_cells_as_others_have_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("0.0\t1\n0.5\n", "line 2 is not 'time direction'"),
-        ("0.0\n0.5\n", "line 1 is not 'time direction'"),
-        ("0.0\t1\n\n0.5\tx\n", "line 3 is not 'time direction'"),
+        ("0.0\t1\n0.5\n", "line 2 is not a time and a direction"),
+        ("0.0\n0.5\n", "line 1 is not a time and a direction"),
+        ("0.0\t1\n\n0.5\tx\n", "line 3 is not a time and a direction"),
         ("0.0\t1\nnan\t1\n", "line 2 has a time that is negative or not a finite number"),
         ("-1.0\t1\n", "line 1 has a time"),
-        ("0.0\tnan\n", "line 1 has no direction, but nan"),
-        ("0.0\t0\n", "line 1 has no direction, but 0"),
-        ("0.0\t1.5\n", "line 1 has no direction"),
-        ("0.0\t1e300\n", "line 1 has no direction"),
-        ("1.0\t1\n0.5\t1\n", "line 2 is earlier than the one before"),
+        ("0.0\tnan\n", "line 1 has nan instead of a direction"),
+        ("0.0\t0\n", "line 1 has 0 instead of a direction"),
+        ("0.0\t1.5\n", "line 1 has 1.5 instead of a direction"),
+        ("0.0\t1e300\n", "instead of a direction"),
+        ("1.0\t1\n0.5\t1\n", "line 2 has an earlier time than the previous line"),
         ("", "contains no packets"),
         (b"\xff\xfe", "can't decode"),
     ],

@@ -75,7 +75,7 @@ def test_the_number_of_unmonitored_pages_is_sought_in_y(form: str, tmp_path: Pat
         got = io.read(path, meaning=io.Meaning(unmonitored=1))
         assert not got.monitored[ours["y"] == 1].any()
         for absent in (3, -1, 10**30):
-            with pytest.raises(TraceError, match=f"'y': holds no {absent}: .* are 0 to 2"):
+            with pytest.raises(TraceError, match=f"'y': no load has .* {absent} .* are 0 to 2"):
                 io.read(path, meaning=io.Meaning(unmonitored=absent))
         assert not io.read(path, meaning=io.Meaning(monitored=False)).monitored.any()
 
@@ -113,13 +113,13 @@ def test_groups_of_an_npz_become_runs(tmp_path: Path) -> None:
         ({"X": [[1.0]]}, "column 'y': is missing; the file has X"),
         ({"X": [[1.0]], "y": ["a"]}, "column 'y': holds <U1"),
         ({"X": [["a"]], "y": [1]}, "column 'X': holds <U1"),
-        ({"X": [[1.0, 0.0, 2.0]], "y": [1]}, "column 'X': row 0 has a 0 at 1"),
+        ({"X": [[1.0, 0.0, 2.0]], "y": [1]}, "column 'X': row 0 has a 0 at index 1"),
         ({"X": [[2.0, -1.0]], "y": [1]}, "column 'time': packet 1 of load 0"),
         ({"X": [[1.0, np.inf]], "y": [1]}, "column 'X': row 0 holds numbers"),
         ({"X": [[1, 3]], "y": [1]}, "column 'X': holds numbers other"),
         ({"X": np.ones((0, 4)), "y": np.ones(0, int)}, "column 'X': contains no rows"),
         ({"X": [[1.0]], "y": np.array([1 << 63], np.uint64)}, "column 'y': holds uint64"),
-        ({"X": [[1.0]], "y": [1], "labels": ["a"]}, "column 'labels': names 1 labels"),
+        ({"X": [[1.0]], "y": [1], "labels": ["a"]}, "column 'labels': has 1 labels"),
         ({"X": [[1.0]], "y": [0], "labels": ["a"], "pages": [1]}, "column 'labels': names 1"),
         ({"X": [[1.0]], "y": [0], "labels": ["a"], "pages": [0, 0]}, "column 'pages': needs"),
         ({"X": [[1.0]], "y": [0], "labels": ["a"], "pages": [0.0]}, "column 'pages': .* float64"),

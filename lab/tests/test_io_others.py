@@ -49,7 +49,7 @@ def test_directions_as_floats_are_no_times(kind: type, tmp_path: Path) -> None:
     with pytest.warns(TraceWarning, match=r"a\.npz: X has only the numbers -1, 0 and 1"):
         found = io.read(tmp_path / "a.npz")
     assert (found.facts.size, found.timeless) == ("direction", True)
-    with pytest.warns(TraceWarning, match="are these directions"):
+    with pytest.warns(TraceWarning, match="for directions, use --from directions"):
         assert not io.read(tmp_path / "a.npz", "wflib").timeless
     X[0, 7] = -0.25
     np.savez(tmp_path / "b.npz", X=X, y=np.array([0, 0, 1, 1]))

@@ -67,7 +67,8 @@ def _check(pair: tuple[Result, Result], files: tuple[Path, Path]) -> None:
     for result, file in zip(pair, files, strict=True):
         if result.spec.design.world != "closed":
             raise TraceError(
-                "an open-world result: it has its own threshold, so it cannot be compared",
+                "an open-world result cannot be compared, because it has its own threshold: give "
+                "closed-world results",
                 file=file,
             )
         if not len(result.outcomes):
@@ -75,11 +76,11 @@ def _check(pair: tuple[Result, Result], files: tuple[Path, Path]) -> None:
                 "a result without predictions cannot be compared: evaluate it again", file=file
             )
     if pair[0].data != pair[1].data:
-        raise TraceError(f"its data are not those of {files[0]}", file=files[1])
+        raise TraceError(f"this result is for other data than {files[0]}", file=files[1])
 
 
 def _show(found: Difference, pair: tuple[Result, Result]) -> None:
-    table = Table("", "accuracy", "95 % interval by page", "only this one", box=None)
+    table = Table("", "accuracy", "95 % interval by page", "recognised by it alone", box=None)
     rows = (("first", found.first, found.only_first), ("second", found.second, found.only_second))
     for name, estimate, alone in rows:
         table.add_row(name, f"{estimate.value:.1%}", _interval(estimate), f"{alone} loads")

@@ -49,8 +49,8 @@ def show_several(found: Sequence[Result]) -> None:
     Console(width=None if sys.stdout.isatty() else 200).print(table)
     _show_pairs(found)
     if found[0].spec.design.world == "closed":
-        print(f"guessing one of {found[0].facts['pages']} pages is right for "
-              f"{1 / found[0].facts['pages']:.1%}")  # fmt: skip
+        print(f"a random guess among {found[0].facts['pages']} pages is right for "
+              f"{1 / found[0].facts['pages']:.1%} of loads")  # fmt: skip
 
 
 def _show_pairs(found: Sequence[Result]) -> None:
@@ -58,7 +58,8 @@ def _show_pairs(found: Sequence[Result]) -> None:
     if not compared:
         print("only closed-world results of the honest protocol are compared load by load")
         return
-    table = Table("on equal loads", "points", "95 % interval by page", "only this one", box=None)
+    heads = ("on common loads", "points", "95 % interval by page", "recognised by one alone")
+    table = Table(*heads, box=None)
     for first, other, each in compared:
         gain = each.gain
         table.add_row(
@@ -104,7 +105,7 @@ def show(result: Result) -> None:
     """Prints all numbers of one result, and the data and sets that they are from."""
     from anabranch import metrics, results
 
-    table = Table("what", "value", "95 % interval by page", box=None)
+    table = Table("metric", "value", "95 % interval by page", box=None)
     for name, estimate in results.estimates(result.metrics):
         table.add_row(name.replace("_", " "), _number(estimate["value"]), _interval(estimate))
     for part in result.metrics["by_share"]:
@@ -115,7 +116,7 @@ def show(result: Result) -> None:
     Console().print(table)
     if result.spec.design.world == "closed":
         pages = result.facts["pages"]
-        print(f"guessing one of {pages} pages is right for {1 / pages:.1%}")
+        print(f"a random guess among {pages} pages is right for {1 / pages:.1%} of loads")
     unseen = result.metrics["unseen"]
     print(
         f"{len(result.outcomes)} predictions, {unseen} of them for loads of which the "

@@ -229,7 +229,7 @@ def estimates(units: list[Unit], seconds: float) -> list[Estimate]:
 
 def _show(found: dict[str, Any]) -> None:
     console = Console(highlight=False)
-    table = Table("for", "installed", "missing", box=None)
+    table = Table("part", "installed", "missing", box=None)
     for name, part in found["parts"].items():
         there = [f"{each} {version}" for each, version in part["versions"].items() if version]
         missing = [each for each, version in part["versions"].items() if version is None]
@@ -245,13 +245,13 @@ def _show(found: dict[str, Any]) -> None:
         print(seen["advice"])
     for kind, names in found["outside"].items():
         if names:
-            print(f"{kind} of installed packages: {', '.join(names)}")
+            print(f"{kind} from installed packages: {', '.join(names)}")
     if "sweep" in found:
         _show_sweep(found["sweep"])
 
 
 def _show_sweep(report: dict[str, Any]) -> None:
-    table = Table("evaluation", "memory", "time", "from trials of", box=None)
+    table = Table("evaluation", "memory", "time", "trials", box=None)
     for each in report["units"]:
         time = "-" if each["seconds"] is None else duration(each["seconds"])
         table.add_row(escape(each["unit"]), _bytes(each["memory"]), time, escape(each["made"]))
@@ -260,11 +260,12 @@ def _show_sweep(report: dict[str, Any]) -> None:
     print(f"{report['at_once']} at a time, if memory allows: at best "
           f"{duration(report['seconds_at_best'])}")  # fmt: skip
     print(
-        f"Times are right within a factor of {report['factor']:g} (MiniRocket: 5, because one of "
-        "three trials took five times as long as predicted), on a machine as busy as now. Each "
-        "attack was tried on few loads. The prediction grows with the samples, and for neural "
-        "networks with the epochs (one that stops early takes less). Memory is an upper limit by "
-        "packets and samples; the memory of an attack from another package is not known."
+        f"Predicted times are right within a factor of {report['factor']:g} if the machine stays "
+        "as busy as now. For MiniRocket the factor is 5, because one of three trials took five "
+        "times as long as predicted. Each attack was tried on few loads, and its time was "
+        "extrapolated to all samples, and for neural networks to all epochs. A training that stops "
+        "early takes less time. Memory is an upper limit, computed from packets and samples. The "
+        "memory of an attack from another package is not known."
     )
 
 

@@ -100,7 +100,11 @@ class Fold:
         assert np.unique(together).size == together.size, "a load is in two sets"
 
 
-_PURPOSE = {"train": "learn from", "validation": "choose epochs and thresholds by", "test": "test"}
+_PURPOSE = {
+    "train": "train the attack",
+    "validation": "choose epochs and thresholds",
+    "test": "test the attack",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,9 +214,10 @@ def refuse_unlearnt(names: Sequence[str], learnt: Ints, tested: Ints) -> None:
     """
     lost = np.setdiff1d(tested, learnt)
     if lost.size:
-        others = f", and {lost.size - 1} others too" if lost.size > 1 else ""
+        others = f", and {lost.size - 1} other labels too" if lost.size > 1 else ""
         name = "unmonitored" if lost[0] == UNMONITORED else names[lost[0]]
-        raise TraceError(f"'{name}' is only in the test set{others}", column="label")
+        problem = f"'{name}' is only in the test set{others}: the attack cannot learn it"
+        raise TraceError(problem, column="label")
 
 
 def loads_of(traces: Traces, design: Design, pages: Pages, seed: int = 0) -> Ints:
@@ -345,7 +350,9 @@ def _runs(
     runs = [int(run) for run in np.unique(traces.run[np.isin(traces.label, pages.monitored)])]
     if len(runs) < 3:
         if design.test_run is not None or design.validation_run is not None:
-            raise SettingError(f"test_run, validation_run: there are fewer than 3 runs: {runs}")
+            raise SettingError(
+                f"test_run, validation_run: they need 3 runs, but the data have only {runs}"
+            )
         return None
     part = max(1, len(runs) // 5)
     test = runs[-part:] if design.test_run is None else [design.test_run]
@@ -353,7 +360,7 @@ def _runs(
     validation = rest[-part:] if design.validation_run is None else [design.validation_run]
     for name, chosen in (("test_run", test), ("validation_run", validation)):
         if chosen[0] not in runs:
-            raise SettingError(f"{name}: the data have no run {chosen[0]}, but the runs {runs}")
+            raise SettingError(f"{name}: the data have no run {chosen[0]}: choose one of {runs}")
     if validation[0] in test:
         raise SettingError(f"validation_run: run {validation[0]} is already the test run")
     return [run for run in rest if run not in validation], validation, test

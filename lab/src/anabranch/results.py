@@ -202,7 +202,7 @@ def _parsed(text: str, further: Mapping[str, type] | None = None) -> dict[str, A
     wanted = {**_PARTS, **(further or {})}
     missing = [name for name in wanted if not isinstance(content.get(name), wanted[name])]
     if missing:
-        raise TraceError(f"a result without {', '.join(missing)}")
+        raise TraceError(f"not a complete result: it lacks {', '.join(missing)}")
     return content
 
 

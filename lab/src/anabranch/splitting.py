@@ -334,7 +334,7 @@ class Split:
     def _fits(self, traces: Traces) -> None:
         # A recording on a single path counts as unsplit.
         if traces.paths is not None and np.unique(traces.paths).size > 1:
-            raise TraceError("these traces are already split", column="path")
+            raise TraceError("these traces are already split: give unsplit ones", column="path")
         if traces.timeless and self.run_length.endswith("s"):
             problem = f"these traces have no times, which {self.run_length} needs: give packets"
             raise TraceError(problem, column="time")

@@ -101,7 +101,7 @@ def filled(traces: Traces, form: str) -> None:
     empty = np.flatnonzero(traces.lengths == 0)
     if empty.size:
         where = f"load {traces.load[empty[0]]} in run {traces.run[empty[0]]}"
-        raise TraceError(f"{where} has no packets: {form} cannot contain such a load")
+        raise TraceError(f"{where} has no packets: {form} cannot contain empty loads")
 
 
 def labels(traces: Traces, codes: NDArray[np.int64] | None = None) -> None:
@@ -118,10 +118,10 @@ def labels(traces: Traces, codes: NDArray[np.int64] | None = None) -> None:
     counts = np.bincount(traces.label[chosen], minlength=len(traces.names))
     lonely = np.flatnonzero(counts == 1)
     if lonely.size:
-        others = f", and {lonely.size - 1} others too" if lonely.size > 1 else ""
+        others = f", and so have {lonely.size - 1} other labels" if lonely.size > 1 else ""
         raise TraceError(
-            f"'{traces.names[lonely[0]]}' has only one load{others}: a label needs two, one to "
-            "learn and one to test",
+            f"'{traces.names[lonely[0]]}' has only one load{others}: a label needs two loads, one "
+            "to learn and one to test",
             column="label",
         )
 
@@ -147,9 +147,9 @@ def watched(traces: Traces) -> None:
 MOST_COUNTED = 2**40
 """Maximum counter within a load: far more packets than any load has."""
 
-_COUNTED_TOO_FAR = "is above 2^40: does it count from the load's first packet?"
+_COUNTED_TOO_FAR = "is above 2^40: the counter must begin with the load's first packet"
 _BAD_TIME = "is negative or not a finite number"
-_TOO_LATE = f"is after {_core.LATEST:g} s: is it seconds?"
+_TOO_LATE = f"is after {_core.LATEST:g} s: times must be in seconds"
 
 _DTYPES = {
     "load": np.int64,
@@ -185,9 +185,9 @@ def _lengths(traces: Traces) -> None:
 def _offsets(traces: Traces) -> None:
     offsets = traces.offsets
     if offsets.size == 0 or offsets[0] != 0 or offsets[-1] != traces.times.size:
-        raise TraceError("begin with 0 and end with the number of packets", column="offsets")
+        raise TraceError("must begin with 0 and end with the number of packets", column="offsets")
     if (np.diff(offsets) < 0).any():
-        raise TraceError("never decrease", column="offsets")
+        raise TraceError("must never decrease", column="offsets")
 
 
 def _load_names(traces: Traces) -> None:
@@ -197,7 +197,8 @@ def _load_names(traces: Traces) -> None:
     if twice.size:
         raise TraceError(f"{load[twice[0]]} is in run {run[twice[0]]} twice", column="load")
     if traces.label.size and not 0 <= traces.label.min() <= traces.label.max() < len(traces.names):
-        raise TraceError(f"holds codes beyond its {len(traces.names)} names", column="label")
+        problem = f"has codes without a name: there are {len(traces.names)} names"
+        raise TraceError(problem, column="label")
 
 
 def _earlier_than_before(traces: Traces) -> NDArray[np.bool_]:

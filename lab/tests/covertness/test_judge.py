@@ -198,7 +198,7 @@ AGAIN = ONE.replace('"a"', '"d"')
             "is 'me': expected",
         ),
         (f"{ONE}\n\n{ONE}", "line 3: the file is listed twice"),
-        (f"{ONE}\n{AGAIN}", "line 2: this class has the session twice"),
+        (f"{ONE}\n{AGAIN}", "line 2: an earlier line has the same class and session"),
         (f"{ONE}\n{OTHER}", "line 2: an earlier line has this session for another site"),
         ("", "lists no captures"),
     ],

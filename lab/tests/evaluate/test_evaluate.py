@@ -209,7 +209,7 @@ def test_results_are_read_back(pages: Traces, tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="not a result of format"):
         results.load(path)
     path.write_text(json.dumps({"format": results.FORMAT, "spec": {}, "data": "x", "took": {}}))
-    with pytest.raises(TraceError, match=r"result\.json: a result without facts, metrics"):
+    with pytest.raises(TraceError, match=r"result\.json: not a complete result: it lacks facts"):
         results.load(path)
 
 
@@ -263,10 +263,10 @@ def test_a_revised_attack_has_other_keys(monkeypatch: pytest.MonkeyPatch) -> Non
             {"parameters": {"trees": "x"}},
             "k-fp: trees = 'x' has the wrong type: expected a value like its default, 200",
         ),
-        ({"paths": "3"}, "paths: '3' is no whole number"),
-        ({"pages": 2.5}, "pages: 2.5 is no whole number"),
-        ({"merged": 1}, "merged: 1 is no true or false"),
-        ({"delays": [[1, 2, 3]]}, "delays: .* is no list of seconds"),
+        ({"paths": "3"}, "paths: '3' is not valid: expected a whole number"),
+        ({"pages": 2.5}, "pages: 2.5 is not valid: expected a whole number"),
+        ({"merged": 1}, "merged: 1 is not valid: expected true or false"),
+        ({"delays": [[1, 2, 3]]}, "delays: .* is not valid: expected a list of seconds"),
         ({"protocol": "fair"}, "expected honest or paper"),
         ({"folds": 0}, "not from 1 to 10"),
         ({"seed": -1}, "seed: -1 is negative"),
@@ -320,7 +320,7 @@ def test_the_command_shows_and_keeps_a_result(data: Path, tmp_path: Path) -> Non
     done = lab("evaluate", data, *options)
     assert (done.returncode, done.stderr) == (0, "")
     assert "accuracy" in done.stdout
-    assert "guessing one of 10 pages is right for 10.0%" in done.stdout
+    assert "a random guess among 10 pages is right for 10.0% of loads" in done.stdout
     kept = results.load(out)
     assert kept.spec.attack.parameters == {"trees": 20}
     assert kept.data == results.digest(data)
@@ -420,11 +420,11 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
     (tmp_path / "rows.parquet").mkdir()
     for name, problem in [
         ("no/out.json", "does not exist"),
-        ("out.txt", "ends in .json"),
+        ("out.txt", "must end in .json"),
         ("folder.json", "cannot be written"),
         (f"{'x' * 300}.json", "File name too long"),
         ("rows.json", "rows.parquet: cannot be written"),
-        ("lost.json", "lost.parquet: --out: this file exists, but the"),
+        ("lost.json", "lost.parquet: --out: the result's predictions would be written"),
     ]:
         assert problem in describe(data, "--out", tmp_path / name)
     said = describe(data, "--out", data.with_suffix(".json"))

@@ -98,7 +98,7 @@ def test_files_that_do_not_compare_end_the_command(tmp_path: Path) -> None:
     results.save(replace(result(0.5, **WR), outcomes=NOTHING), files["bare"])
     for name, said in (
         ("open", "an open-world result"),
-        ("data", "its data are not those of"),
+        ("data", "this result is for other data than"),
         ("bare", "without predictions"),
     ):
         done = lab(files["one"], files[name])

@@ -236,7 +236,7 @@ def test_a_design_that_the_data_cannot_fill_is_refused(
 
 
 def test_runs_cannot_be_named_where_there_are_two(pages: Traces) -> None:
-    with pytest.raises(SettingError, match="fewer than 3 runs"):
+    with pytest.raises(SettingError, match="they need 3 runs"):
         folds(pages[pages.run < 3], test_run=2)
 
 

@@ -90,7 +90,7 @@ def test_an_alias_is_the_attack_that_results_name(data: Path, tmp_path: Path) ->
 def test_data_may_be_named_later(data: Path, tmp_path: Path) -> None:
     path = tmp_path / "spec.toml"
     path.write_text(f'[[runs]]\nname = "here"\ndata = "{data}"\n[[runs]]\nname = "later"\n')
-    with pytest.raises(TraceError, match=r"spec\.toml: a run names no data"):
+    with pytest.raises(TraceError, match=r"spec\.toml: a run names no traces"):
         read(path)
     assert [unit.data for unit in read(path, Path("/later.parquet"))] == [
         data,
@@ -120,7 +120,7 @@ def test_a_run_overrules_what_is_common(data: Path, tmp_path: Path) -> None:
         ("[[runs]]\nname = \"w", "[[run]]\nname = \"w", "line 14: unknown table 'run': did you"),
         ("trees", "tress", "line 9: unknown parameter of k-fp 'tress': did you mean 'trees'"),
         ("attacks.k-fp", "attacks.kfp", "line 8: unknown attack 'kfp': did you mean 'k-fp'"),
-        ("loads = 6", "loads = '6'", "line 4: loads: '6' is no whole number"),
+        ("loads = 6", "loads = '6'", "line 4: loads: '6' is not valid: expected a whole number"),
         ("loads = 6", "loads = ", "not TOML: Invalid value \\(at line 4"),
         ("loads = 6", f"loads = {'9' * 5000}", "not TOML: Exceeds the limit"),
         ("loads = 6", f"loads = {'[' * 5000}", "not TOML: "),
@@ -438,7 +438,7 @@ def test_ray_does_alone_what_no_node_has_the_memory_for(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("cluster")
 def test_ray_tells_of_a_killed_worker() -> None:
     with (
-        pytest.raises(SettingError, match=r"Ray lost a unit \(WorkerCrashedError\).* is kept"),
+        pytest.raises(SettingError, match=r"Ray lost a process \(WorkerCrashedError\).* are kept"),
         executors.ray([1, 1], 1) as workers,
     ):
         list(workers.run(["a", "b"], end_abruptly))

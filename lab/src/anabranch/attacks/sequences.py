@@ -55,7 +55,7 @@ class Sequences:
                     f"{self.times.size} packets"
                 )
             if (self.increments < 0).any():
-                raise AttackError("counts: a count is lower than the one before")
+                raise AttackError("counts: a count is lower than an earlier one of its direction")
 
     @classmethod
     def from_lists(cls, times: Iterable[ArrayLike], sizes: Iterable[ArrayLike]) -> Self:

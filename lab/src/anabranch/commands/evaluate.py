@@ -159,7 +159,7 @@ def _check_out(out: Path | None, data: Path, form: str | None, *, replace: bool)
     if out is None:
         return
     if out.suffix != ".json":
-        raise TraceError("--out: the name of a result ends in .json", file=out)
+        raise TraceError("--out: the name of a result must end in .json", file=out)
     rows = out.with_suffix(".parquet")
     with source(out):
         if not out.parent.is_dir():
@@ -170,8 +170,8 @@ def _check_out(out: Path | None, data: Path, form: str | None, *, replace: bool)
             io.refuse_source(file, data, form)
         if rows.exists() and not out.exists():
             raise TraceError(
-                "--out: this file exists, but the result's predictions need its "
-                "name: choose another name",
+                "--out: the result's predictions would be written to this file, which exists: "
+                "choose another name",
                 file=rows,
             )
         if out.exists() and not replace:

@@ -101,11 +101,11 @@ class UnitBar:
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
-        self.task = progress.add_task("units", total=None)
+        self.task = progress.add_task("evaluations", total=None)
 
     def start(self, left: int, at_once: int) -> None:
         """Shows how many units are left, and how many run at a time."""
-        text = f"{left} units, {at_once} at a time"
+        text = f"{left} evaluations, {at_once} at a time"
         self.progress.update(self.task, total=left, description=text)
         self.progress.advance(self.task, 0)  # the estimate of the remaining time starts here
 

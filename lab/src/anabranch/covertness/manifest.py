@@ -70,7 +70,7 @@ def _compare(entries: dict[int, Entry]) -> None:
         if each.purpose != "all":
             continue
         if (each.name, each.session) in sessions:
-            raise TraceError(f"line {number}: this class has the session twice")
+            raise TraceError(f"line {number}: an earlier line has the same class and session")
         sessions.add((each.name, each.session))
         if sites.setdefault(each.session, each.site) != each.site:
             raise TraceError(f"line {number}: an earlier line has this session for another site")

@@ -55,7 +55,7 @@ class Defended(Traces):
         if self.padding.shape != self.times.shape or self.padding.dtype != np.bool_:
             raise TraceError("expected one bool for each packet", column="padding")
         if self.times is not self.marked and not np.array_equal(self.times, self.marked):
-            problem = "has times of other traces: use a Pipeline to split or delay padded traces"
+            problem = "times have changed since padding: use a Pipeline to split padded traces"
             raise TraceError(problem, column="padding")
 
     def __getitem__(self, index: slice | ArrayLike) -> Defended:
@@ -172,7 +172,7 @@ def stream(seed: int, purpose: str, *entity: int) -> int:
     except struct.error:
         numbers = ", ".join(map(str, entity))
         raise DefenceError(
-            f"{numbers}: expected numbers of loads and replicas up to 2^63 - 1"
+            f"{numbers}: numbers of loads, runs, paths and replicas must be below 2^63"
         ) from None
     digest = blake2b(key + purpose.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little")

@@ -96,7 +96,7 @@ def parts(settings: Mapping[str, Any]) -> dict[str, Any]:
         if name not in SETTINGS:
             raise SettingError(unknown("setting", name, SETTINGS))
         if not _suits(_TYPES[name], value):
-            raise SettingError(f"{name}: {value!r} is no {_kind(_TYPES[name])}")
+            raise SettingError(f"{name}: {value!r} is not valid: expected {_kind(_TYPES[name])}")
         part, field = SETTINGS[name]
         if name == "observer":
             found[name] = Observer.parse(value)
@@ -124,11 +124,11 @@ _TYPES: Mapping[str, Any] = {
 _KINDS: Mapping[Any, str] = {
     str: "text",
     Literal: "text",
-    int: "whole number",
-    float: "number",
+    int: "a whole number",
+    float: "a number",
     bool: "true or false",
-    Mapping: "table",
-    tuple: "list of seconds, or of pairs up, down",
+    Mapping: "a table",
+    tuple: "a list of seconds, or of pairs up, down",
 }
 """Names of types in messages."""
 

@@ -199,7 +199,7 @@ _IDLE: tuple[tuple[tuple[str, ...], Callable[[Spec], bool], str], ...] = (
     (
         ("validation_loads", "test_loads", "validation_run", "test_run"),
         lambda spec: spec.design.protocol == "honest",
-        "the paper's protocol divides sub-traces 9:1",
+        "the paper's protocol divides sub-traces 9:1, whatever their run",
     ),
     (
         ("monitored", "r"),

@@ -134,7 +134,7 @@ def _packets(file: Path) -> list[tuple[float, float]]:
         if line.strip():
             packet = _packet(line, number)
             if packets and packet[0] < packets[-1][0]:
-                raise TraceError(f"line {number} is earlier than the one before")
+                raise TraceError(f"line {number} has an earlier time than the previous line")
             packets.append(packet)
     if not packets:
         raise TraceError("contains no packets")
@@ -145,11 +145,11 @@ def _packet(line: str, number: int) -> tuple[float, float]:
     try:
         time, size = map(float, line.split()[:2])
     except ValueError:
-        raise TraceError(f"line {number} is not 'time direction'") from None
+        raise TraceError(f"line {number} is not a time and a direction") from None
     if not 0 <= time < math.inf:
         raise TraceError(f"line {number} has a time that is negative or not a finite number")
     if not (size.is_integer() and 0 < abs(size) <= _LARGEST):
-        raise TraceError(f"line {number} has no direction, but {size:g}")
+        raise TraceError(f"line {number} has {size:g} instead of a direction, such as 1 or -1")
     return time, size
 
 

@@ -99,7 +99,8 @@ def refuse_gap(row: NDArray[Any], number: int, first: int) -> None:
     """Refuses a row without padding that has a 0 from index `first` on, before its last packet."""
     gaps = np.flatnonzero(row[first:] == 0)
     if gaps.size:
-        raise TraceError(f"row {number} has a 0 at {gaps[0] + first}, before its end", column="X")
+        problem = f"row {number} has a 0 at index {gaps[0] + first}, before its last packet"
+        raise TraceError(problem, column="X")
 
 
 @contextmanager
@@ -184,7 +185,7 @@ def _given_labels(arrays: Arrays, y: NDArray[np.int64]) -> list[str]:
     places = _added(arrays, "pages", "iu", y.size) if "pages" in arrays else y
     least, most = places.min(), places.max()
     if not 0 <= least <= most < labels.size:
-        problem = f"names {labels.size} labels, but the loads have the numbers {least} to {most}"
+        problem = f"has {labels.size} labels, but the loads' label numbers are {least} to {most}"
         raise TraceError(problem, column="labels")
     with damage():
         names = labels.tolist()
@@ -204,7 +205,10 @@ def _outside(y: NDArray[np.int64], meaning: Meaning) -> NDArray[np.bool_]:
     """Returns bool (n,): loads whose `y` is the user's number of unmonitored pages."""
     outside: NDArray[np.bool_] = y == meaning.unmonitored
     if meaning.unmonitored is not None and not outside.any():
-        problem = f"holds no {meaning.unmonitored}: its numbers are {y.min()} to {y.max()}"
+        problem = (
+            f"no load has the number {meaning.unmonitored} of unmonitored pages: the numbers are "
+            f"{y.min()} to {y.max()}"
+        )
         raise TraceError(problem, column="y")
     return outside
 

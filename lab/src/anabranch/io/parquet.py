@@ -277,7 +277,8 @@ def _check_constant(stretches: Any1, member: Any1, first: Any1) -> None:
         changed = stretches[:, place] != stretches[first[member], place]
         if changed.any():
             row, load, run = stretches[np.argmax(changed), :3]
-            raise TraceError(f"changes within load {load} of run {run}, row {row}", column=column)
+            problem = f"differs within load {load} of run {run}: row {row} has another value"
+            raise TraceError(problem, column=column)
 
 
 def _one_description(owners: Any1, paths: Any1, loads: int) -> Any1:

@@ -29,7 +29,7 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
     """
     table = npz.read(path, meaning or Meaning())
     if table.X.any() and np.isin(table.X, (-1, 0, 1)).all():
-        problem = "every packet has the time 1 s or 0: are these directions (--from directions)?"
+        problem = "every packet has the time 1 s or 0: for directions, use --from directions"
         validate.doubt(problem, path)
     builder = Builder(Facts(size="direction"))
     for number, row in enumerate(npz.rows(table.X)):

@@ -129,7 +129,7 @@ def pool(units: Sequence[U], work: Callable[[U], T], at_once: int) -> Done[U, T]
         except BrokenProcessPool as error:
             raise SettingError(
                 "jobs: a process was killed, perhaps because memory ran out: give fewer jobs, "
-                "and run the sweep again; completed units are kept"
+                "and run the sweep again; completed results are kept"
             ) from error
         finally:
             executor.shutdown(wait=False, cancel_futures=True)
@@ -166,8 +166,8 @@ def _on_cluster(
         raise SettingError(f"executor: a node cannot run the lab: {reason}") from error
     except framework.exceptions.RayError as error:
         raise SettingError(
-            f"executor: Ray lost a unit ({type(error).__name__}), perhaps because memory ran "
-            "out: run the sweep again; completed units are kept"
+            f"executor: Ray lost a process ({type(error).__name__}), perhaps because memory ran "
+            "out: run the sweep again; completed results are kept"
         ) from error
 
 

@@ -107,7 +107,7 @@ def read(path: Path, data: Path | None = None) -> list[Unit]:
         except ERRORS as error:
             raise TraceError(f"{_line(text, str(error))}{error}") from error
         if not units:
-            raise TraceError("lists no units")
+            raise TraceError("lists no evaluations")
         return units
 
 
@@ -120,7 +120,7 @@ def _units(content: Mapping[str, Any], folder: Path, data: Path | None) -> Itera
         make(name_of(attack, folder), _table(parameters, f"attacks.{attack}"), 0)
     runs = content.get("runs", [{}])
     if not isinstance(runs, list):
-        raise SettingError("runs: write each as [[runs]]")
+        raise SettingError("runs: write each run as a table [[runs]]")
     if not runs:
         raise SettingError("runs: the list is empty: give at least one run")
     for number, run in enumerate(runs):
@@ -140,7 +140,7 @@ def _unit(settings: dict[str, Any], attacks: Mapping[str, Any], folder: Path) ->
     name, data, form = (settings.pop(key, None) for key in ("name", "data", "form"))
     unmonitored_y = settings.pop("unmonitored_y", None)
     if data is None:
-        raise SettingError("a run names no data: name them in [common] or with --data")
+        raise SettingError("a run names no traces: add `data` to it or to [common], or use --data")
     for key, value in (("name", name), ("data", data)):
         if not isinstance(value, str):
             raise SettingError(f"{key}: {value!r} is not a text")
