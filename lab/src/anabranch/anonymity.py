@@ -54,7 +54,7 @@ class AnonymityError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """Mean and quantiles over random draws.
+    """Mean and quantiles over random draws of the adversary, or of the clients.
 
     The shape of the arrays is described in the class that has the band as an attribute.
 
@@ -74,10 +74,10 @@ class Chance:
     """Probabilities for circuits of 1, 2, ... legs: arrays of shape (legs,), values 0 to 1.
 
     Attributes:
-        closed: the closed form for independent relays, computed with the drawn adversaries' shares
-            of the weight.
-        drawn: the share of the simulated circuits.
-        low: the lower end of the 95 % interval of `drawn`, over the draws of the adversary.
+        closed: the formula's probability for independent relays, with the shares of the weight
+            that the simulated adversaries have.
+        drawn: the share of simulated circuits that hostile relays compromise.
+        low: the lower end of the 95 % interval of `drawn`, over the random adversaries.
         high: the upper end of that interval.
     """
 
@@ -104,7 +104,8 @@ class Paths:
             sees 1 / legs of the bytes if they are distributed evenly.
         bytes: shape (legs,): the share of the bytes that hostile entries see, mean over circuits.
         circuits: shape (legs,): number of circuits built, over all draws.
-        unbuilt: shape (legs,): number of circuits for which no relay was left.
+        unbuilt: shape (legs,): number of circuits that could not be built, because too few relays
+            were left.
     """
 
     entry_share: float
@@ -154,11 +155,11 @@ class Sharing:
     """How many clients share a set of guards: bands of shape (legs,), over populations.
 
     Attributes:
-        over_sets: clients per set in use.
+        over_sets: mean number of clients for each set of guards in use.
         over_clients: number of clients that share a client's set, including itself; mean over
             clients, Σn²/N.
-        median: median of that number over clients.
-        unique: the share of clients with a set of their own.
+        median: median over clients of the number of clients that share a client's set.
+        unique: the share of clients whose set no other client has.
         largest: clients of the most common set.
         effective: N / 2^H, where H is the entropy of sets in bits.
     """
@@ -262,13 +263,13 @@ class Consensus:
 
         Args:
             entries: the adversary's share of the entry weight, above 0 and below 1.
-            exits: its share of the weight of exits to `port`.
-            heaviest: it runs the heaviest relays; otherwise random ones.
+            exits: the adversary's share of the weight of exits to `port`.
+            heaviest: whether the adversary runs the heaviest relays, and not random ones.
             legs: the largest number of legs of a circuit; 1 to `legs` are computed.
             port: port of the destination, 1 to 65535.
-            circuits: number of circuits for each number of legs and each draw, each of a new
-                client.
-            draws: number of draws of the adversary.
+            circuits: number of circuits for each number of legs and each random adversary, each
+                circuit of a new client.
+            draws: number of random adversaries.
             seed: seed of all draws.
             threads: number of threads; None: one for each processor.
 
@@ -311,13 +312,13 @@ class Consensus:
                 in the paper, take a minute of CPU time. All draws share these clients, with two
                 exceptions: `adds`, and `churn` without `hostile_churn`. There each draw simulates
                 its own clients and takes a minute.
-            draws: number of draws of the adversary.
+            draws: number of random adversaries.
             share: the adversary's share of the entry weight, including its own relays, above 0 and
                 below 1.
-            adds: number of relays of equal weight that it adds; None: it runs relays of the
-                consensus.
-            heaviest: it runs the heaviest relays; otherwise random ones.
-            churn: mean lifetime of relays in days; None: all stay.
+            adds: number of relays of equal weight that the adversary adds; None: it runs relays
+                that are in the consensus.
+            heaviest: whether the adversary runs the heaviest relays, and not random ones.
+            churn: mean lifetime of relays in days; None: all relays stay.
             hostile_churn: whether hostile relays leave too; only with `churn`.
             days: days on which to count compromised clients, in order, from 1 to 3650.
             guards_in_use: number of guards of a client with one leg; None: from the consensus.

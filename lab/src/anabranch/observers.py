@@ -40,7 +40,7 @@ class View:
     """An observer's view of each of `n` loads.
 
     Attributes:
-        traces: the packets seen, on the load's clock; an unseen load is empty.
+        traces: the packets seen, with times since the start of the load; an unseen load is empty.
         watched: bool (n, paths), the paths that the observer watches.
         share: float64 (n,), the part of the load's packets that is seen.
         counter: whether the observer reads the counters of `traces`.

@@ -120,7 +120,7 @@ def parse_delay(text: str) -> Delay:
 
 
 def warn_together(splits: int = 1, of: int = 1, stacklevel: int = 2) -> None:
-    """Warns that no program can make the splits of some evaluations, if there are such splits.
+    """Warns if no program could split live traffic as some of the evaluations do.
 
     Args:
         splits: number of evaluations with such a split.

@@ -52,7 +52,7 @@ class Traces:
     """The packets of `n` loads; load `k` has the packets `offsets[k]` to `offsets[k + 1] - 1`.
 
     Attributes:
-        load: int64 (n,), unique within its run.
+        load: int64 (n,), the number of each load, unique within its run.
         run: int32 (n,), the repetition of the experiment.
         label: int32 (n,), the page: an index into `names`.
         names: the labels.

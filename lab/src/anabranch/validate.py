@@ -28,8 +28,8 @@ class TraceError(ValueError):
     """Error of traces, or of a file of traces, that cannot be used.
 
     Attributes:
-        problem: the problem, as the end of a sentence.
-        column: the wrong column or array; None if the problem is another.
+        problem: the problem, as printed after file and column.
+        column: the wrong column or array; None if no single column is wrong.
         file: the file; None if it is not known.
     """
 

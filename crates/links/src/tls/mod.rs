@@ -120,7 +120,8 @@ impl Tls {
                 Ok(())
             }
             _ => Err(Fault::Misuse(
-                "the keys of this link cannot be changed: it is closed, or not of TLS 1.3",
+                "the keys of this link cannot be changed: the link is closed or does not use TLS \
+                 1.3",
             )),
         }
     }

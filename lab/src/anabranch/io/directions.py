@@ -58,7 +58,7 @@ def _first_x(archive: zipfile.ZipFile) -> str:
 
 
 def read(path: Path, meaning: Meaning | None = None) -> Traces:
-    """Reads an npz of directions; `meaning.unmonitored` is the number of unmonitored pages in `y`.
+    """Reads an npz of directions; `meaning.unmonitored` is the class of unmonitored pages in `y`.
 
     Raises:
         TraceError: if arrays are missing or of the wrong shape, or contain other numbers.

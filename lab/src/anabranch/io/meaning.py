@@ -17,7 +17,7 @@ class Meaning:
         monitored: whether the labels are monitored, for files without this information.
         server: address and port of the server, for captures without packet directions; other
             packets are ignored.
-        unmonitored: the number of unmonitored pages in an npz file's `y`, as in WFlib's.
+        unmonitored: the class number of all unmonitored pages in an npz file's `y`.
     """
 
     label: str = ""

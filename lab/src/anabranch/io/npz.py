@@ -49,7 +49,7 @@ def read(path: Path, meaning: Meaning) -> Table:
     """Reads `X` and `y`, or `X_NAME` and `y_NAME` of several groups, which become runs 0, 1, ...
 
     By default, labels are the numbers of `y`, and all are monitored; our arrays and `meaning` can
-    change this. A load with the number `meaning.unmonitored` has the page in our array `pages`.
+    change this. A load of class `meaning.unmonitored` has the page in our array `pages`.
     Without this array, each such load is a page of its own (`open 0`, `open 1`, ...), because
     crawls load each unmonitored page once.
 
@@ -206,8 +206,8 @@ def _outside(y: NDArray[np.int64], meaning: Meaning) -> NDArray[np.bool_]:
     outside: NDArray[np.bool_] = y == meaning.unmonitored
     if meaning.unmonitored is not None and not outside.any():
         problem = (
-            f"no load has the number {meaning.unmonitored} of unmonitored pages: the numbers are "
-            f"{y.min()} to {y.max()}"
+            f"no load has the class number {meaning.unmonitored} of unmonitored pages: the class "
+            f"numbers are {y.min()} to {y.max()}"
         )
         raise TraceError(problem, column="y")
     return outside

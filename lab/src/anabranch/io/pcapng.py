@@ -182,9 +182,9 @@ class _Interface(NamedTuple):
 
     link: int
     ticks: int
-    """Ticks per second of its clock."""
+    """Ticks per second of the interface's clock."""
     offset: int
-    """Seconds to add to the times of its clock."""
+    """Seconds to add to the times of the interface's clock."""
 
     def time(self, high: int, low: int) -> int:
         """Converts a packet's timestamp to nanoseconds since 1970."""

@@ -22,7 +22,7 @@ SOON = 1e-9
 
 
 def read(path: Path, meaning: Meaning | None = None) -> Traces:
-    """Reads WFlib's npz; `meaning.unmonitored` is the number of unmonitored pages in `y`.
+    """Reads WFlib's npz; `meaning.unmonitored` is the class of unmonitored pages in `y`.
 
     Raises:
         TraceError: if arrays are missing or of the wrong shape, or times go backwards.

@@ -29,9 +29,9 @@ class Outcomes:
         packets: int64, number of packets seen; without any there is no prediction.
         share: float64, the part of the load's packets that was seen.
         guess: int32, the most probable monitored page.
-        score: float64, its probability; -1, below every threshold, if nothing was seen.
+        score: float64, the probability of `guess`; -1 if nothing was seen, below every threshold.
         rest: float64, the probability of `UNMONITORED`; 0 in a closed world.
-        fold: int16, number of the fold whose attack predicted it.
+        fold: int16, the fold (round of cross-validation) whose attack made the prediction.
     """
 
     run: NDArray[np.int32]

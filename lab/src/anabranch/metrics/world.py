@@ -111,7 +111,7 @@ def best_threshold(validation: Outcomes, grid: Floats, r: float) -> float:
 
 
 def resolution(numbers: Mapping[str, Any], *, unseen: bool, most: int | None = None) -> str:
-    """Describes how finely a number of unmonitored pages resolves a false-positive rate.
+    """Describes how exactly the unmonitored test pages determine the false-positive rate.
 
     Args:
         numbers: metrics as returned by `open_world`.

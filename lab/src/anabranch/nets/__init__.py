@@ -32,7 +32,7 @@ def missing_of_jax() -> list[str]:
 
 
 def require_jax() -> None:
-    """Raises `MissingExtraError` where JAX, its jaxlib, Equinox or Optax is not installed."""
+    """Raises `MissingExtraError` if JAX, jaxlib, Equinox or Optax is not installed."""
     missing = missing_of_jax()
     if missing:
         needed = f"network attacks need {', '.join(missing)}"

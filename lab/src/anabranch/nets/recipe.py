@@ -39,6 +39,6 @@ class Recipe:
     """L2 penalty as in PyTorch's Adam: this multiple of each parameter is added to its gradient.
     """
     penalty: Callable[[Any], Any] | None = None
-    """Additional term of the loss: a function, at module level, of the network."""
+    """Additional term of the loss: a function of the network, defined at module level."""
     plateau: Plateau | None = None
     """Learning-rate rule by the validation score; without a validation set it has no effect."""

@@ -55,7 +55,7 @@ class Unit:
         name: readable name of its run.
         data: path of the traces.
         form: format of the traces, or None to detect it.
-        unmonitored_y: as `io.Meaning.unmonitored`.
+        unmonitored_y: class number of unmonitored pages, as `io.Meaning.unmonitored`.
         spec: the evaluation.
         attack_file: for an attack from a file, `FILE.py:Class` with the absolute path, from which
             other processes load it.

@@ -34,7 +34,7 @@ impl NotLossy {
             }
             Cause::NoLossyLink => {
                 "has no QUIC link with datagrams to this client: UDP may be blocked on the way to \
-                 its port"
+                 the relay's port"
                     .to_owned()
             }
             Cause::Destroyed(DestroyReason::CONNECT_FAILED) if hops > 0 => {
