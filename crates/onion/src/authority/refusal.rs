@@ -49,9 +49,9 @@ impl fmt::Display for Refusal {
                 "the descriptor is more than a day old, or its time is in the future: check the \
                  relay's clock",
             ),
-            Refusal::Older => out.write_str(
-                "this authority already has a later descriptor of the relay",
-            ),
+            Refusal::Older => {
+                out.write_str("this authority already has a later descriptor of the relay")
+            }
             Refusal::Identity => out.write_str(
                 "this authority knows one of the relay's identity keys (RSA, Ed25519) with a \
                  different second key: restore both keys from the same backup",
