@@ -17,7 +17,7 @@ from anabranch.report.markdown import escaped, wrapped
 BEGIN = "<!-- anabranch-lab covertness: from here to the end mark, all is generated -->"
 END = "<!-- anabranch-lab covertness: end -->"
 NO_ROWS = (
-    "**These numbers cannot be counted again:** the captures are not in the repository, and no "
+    "**These numbers cannot be computed again:** the captures are not in the repository, and no "
     "file of rows was written (`--out`)."
 )
 """Note on a page without a file of its numbers."""

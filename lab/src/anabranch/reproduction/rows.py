@@ -16,7 +16,7 @@ from anabranch.reproduction.intervals import unknown
 from anabranch.reproduction.words import BEGIN, END, marked, table
 from anabranch.validate import source
 
-LOST = "cannot be counted again"
+LOST = "cannot be computed again"
 """Text on a page and in the README that marks a table whose rows are not in the repository.
 
 Tables that are `repeatable` do not have the mark.
