@@ -1,5 +1,5 @@
-//! A directory authority as a core (dir-spec 3). It accepts descriptors and the results of
-//! reachability tests, and produces signed documents.
+//! A directory authority as a state machine without I/O (dir-spec 3). It accepts descriptors and
+//! the results of reachability tests, and produces signed documents.
 //!
 //! It is the only authority of its network, so it needs no votes. It generates the consensus and
 //! the microdescriptors directly from the descriptors that relays [upload](Authority::upload). The
@@ -75,7 +75,7 @@ pub struct Settings {
     pub interval: u64,
     /// Number of intervals for which a consensus is valid (C tor: 3).
     pub valid_intervals: u64,
-    /// The condition for the first consensus.
+    /// Condition that must hold before the network's first consensus is made.
     pub first: First,
     /// Seconds for which a relay counts as running after an answer to a probe (C tor: 45 minutes).
     pub running_for: u64,
@@ -84,7 +84,7 @@ pub struct Settings {
     /// True if this host can reach IPv6 addresses. The IPv6 addresses of relays are then probed
     /// and listed.
     pub ipv6: bool,
-    /// Settings for the assignment of flags.
+    /// Settings for assigning the consensus flags (`Guard`, `Fast`, `HSDir`, ...) to relays.
     pub judgement: Judgement,
     /// Rules for accepting relays.
     pub rules: Rules,
@@ -364,7 +364,7 @@ impl Authority {
     }
 
     /// Returns true if `text` is damaged: it is not a consensus, or it names the present key as
-    /// its signer and has a signature that does not fit.
+    /// its signer but has no valid signature of that key.
     fn is_damaged(&self, text: &str, is_ns: bool) -> bool {
         let signed = text.find("directory-signature ").map(|place| text.split_at(place));
         let (Some((body, signature)), Some(_)) = (signed, times_of(text)) else { return true };
@@ -464,8 +464,8 @@ impl Settings {
 /// The reason why the consensus of an earlier process cannot be used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unrestored {
-    /// At least one of the two texts is damaged. The first flag stands for the flavour `ns`, the
-    /// second for the flavour `microdesc`.
+    /// At least one of the two stored consensus texts is damaged. The first value is true if the
+    /// text of the flavour `ns` is damaged, the second likewise for `microdesc`.
     Damaged([bool; 2]),
     /// The consensus has expired, another key signed it, or its two flavours differ.
     Useless,

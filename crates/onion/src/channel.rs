@@ -26,8 +26,8 @@ mod transcript;
 
 /// Time limit for a channel's handshake.
 pub const HANDSHAKE: Duration = Duration::from_secs(60);
-/// Maximum accepted length of a variable-length cell, in bytes. Today's CERTS cells have about
-/// 1,500 bytes.
+/// Maximum accepted length of a variable-length cell, in bytes. Present CERTS cells need only
+/// about 1,500 bytes.
 const LONGEST: usize = 8192;
 
 /// Our role on a link, with the credentials that we use in this role.
@@ -66,7 +66,7 @@ pub enum Ids {
     High,
     /// IDs whose highest bit is clear.
     Low,
-    /// All IDs. The other end may then choose none.
+    /// All IDs. The other end may then choose no IDs.
     Any,
     /// No IDs. The other end chooses all of them.
     None,
@@ -90,7 +90,7 @@ pub struct Start {
     pub own_certificate: Option<[u8; 32]>,
     /// Properties of the link, and the extensions that it can use.
     pub capabilities: Capabilities,
-    /// Preferences for a QUIC link alongside this one.
+    /// Preferences for an additional QUIC link to the same neighbour.
     pub quic_preferences: QuicPreferences,
 }
 
@@ -112,7 +112,7 @@ impl Start {
     }
 }
 
-/// Preferences for a QUIC link alongside a TLS link.
+/// Preferences for a QUIC link between two relays that runs alongside their TLS link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuicPreferences {
     /// UDP port at which we accept QUIC links; 0 if we accept none.
@@ -138,7 +138,8 @@ pub enum CellOutcome {
     /// The neighbour accepts QUIC links at this UDP port. A QUIC link that is opened there
     /// identifies this link by the token.
     Offered(u16, TlsLinkToken),
-    /// The cell pairs a QUIC link with a TLS link. The caller handles it.
+    /// The cell pairs a QUIC link with a TLS link to the same neighbour. The caller must handle
+    /// the cell.
     Pairing,
     /// The channel needs a secret of the TLS session: the exporter's output for the label
     /// [`link::EXPORT_LABEL`] and this context. The caller must pass it to [`Channel::exported`]
@@ -335,15 +336,14 @@ impl Channel {
         matches!(self.role, Role::Client) || self.identity().is_none()
     }
 
-    /// Returns true if the link has a QUIC stream per circuit: each circuit has its own sequence of
-    /// cells, such as a QUIC stream. A lost packet then delays only the circuits whose bytes it
-    /// carries.
+    /// Returns true if each circuit on the link has its own sequence of cells, such as a QUIC
+    /// stream. A lost packet then delays only the circuits whose bytes it carries.
     pub fn has_stream_per_circuit(&self) -> bool {
         self.start.capabilities.stream_per_circuit
     }
 
-    /// Returns true if both ends agreed to send cells of lossy circuits in the link's datagrams.
-    /// Cells in datagrams may be lost.
+    /// Returns true if both ends agreed to send the cells of lossy circuits (circuits that
+    /// tolerate lost cells) in the link's datagrams.
     pub fn takes_lossy(&self) -> bool {
         self.negotiation.agreed().lossy
     }
@@ -369,8 +369,9 @@ impl Channel {
         port.filter(|_| self.negotiation.agreed().parallel_quic && !self.is_initiator())
     }
 
-    /// Returns true if circuits of QUIC links may move to this link. They may not if this link's
-    /// cells are numbered, because a numbered cell has no room for a cell of another link.
+    /// Returns true if circuits may move to this TLS link from the QUIC links alongside it. They
+    /// may not if this link's cells have sequence numbers, because such a cell has no room for a
+    /// cell of another link.
     pub(crate) fn takes_detours(&self) -> bool {
         self.negotiation.agreed().parallel_quic && self.order.is_none()
     }
@@ -403,8 +404,8 @@ impl Channel {
         cell::put_variable(&mut self.outbox, Width::Four, command, body);
     }
 
-    /// Sets the format in which `cells` parses the next cells: numbered cells, or cells with the
-    /// agreed width of circuit IDs.
+    /// Sets the format in which `cells` parses the next cells: cells with sequence numbers, or
+    /// cells with the agreed width of circuit IDs.
     pub fn frame(&self, cells: &mut Cells<'_>) {
         match &self.order {
             Some(_) if self.is_open() => cells.expect_numbers(),
@@ -412,13 +413,14 @@ impl Channel {
         }
     }
 
-    /// Returns the state of numbered cells; `None` if the cells of this link have no numbers.
+    /// Returns the state that restores the order of cells by their sequence numbers; `None` if the
+    /// cells of this link have none.
     pub(crate) fn order(&mut self) -> Option<&mut CellOrder> {
         self.order.as_deref_mut()
     }
 
-    /// Returns the state of numbered cells for reading; `None` if the cells of this link have no
-    /// numbers.
+    /// Returns, for reading, the state that restores the order of cells by their sequence numbers;
+    /// `None` if the cells of this link have none.
     pub(crate) fn cell_order(&self) -> Option<&CellOrder> {
         self.order.as_deref()
     }
@@ -427,8 +429,8 @@ impl Channel {
     /// cells of the link have no numbers, every cell is the next in order.
     ///
     /// # Errors
-    /// [`Fault::WrongNumber`] if no correct neighbour assigns the cell's number. The link must
-    /// then be closed.
+    /// [`Fault::WrongNumber`] if a correct neighbour would not have used the cell's sequence
+    /// number. The link must then be closed.
     pub(crate) fn turn(&mut self, cell: &Cell<'_>) -> Result<Turn, Fault> {
         match (&mut self.order, cell.number) {
             (Some(order), Some(number)) => {
@@ -444,9 +446,9 @@ impl Channel {
         self.unfixed.unwrap_or(self.outbox.len()) > 0
     }
 
-    /// Moves the bytes that may be sent now from the outbox to the end of `out`. On a link with
-    /// numbered cells, cells after our NETINFO stay in the outbox until `Channel::fixed` is
-    /// called.
+    /// Moves the bytes that may be sent now from the outbox to the end of `out`. On a link whose
+    /// cells have sequence numbers, cells after our NETINFO stay in the outbox until
+    /// `Channel::fixed` is called.
     pub fn take_outbox(&mut self, out: &mut Vec<u8>) {
         match &mut self.unfixed {
             Some(before) => out.extend(self.outbox.drain(..std::mem::take(before))),
@@ -467,7 +469,8 @@ impl Channel {
         wants && !std::mem::replace(&mut self.size_requested, true)
     }
 
-    /// Notes that all TLS records of the link now have one fixed size: that of a numbered cell.
+    /// Records that all TLS records of the link now have one fixed size: the size of a cell with a
+    /// sequence number.
     pub(crate) fn fixed(&mut self) {
         self.unfixed = None;
     }

@@ -114,7 +114,8 @@ const MOST_LOSSY: usize = 256;
 const MOST_CLOSED_IDS: usize = 1_024;
 /// Maximum number of random IDs to try when choosing a free circuit ID (C tor's figure).
 const TRIES: usize = 64;
-/// Capacity in bytes that the inbox of an idle link keeps.
+/// Receive-buffer capacity in bytes that a link keeps while it is idle; capacity above it is
+/// freed.
 const TRICKLE: usize = 4 << 10;
 
 /// A circuit on a link, its queued cells, and a count of recently sent ones.
@@ -129,11 +130,11 @@ struct CircuitQueue {
 /// One link of this core.
 pub(crate) struct Link {
     pub(crate) channel: Channel,
-    /// Received bytes that are not handled yet: an incomplete cell, or cells that wait until TLS
-    /// has exported a secret.
+    /// Received bytes that are not handled yet: an incomplete cell, or cells that wait for keying
+    /// material exported from TLS.
     pub(crate) inbox: Vec<u8>,
-    /// True while the channel waits for the secret that TLS must export, and handles no further
-    /// cells.
+    /// True while the channel waits for keying material exported from TLS (it authenticates the
+    /// neighbour), and handles no further cells.
     pub(crate) waits: bool,
     /// The relay that we intended to reach, if we opened the link.
     pub(crate) wanted: Option<Target>,
@@ -151,9 +152,9 @@ pub(crate) struct Link {
     /// On a QUIC link alongside a TLS link: state for moving the circuits to the TLS link if the
     /// QUIC link breaks. `None` if the circuits of this link cannot move.
     detour: Option<Box<Detour>>,
-    /// QUIC links alongside this link, by number.
+    /// QUIC links alongside this link, by the identifier that the end that opened them assigned.
     paired_quic: BTreeMap<u32, LinkId>,
-    /// Highest number assigned so far to a QUIC link alongside this link.
+    /// Highest identifier assigned so far to a QUIC link alongside this link.
     last_quic_number: u32,
     /// QUIC links whose circuits moved to this link. These links and this link take turns to send.
     moved: Vec<LinkId>,
@@ -350,8 +351,8 @@ impl Channels {
         [first].into_iter().chain(links).find(|id| self.has_stream_per_circuit(*id)).or(Some(first))
     }
 
-    /// Returns an open link to the relay `target` whose datagrams carry lossy cells; `None` if
-    /// there is none.
+    /// Returns an open link to the relay `target` whose datagrams carry lossy cells (cells that
+    /// may be lost); `None` if there is none.
     pub(crate) fn to_lossy(&self, target: &Target) -> Option<LinkId> {
         let mut links = self.reaching(&target.rsa);
         links.find(|(_, link)| link.leads_to(target) && link.takes_lossy()).map(|(id, _)| id)
@@ -512,7 +513,7 @@ impl Channels {
         }
     }
 
-    /// Notes that the last cell of the neighbour on `link_circuit` was handled.
+    /// Records that the neighbour's last cell on `link_circuit` has been handled.
     pub(crate) fn ended(&mut self, link_circuit: LinkCircuit) {
         let Some(link) = self.links.get_mut(&link_circuit.link) else { return };
         let is_high = link_circuit.id & link.highest_bit() != 0;
@@ -719,8 +720,8 @@ impl Channels {
         popped
     }
 
-    /// Returns the number of links with numbered cells, and the number of cells that arrived out
-    /// of order on such links since the start.
+    /// Returns the number of links whose cells have sequence numbers, and the number of cells that
+    /// arrived out of order on such links since the start.
     pub(crate) fn unordered(&self) -> (usize, u64) {
         let orders = self.links.values().filter(|link| link.channel.cell_order().is_some());
         (orders.count(), self.early + self.links.values().map(Link::early).sum::<u64>())
@@ -833,8 +834,8 @@ impl Link {
         self.circuits.len()
     }
 
-    /// Returns the facts that determine the link's padding: whether one end is a client, the kind
-    /// of use so far, and the padding that the neighbour has requested.
+    /// Returns the facts that determine the link's padding: whether one end is a client, whether
+    /// circuits and streams have used the link, and the padding that the neighbour has requested.
     pub(crate) fn seen(&self) -> LinkUse {
         LinkUse {
             is_clients: self.channel.is_clients(),

@@ -89,7 +89,7 @@ pub struct Isolation(pub Vec<u8>);
 /// A request for a circuit that can carry a stream to a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// Number of the demand (request for a circuit), which the caller chose.
+    /// Identifier of the demand (request for a circuit), which the caller chose.
     pub number: u64,
     /// Target of the stream that the demand (request for a circuit) is for.
     pub target: Target,
@@ -148,9 +148,9 @@ pub enum Order {
     /// left for a further leg, because the allowed relays conflict with relays in the set, for
     /// example by family or subnet.
     FewLegs(usize, usize),
-    /// Inform the user that the restrictions exclude all relays that can link sets of this design.
-    /// Depending on the design, the relay that links the legs (parallel circuits) of a set is
-    /// their exit or their middle.
+    /// Inform the user that the restrictions exclude all relays that support this design of
+    /// circuit sets. Depending on the design, the relay that links the circuits of a set (its
+    /// legs) is their exit or their middle.
     NoAbleRelay(Design),
     /// Inform the user that circuits cannot be lossy (send cells in datagrams). For one position
     /// of the path, no allowed relay supports such cells.
@@ -249,7 +249,7 @@ pub struct CircuitManager {
     /// Number of legs that the user wants for each circuit set; `None` if the consensus or the
     /// design determines it.
     wanted_legs: Option<usize>,
-    /// Design of the client's sets, which combine several circuits.
+    /// Traffic-splitting design of the client's sets, which combine several circuits.
     design: Design,
     /// Criterion for choosing among circuits that fit a stream.
     selection: Selection,
@@ -260,7 +260,8 @@ pub struct CircuitManager {
     leg_age: Option<Duration>,
     /// True if circuits for streams are lossy (their cells travel in datagrams and may be lost).
     lossy: bool,
-    /// True if the share of exits that can link circuits is at least `cfx_low_exit_threshold`.
+    /// True if the share of exits that can link circuits to sets is at least
+    /// `cfx_low_exit_threshold`.
     many_link: bool,
     /// Relays that did not answer when asked to link a circuit to a set.
     unlinkable: BTreeSet<[u8; 20]>,
@@ -417,8 +418,8 @@ impl CircuitManager {
         self.demands.push(PendingDemand { demand, silences: 0 });
     }
 
-    /// Removes the demand (request for a circuit) with the number `number`. The caller does this
-    /// when the stream is no longer wanted.
+    /// Removes the demand (request for a circuit) with the identifier `number`. The caller does
+    /// this when the stream is no longer wanted.
     pub fn withdraw(&mut self, number: u64) {
         self.unanswered.remove(number);
         self.demands.retain(|pending| pending.demand.number != number);

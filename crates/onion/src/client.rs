@@ -49,7 +49,7 @@ mod pending;
 mod streams;
 mod watch;
 
-/// A circuit's number, which the caller assigns.
+/// A circuit's identifier, which the caller assigns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CircuitKey(pub u64);
 
@@ -64,7 +64,7 @@ pub struct Config {
     pub max_cells: usize,
     /// Amount of padding that the user wants.
     pub padding: Amount,
-    /// Design of sets, which combine several circuits.
+    /// Traffic-splitting design of the sets that combine several circuits.
     pub design: Design,
     /// Scheduler that distributes messages among the circuits of a set. Except in proposal 329,
     /// the client's LINK message requests the same scheduler from the last relay. If `None`, the
@@ -104,21 +104,21 @@ pub enum HopKey {
 pub enum Input {
     /// Build a circuit.
     Build {
-        /// The circuit's number, never used before.
+        /// The circuit's identifier, never used before.
         circuit: CircuitKey,
         /// The relays, nearest first.
         hops: Vec<Hop>,
     },
     /// Close a circuit.
     Destroy {
-        /// The circuit.
+        /// The circuit to close.
         circuit: CircuitKey,
     },
     /// Send DROP cells to the last hop of a complete circuit. The hop ignores them (tor-spec,
     /// "Link padding" calls this long-range padding). DROP cells are queued with other cells, and
     /// flow-control windows do not count them.
     Drop {
-        /// The circuit.
+        /// The circuit that carries the DROP cells.
         circuit: CircuitKey,
         /// Number of DROP cells to send.
         cells: u32,
@@ -126,7 +126,7 @@ pub enum Input {
     /// The program that uses a stream has closed it. Data that the program wrote before is sent
     /// first.
     Ended {
-        /// The stream.
+        /// The stream that the program has closed.
         stream: StreamKey,
     },
 }
@@ -140,7 +140,7 @@ pub enum Output {
     Stream(StreamOutput),
     /// A circuit has been extended by one hop.
     Extended {
-        /// The circuit.
+        /// The extended circuit.
         circuit: CircuitKey,
         /// Number of hops that the circuit has now.
         hops: usize,
@@ -149,12 +149,12 @@ pub enum Output {
     Built {
         /// True if the last hop and this client use Counter Galois Onion.
         cgo: bool,
-        /// The circuit.
+        /// The complete circuit.
         circuit: CircuitKey,
     },
     /// A circuit is now a leg of its set, and may carry data.
     Linked {
-        /// The circuit.
+        /// The circuit that became a leg.
         circuit: CircuitKey,
         /// Round-trip time to the circuit's last relay: from the link request to its answer.
         rtt: Duration,
@@ -167,7 +167,7 @@ pub enum Output {
     /// A circuit is closed. For each of its streams, a separate output reports that the stream has
     /// ended.
     CircuitClosed {
-        /// The circuit.
+        /// The closed circuit.
         circuit: CircuitKey,
         /// Number of hops that the circuit had.
         hops: usize,
@@ -176,12 +176,12 @@ pub enum Output {
     },
     /// The stream is connected to its destination.
     Connected {
-        /// The stream.
+        /// The connected stream.
         stream: StreamKey,
     },
     /// Answer to a name lookup. The lookup's key, `stream`, is not used again.
     Resolved {
-        /// The lookup.
+        /// The lookup that was answered.
         stream: StreamKey,
         /// Answers, each with its lifetime in seconds.
         answers: Vec<(Answer, u32)>,
@@ -305,10 +305,10 @@ impl Client {
     }
 
     /// Sets the maximum number of queued cells of all circuits together. If more are queued,
-    /// copies of cells for QUIC links are dropped first. Then circuits are closed, beginning with
-    /// the one whose cells have waited longest. If the bytes in sets, or in streams over lossy
-    /// cells (sent in datagrams), use more memory than the queued cells, the set with the most
-    /// such bytes is closed instead.
+    /// copies of sent cells that are kept in case a QUIC link breaks are dropped first. Then
+    /// circuits are closed, beginning with the one whose cells have waited longest. If the bytes
+    /// in sets, or in streams over lossy cells (sent in datagrams), use more memory than the
+    /// queued cells, the set with the most such bytes is closed instead.
     pub fn set_max_cells(&mut self, max_cells: usize) {
         self.memory.set_limit(max_cells);
         self.relieve();

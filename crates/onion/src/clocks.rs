@@ -24,7 +24,7 @@ const AGAIN: Duration = Duration::from_secs(3600);
 /// Maximum number of relays that are reported for wrong clocks within [`AGAIN`].
 const MOST: usize = 8;
 
-/// Verdict on clocks.
+/// Verdict on whether our clock or a relay's clock is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Our clock is wrong. The number is its error in seconds, positive if it is ahead.
@@ -78,7 +78,7 @@ impl Clocks {
         Clocks { authorities: authorities.into_iter().collect(), ..Clocks::default() }
     }
 
-    /// Replaces the authorities.
+    /// Replaces the authorities, whose clocks our clock is compared with.
     pub fn trust(&mut self, authorities: impl IntoIterator<Item = [u8; 20]>) {
         self.authorities = authorities.into_iter().collect();
     }

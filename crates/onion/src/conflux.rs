@@ -11,8 +11,8 @@
 //! * [`reorder`]: a queue of limited size for messages that wait for earlier ones.
 //! * [`LegScheduler`]: the scheduler, and the number of consecutive messages that it sends on one
 //!   leg.
-//! * [`ends`]: one end of a set. It decides on new legs and their numbers, puts received messages
-//!   in order, and handles the loss of a leg.
+//! * [`ends`]: one end of a set. It decides whether a leg may join and where its sequence numbers
+//!   start, puts received messages in order, and handles the loss of a leg.
 //!
 //! A leg is identified by its slot in the set, a [`PathId`](anabranch_multipath::PathId), which
 //! schedulers use too. The client or relay reports which message arrived on which leg, and

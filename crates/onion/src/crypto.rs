@@ -81,7 +81,7 @@ impl Keys {
 /// A relay's layer of encryption on one circuit. `command` is the cell's command, RELAY or
 /// RELAY_EARLY.
 pub trait RelayLayer: Send {
-    /// Returns the format of messages in the cells that this layer opens.
+    /// Returns the format of messages in the cells that this layer decrypts.
     fn format(&self) -> Format {
         Format::V0
     }
@@ -98,7 +98,7 @@ pub trait RelayLayer: Send {
 
 /// A client's layer of encryption for one hop of a circuit.
 pub trait ClientLayer: Send {
-    /// Returns the format of messages in the cells that this layer opens.
+    /// Returns the format of messages in the cells that this layer decrypts.
     fn format(&self) -> Format {
         Format::V0
     }

@@ -24,7 +24,7 @@ const MAX_AGE: u64 = 24 * 3600;
 const SKEW: u64 = 12 * 3600;
 /// Age in seconds after which a descriptor gets the flag `StaleDesc`.
 const STALE: u64 = 18 * 3600;
-/// Number of probes of a relay that is down, for each probe of a running relay.
+/// Ratio of the probe rate of a relay that does not answer to the probe rate of a running relay.
 const MORE_OFTEN: u64 = 4;
 /// Number of times that the pause between probes doubles for a relay that has never answered. The
 /// last pause is as long as the pause of a running relay.
@@ -195,8 +195,8 @@ impl Entry {
         self.counted(reach).map(|(address, _)| *address).collect()
     }
 
-    /// Returns the earliest time of the relay's last answers to probes at its addresses. Returns
-    /// `None` if it has never answered at one of these addresses.
+    /// Returns the oldest of the times at which the relay last answered at each probed address.
+    /// Returns `None` if there is an address at which it has never answered.
     pub(super) fn answered(&self, reach: ReachSettings) -> Option<u64> {
         // `None` counts as earlier than any time.
         self.counted(reach).map(|(_, answered)| *answered).min().flatten()

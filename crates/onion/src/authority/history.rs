@@ -1,9 +1,11 @@
 //! The reliability of a relay (dir-spec 3.4.2). Older observations weigh less than recent ones. In
 //! this module, a run is a period of uninterrupted uptime.
 
-/// Interval in seconds after which all weights are multiplied by `FADING` (C tor's value).
+/// Interval in seconds after which the weights of all past observations shrink by the factor
+/// `FADING` (C tor's value).
 const INTERVAL: u64 = 12 * 3600;
-/// Factor of all weights: they are multiplied by it after each `INTERVAL` (C tor's value).
+/// Factor that multiplies the weights of all past observations after each `INTERVAL` (C tor's
+/// value).
 const FADING: f64 = 0.95;
 
 /// A record of the periods in which a relay was up (answered probes) and was down. Times are

@@ -15,7 +15,7 @@ pub(super) struct Pins {
 }
 
 impl Pins {
-    /// Returns true if the pair of identities agrees with all known pairs.
+    /// Returns true unless one of the two identities is already paired with a different identity.
     pub(super) fn agree(&self, rsa: &[u8; 20], edwards: &[u8; 32]) -> bool {
         self.by_rsa.get(rsa).is_none_or(|known| known == edwards)
             && self.by_edwards.get(edwards).is_none_or(|known| known == rsa)

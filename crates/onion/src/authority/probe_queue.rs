@@ -81,10 +81,10 @@ impl ProbeQueue {
         Some(id)
     }
 
-    /// Returns the known relay to remove in favour of a new relay with the turn (place in the
-    /// order of probes) `due`. The first choice is the probed relay that never answered and is due
-    /// first. The second choice is the unprobed relay with the last turn, if this turn is after
-    /// `due`. Returns `None` if there is no such relay.
+    /// Returns the known relay to remove in favour of a new relay whose turn (place in the order
+    /// of probes) is `due`. The first choice is a relay that was probed and never answered: among
+    /// these, the relay whose next probe is due earliest. The second choice is the unprobed relay
+    /// with the last turn, if this turn is after `due`. Returns `None` if there is no such relay.
     pub(super) fn least(&self, due: u64) -> Option<[u8; 20]> {
         let [silent, new] =
             [ProbeState::Silent, ProbeState::New].map(|one| &self.queues[one as usize]);

@@ -1,5 +1,5 @@
-//! Reachability tests of relays: a core that opens links to relays' OR ports, verifies the relays'
-//! identities, and closes the links.
+//! Reachability tests of relays: a state machine without I/O that opens links to relays' OR ports,
+//! verifies the relays' identities, and closes the links.
 //!
 //! [`Reachability`] takes [`Probe`]s, each with a relay's identities and one address, and returns
 //! the results. A relay counts as answering if the whole handshake of the link succeeds. In this
@@ -22,7 +22,7 @@ use crate::io::{LinkCore, LinkInput, LinkOutput};
 use crate::wire::cell::Cells;
 use crate::wire::extend::Target;
 
-/// Timeout for a relay's handshake. It is shorter than on links with circuits.
+/// Timeout for the handshake of a probe: a third of the timeout of links that carry circuits.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A relay to probe.

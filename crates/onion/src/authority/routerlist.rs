@@ -156,7 +156,7 @@ impl RouterList {
         }
     }
 
-    /// Records each relay whose last answer has expired as down.
+    /// Records as down each relay whose last answer to a probe is too old to count.
     pub(super) fn settle(&mut self, now: u64) {
         for entry in self.entries.values_mut().filter(|entry| entry.history.is_up()) {
             let up = entry.is_up(now, self.reach);
@@ -386,7 +386,8 @@ impl RouterList {
         }
     }
 
-    /// Returns the weight of a relay that advertises `parsed` kB/s, and true if it was measured.
+    /// Returns the consensus weight in kB/s of a relay that advertises `parsed` kB/s, and whether
+    /// the weight was measured.
     fn weight(&self, id: &[u8; 20], parsed: u32) -> (u32, bool) {
         match self.measured.get(id) {
             Some(&measured) => (measured, true),

@@ -24,7 +24,7 @@ const CURRENT: &str = "shared-rand-current-value";
 /// The shared random values during one round (24 consensuses) of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SharedRandom {
-    /// The number of the shared random protocol's round (24 consensuses), counted from 1970.
+    /// Index of the shared random protocol's round (24 consensuses), counted from 1970.
     run: u64,
     current: [u8; 32],
     /// The value of the previous round, if it is known.
@@ -74,8 +74,8 @@ impl SharedRandom {
     }
 }
 
-/// Returns the number of the shared random protocol's round. Rounds begin at consensus numbers
-/// divisible by 24: at midnight, if there is one consensus per hour.
+/// Returns the index of the shared random protocol's round, counted from 1970. A round begins at
+/// each consensus whose index is divisible by 24: at midnight, if there is one consensus per hour.
 fn run(valid_after: u64, interval: u64) -> u64 {
     valid_after / interval.max(1) / ROUNDS
 }

@@ -21,8 +21,8 @@ const MOST_BY_CIRCUITS: usize = 256;
 const SPARE: usize = 4;
 /// Minimum number of relays kept for one address.
 const LEAST: usize = 8;
-/// Maximum number of address blocks that are remembered. Above it, blocks whose relays have all
-/// been probed are forgotten.
+/// Number of remembered address blocks above which the blocks whose relays have all been probed
+/// are forgotten.
 const PARTS: usize = 4_096;
 
 /// The origin of a descriptor: an IPv4 address, the first 48 bits of an IPv6 address (one
@@ -53,8 +53,8 @@ impl Origin {
     }
 }
 
-/// A reached limit, with the relays from which one must be removed. Only relays that have never
-/// answered a probe can be removed.
+/// A limit that is reached, and the relays from which one must be removed to make room. Only
+/// relays that have never answered a probe can be removed.
 pub(super) enum Full {
     /// One of these relays must be removed.
     These(BTreeSet<[u8; 20]>),

@@ -1,7 +1,7 @@
 //! Negotiation of the link protocol (VERSIONS) and of the extensions of this project
 //! (CAPABILITIES).
 //!
-//! Numbers and cells: `docs/spec/numbers.md`.
+//! Code points and cell formats: `docs/spec/numbers.md`.
 
 use super::Fault;
 use crate::wire::cell::{Command, Width};

@@ -79,7 +79,7 @@ impl Detour {
 }
 
 /// Error for a neighbour's cell about QUIC links or moving circuits. The cell has a wrong count of
-/// cells or circuits, or the wrong number of a link, or was not expected.
+/// cells or circuits, or a wrong link identifier, or was not expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadCount;
 
@@ -132,8 +132,8 @@ impl Channels {
             .unwrap_or_default()
     }
 
-    /// Returns the QUIC link with the number `number` among the QUIC links alongside the TLS link
-    /// `id`. Returns `None` if there is no such link.
+    /// Returns the QUIC link with the identifier `number` among the QUIC links alongside the TLS
+    /// link `id`. Returns `None` if there is no such link.
     pub(crate) fn numbered(&self, id: LinkId, number: u32) -> Option<LinkId> {
         self.links.get(&id)?.paired_quic.get(&number).copied()
     }
@@ -146,8 +146,9 @@ impl Channels {
     }
 
     /// Pairs `quic`, which we opened to a relay, with a TLS link to the same relay. Returns the
-    /// number assigned to `quic` among the QUIC links alongside the TLS link, and the token that
-    /// identifies the TLS link. Returns zeros if the circuits of `quic` cannot move to any link.
+    /// identifier assigned to `quic` among the QUIC links alongside the TLS link, and the token
+    /// that identifies the TLS link. Returns zeros if the circuits of `quic` cannot move to any
+    /// link.
     pub(crate) fn pair_with_tls(&mut self, quic: LinkId, to: &Identity) -> (u32, TlsLinkToken) {
         let usable = |link: &Link| {
             let token = link.quic_offer.map(|quic_offer| quic_offer.token).unwrap_or_default();
@@ -169,11 +170,12 @@ impl Channels {
     }
 
     /// Pairs `quic` with the TLS link that the neighbour identifies by `token`. Returns `number`,
-    /// which the neighbour has assigned to `quic` among the QUIC links alongside that link.
-    /// Returns 0 if this core has no such link, or if the circuits of `quic` cannot move to it.
+    /// the identifier that the neighbour has assigned to `quic` among the QUIC links alongside
+    /// that link. Returns 0 if this core has no such link, or if the circuits of `quic` cannot
+    /// move to it.
     ///
     /// # Errors
-    /// The number was already used for another QUIC link.
+    /// The identifier was already used for another QUIC link.
     pub(crate) fn paired_by_token(
         &mut self,
         quic: LinkId,
@@ -198,7 +200,7 @@ impl Channels {
     /// answer 0 means that the circuits of `quic` cannot move.
     ///
     /// # Errors
-    /// The number in the answer is neither 0 nor the number in our request.
+    /// The identifier in the answer is neither 0 nor the identifier in our request.
     pub(crate) fn pairing_answered(&mut self, quic: LinkId, number: u32) -> Result<(), BadCount> {
         let detour = self.links.get(&quic).and_then(|link| link.detour.as_ref());
         match detour.map(|detour| detour.number) {
@@ -263,8 +265,8 @@ impl Channels {
         most.map(|(_, id)| self.renounce(id)).is_some()
     }
 
-    /// Counts `cells` received cells of `link_circuit`. Returns true if the caller must set a
-    /// timer for the acknowledgement.
+    /// Adds `cells` to the count of cells received on `link_circuit`. Returns true if the caller
+    /// must set a timer for the acknowledgement.
     pub(crate) fn count_received(&mut self, link_circuit: LinkCircuit, cells: u32) -> bool {
         let Some(link) = self.links.get_mut(&link_circuit.link) else { return false };
         let detour = link.detour.as_deref_mut().filter(|detour| detour.keeps());
@@ -374,7 +376,7 @@ impl Channels {
     /// completed list, because the neighbour has closed them.
     ///
     /// # Errors
-    /// The numbers are invalid, or no list was expected.
+    /// The counts are invalid, or no list was expected.
     pub(crate) fn listed(
         &mut self,
         quic: LinkId,
@@ -449,7 +451,7 @@ impl Channels {
     }
 
     /// Notifies the neighbour, by MOVE_OVER on the link `id`, that all circuits of the QUIC link
-    /// `number` are closed.
+    /// with the identifier `number` are closed.
     pub(crate) fn send_move_over(&mut self, id: LinkId, number: u32) {
         if let Some(link) = self.links.get_mut(&id) {
             link.channel.send_long(Command::MOVE_OVER, &number.to_be_bytes());
@@ -458,7 +460,7 @@ impl Channels {
     }
 
     /// Returns the link that takes over the circuits of `quic`, during or after their move, and
-    /// the number of `quic` on that link. Returns `None` if they still use `quic`.
+    /// the identifier of `quic` on that link. Returns `None` if they still use `quic`.
     pub(crate) fn moved_to(&self, quic: LinkId) -> Option<(LinkId, u32)> {
         let detour = self.links.get(&quic)?.detour.as_ref().filter(|detour| !detour.keeps())?;
         Some((detour.tls_link, detour.number))
@@ -545,7 +547,7 @@ impl Channels {
 }
 
 /// Appends the header of a cell that carries a cell of another link: circuit ID 0, the command
-/// DETOUR, the length, and the `number` of the cell's original link.
+/// DETOUR, the length, and the identifier `number` of the cell's original link.
 fn put_head(out: &mut Vec<u8>, number: u32) {
     out.extend_from_slice(&[0; 4]);
     out.push(Command::DETOUR.0);

@@ -10,7 +10,7 @@ use crate::wire::extend;
 use crate::wire::netdoc::Bridge;
 
 impl CircuitManager {
-    /// Returns a key for a circuit that the caller builds itself.
+    /// Returns an unused identifier for a circuit that the caller builds itself.
     pub fn key(&mut self) -> CircuitKey {
         self.last_key += 1;
         CircuitKey(self.last_key)

@@ -3,8 +3,8 @@
 //!
 //! The first circuit of a set is its head, and streams are attached to it. It is linked as soon as
 //! it is built, before it has a stream. Each further circuit joins the set once it is built, even
-//! if the set is in use. A client that had no demand for an hour builds no further legs. C tor's
-//! clients built and dropped sets for as long as they ran (C tor's issue 40981).
+//! if the set is in use. A client that had no demand for an hour builds no further legs. Otherwise
+//! an idle client would build and drop sets for ever, as in C tor's issue 40981.
 
 use std::time::Duration;
 
@@ -151,7 +151,8 @@ impl CircuitManager {
         self.lossy = lossy;
     }
 
-    /// Returns true if circuits must end at exits that can link sets of a design other than Tor's.
+    /// Returns true if the client's design of circuit sets is not Tor's own, and circuits must end
+    /// at exits that support it.
     #[must_use]
     pub fn needs_able_exits(&self) -> bool {
         self.design != Design::Conflux && !self.design.is_merged() && self.legs() >= 2
@@ -222,7 +223,7 @@ impl CircuitManager {
 
     /// Returns the user's restrictions, further restricted to relays that can link sets of the
     /// client's design. This restricts exits in designs other than Tor's, or middles in designs
-    /// whose circuits join at a middle. Circuits to other relays could not be linked. Orders a
+    /// whose circuits join at a middle. Circuits to other relays could not be linked. Queues a
     /// report to the user if no relay that can link sets is left, or if few such middles are left.
     pub(super) fn allowed(&mut self) -> RelayRestrictions {
         let mut restrictions = self.wanted.clone();
@@ -260,7 +261,7 @@ impl CircuitManager {
     }
 
     /// Returns the user's restrictions, further restricted to relays that accept lossy circuits
-    /// (whose cells travel in datagrams). Orders a report to the user if no such relay is left for
+    /// (whose cells travel in datagrams). Queues a report to the user if no such relay is left for
     /// a position of the path.
     fn allowed_lossy(&mut self) -> RelayRestrictions {
         let mut restrictions = self.wanted.clone();
@@ -655,8 +656,8 @@ impl CircuitManager {
         over.into_iter().for_each(|name| self.drop_further(name));
     }
 
-    /// Notes that a stream has ended. The set of this stream has lost all its circuits. `name` is
-    /// the key of the circuit that began the set.
+    /// Records the end of a stream whose set has lost all its circuits. `name` is the key of the
+    /// circuit that began the set.
     pub(super) fn left_legless(&mut self, name: CircuitKey) {
         let set = self.legless.iter_mut().find(|set| set.name == name);
         set.into_iter().for_each(|set| set.head.streams = set.head.streams.saturating_sub(1));

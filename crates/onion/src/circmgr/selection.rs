@@ -57,7 +57,8 @@ impl Selection {
     }
 
     /// Returns the sort key of a circuit: the measured time (zero if age decides), whether the
-    /// circuit is unused, and its number. The circuit with the smallest key is selected.
+    /// circuit is unused, and its place in the order in which circuits were begun. The circuit
+    /// with the smallest key is selected.
     pub(super) fn rank(self, key: CircuitKey, circuit: &Circuit) -> (Duration, bool, u64) {
         let is_unused = circuit.isolation.is_none();
         match self {

@@ -83,7 +83,7 @@ impl SuspectRelays {
     }
 }
 
-/// All demands (requests for a circuit) that wait for an exit's answer, by their numbers.
+/// All demands (requests for a circuit) that wait for an exit's answer, by their identifiers.
 #[derive(Debug, Default)]
 pub(super) struct UnansweredDemands {
     demands: BTreeMap<u64, Unanswered>,

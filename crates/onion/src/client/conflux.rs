@@ -242,7 +242,8 @@ impl Client {
     }
 }
 
-/// Parses a LINKED message for the leg with the number `serial` of a circuit set of `design`.
+/// Parses a LINKED message for the leg with the serial number `serial` of a circuit set of
+/// `design`.
 ///
 /// # Errors
 /// The message is malformed, or it belongs to another design or leg.

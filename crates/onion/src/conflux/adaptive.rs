@@ -1,7 +1,7 @@
-//! Numbering of messages in the design [`Design::Resilient`](super::Design::Resilient)
+//! Sequence numbers of messages in the design [`Design::Resilient`](super::Design::Resilient)
 //! (`docs/spec/resilient-legs.md#numbers`). The circuits of a set are its legs. A *run* is a
-//! sequence of consecutive messages on one leg. In short runs, each message carries its number. In
-//! long runs, SWITCH messages convey the numbers.
+//! sequence of consecutive messages on one leg. In short runs, each message carries its sequence
+//! number. In long runs, SWITCH messages convey the sequence numbers.
 
 use anabranch_multipath::PathId;
 
@@ -12,17 +12,17 @@ use super::numbering::{AHEAD, Bases, Mark, Numbering};
 use crate::wire::resilient::LegSwitch;
 
 /// Minimum length of a long run (consecutive messages on one circuit of the set), in messages. For
-/// a run of this length, both ways to convey the numbers cost about one cell: a number of 4 bytes
-/// in each message, or one SWITCH message before the run.
+/// a run of this length, both encodings of the sequence numbers cost about one cell: 4 bytes in
+/// each message, or one SWITCH message before the run.
 const LONG: u64 = 124;
-/// Length of a message number in bytes.
+/// Length of a message's sequence number in bytes.
 const NUMBER: usize = 4;
 
-/// Numbering in which each leg (circuit of the set) has one of two states, separately in each
-/// direction. In one state, its messages carry the low 32 bits of their numbers, as in
-/// [`ExplicitNumbering`](super::ExplicitNumbering). In the other state, the numbers are
-/// consecutive and messages do not carry them. SWITCH changes the state, or sets the next of the
-/// consecutive numbers.
+/// Scheme of sequence numbers in which each leg (circuit of the set) has one of two states,
+/// separately in each direction. In one state, its messages carry the low 32 bits of their
+/// sequence numbers, as in [`ExplicitNumbering`](super::ExplicitNumbering). In the other state,
+/// the numbers are consecutive and messages do not carry them. SWITCH changes the state, or sets
+/// the next of the consecutive sequence numbers.
 ///
 /// A run is a sequence of consecutive messages on one leg. A sender cannot know the length of a
 /// run in advance, and assumes that it equals the length of the previous run. After a long run it
@@ -42,28 +42,29 @@ pub struct Adaptive {
     previous: u64,
 }
 
-/// Numbers of the next messages to send and to receive on a leg (parallel circuit). A number is
-/// `Some` while the messages are numbered consecutively and do not carry their numbers.
+/// Sequence numbers of the next messages to send and to receive on a leg (parallel circuit). A
+/// field is `Some` while the messages are numbered consecutively and do not carry their numbers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Numbers {
     sends: Option<u64>,
     receives: Option<u64>,
     /// True if a SWITCH message has arrived and no other message has followed it yet.
     switched: bool,
-    /// The highest message number received on the leg (circuit of the set).
+    /// The highest sequence number of a message received on the leg (circuit of the set).
     highest: u64,
 }
 
 impl Adaptive {
-    /// Returns a numbering without legs (parallel circuits). It supports sending a message again
-    /// on another leg after the message was lost with its leg.
+    /// Returns a numbering scheme that has no legs (parallel circuits) yet. It supports sending a
+    /// message again on another leg after the message was lost with its leg.
     #[must_use]
     pub fn new() -> Adaptive {
         Adaptive::default()
     }
 
     /// Notes that the next message is sent on `leg`. Returns true if the present run (consecutive
-    /// messages on this circuit of the set) counts as long, so that SWITCH conveys its numbers.
+    /// messages on this circuit of the set) counts as long, so that SWITCH conveys the sequence
+    /// numbers of its messages.
     fn is_in_long_run(&mut self, leg: PathId) -> bool {
         if self.current != Some(leg) {
             (self.previous, self.length) = (self.length, 0);
@@ -75,8 +76,8 @@ impl Adaptive {
 }
 
 impl Numbers {
-    /// Returns the way to convey the message's number `number` to the other end. `by_switch` is
-    /// true in a long run of consecutive messages on one leg (parallel circuit).
+    /// Returns the mark that conveys a message's sequence number `number` to the other end.
+    /// `by_switch` is true in a long run of consecutive messages on one leg (parallel circuit).
     fn mark(&mut self, number: u64, by_switch: bool) -> Mark {
         let low = number as u32;
         let follows = self.sends == Some(number);

@@ -1,5 +1,5 @@
-//! Tests that every numbering of messages must pass. They run two connected ends of a set of
-//! circuits in memory.
+//! Tests that every implementation of `Numbering` (sequence numbers of messages) must pass. They
+//! run two connected ends of a set of circuits in memory.
 //!
 //! Call [`check`] from a test, or drive a [`Pair`] directly, as the fuzz target `conflux` does.
 
@@ -13,7 +13,7 @@ use super::{Arrival, ConfluxEnd, Fate, Limits, Numbering};
 use crate::wire::conflux::{ConfluxLink, DesiredUx, SetNonce};
 use crate::wire::message::{Message, RelayCommand};
 
-/// A function that creates the numbering for one end of a set of circuits.
+/// A function that creates the sequence-numbering scheme for one end of a set of circuits.
 pub type Make = fn() -> Box<dyn Numbering>;
 
 /// One of the two ends of a [`Pair`].
@@ -58,7 +58,7 @@ struct Wire {
 }
 
 /// The client's end and the exit's end of a set, with any number of circuits (legs) between them.
-/// Each message carries its number in its data, so that the receiver can check the order.
+/// Each message carries its sequence number in its data, so that the receiver can check the order.
 #[derive(Debug)]
 pub struct Pair {
     ends: [ConfluxEnd; 2],
@@ -238,10 +238,10 @@ impl Pair {
     }
 }
 
-/// Runs every test of this module on the numbering that `make` creates.
+/// Runs every test of this module on the sequence-numbering scheme that `make` creates.
 ///
 /// # Panics
-/// If the numbering fails a test.
+/// If the scheme fails a test.
 pub fn check(make: Make) {
     for legs in 1..=8 {
         for seed in 0..8 {

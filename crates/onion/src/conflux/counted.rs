@@ -1,6 +1,6 @@
-//! The numbering of messages in proposal 329. Each leg (parallel circuit) counts its messages. A
-//! SWITCH message carries the lag of its leg: the number of messages sent on other legs since the
-//! last message on this leg.
+//! Sequence numbers of messages in proposal 329. Each leg (parallel circuit) counts its messages.
+//! A SWITCH message carries the lag of its leg: the number of messages sent on other legs since
+//! the last message on this leg.
 
 use anabranch_multipath::PathId;
 
@@ -16,13 +16,14 @@ struct Counters {
     switched: bool,
 }
 
-/// Numbering of proposal 329 (section 3; C tor's `last_seq_sent` and `last_seq_recv`).
+/// Scheme of sequence numbers of proposal 329 (section 3; C tor's `last_seq_sent` and
+/// `last_seq_recv`).
 ///
-/// The leg (parallel circuit) that was used last always has the highest number sent. Before a
-/// sender changes to another leg, it sends SWITCH on the new leg. SWITCH contains the new leg's
-/// lag (its distance from the highest number sent), and raises the new leg's number by this lag. A
-/// message follows every SWITCH, and the lag in SWITCH is never 0. Arti's receivers require both
-/// properties, although C tor's senders do not guarantee them.
+/// The leg (parallel circuit) that was used last always has the highest sequence number sent.
+/// Before a sender changes to another leg, it sends SWITCH on the new leg. SWITCH contains the new
+/// leg's lag (its distance from the highest sequence number sent), and raises the new leg's
+/// sequence number by this lag. A message follows every SWITCH, and the lag in SWITCH is never 0.
+/// Arti's receivers require both properties, although C tor's senders do not guarantee them.
 #[derive(Debug, Default)]
 pub struct CountedNumbering {
     legs: Legs<Counters>,
@@ -30,7 +31,7 @@ pub struct CountedNumbering {
 }
 
 impl CountedNumbering {
-    /// Returns a numbering that has no legs (circuits of the set) yet.
+    /// Returns a numbering scheme that has no legs (circuits of the set) yet.
     #[must_use]
     pub fn new() -> CountedNumbering {
         CountedNumbering::default()

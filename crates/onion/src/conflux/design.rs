@@ -150,7 +150,7 @@ impl Design {
         !matches!(self, Design::Ancestor(_, FlowControl::Fixed))
     }
 
-    /// Returns this design's numbering of messages.
+    /// Returns this design's scheme for the sequence numbers of messages.
     #[must_use]
     pub fn numbering(self) -> Box<dyn Numbering> {
         match self {

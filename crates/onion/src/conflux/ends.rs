@@ -85,7 +85,7 @@ pub struct ConfluxEnd {
     current: Option<PathId>,
     desired: DesiredUx,
     /// True if a linked leg (parallel circuit) was lost. Its messages may be missing even if no
-    /// gap in the numbers has appeared yet.
+    /// gap in the sequence numbers has appeared yet.
     lost_linked_leg: bool,
     gone: bool,
     /// State for retransmission, in designs that send messages again when a leg (parallel circuit)
@@ -150,9 +150,9 @@ impl ConfluxEnd {
     }
 
     /// Adds one of the client's circuits as a leg. Returns the leg's slot (its index in the set)
-    /// and the LINK message to send. The leg counts its messages from the numbers (0, 0), which
-    /// LINK contains. With these numbers, exits that run C tor let the leg join a set that is
-    /// already in use.
+    /// and the LINK message to send. The leg's sequence numbers start at (0, 0), the values in
+    /// LINK. With these values, exits that run C tor let the leg join a set that is already in
+    /// use.
     ///
     /// # Errors
     /// The set is full or has ended.
@@ -173,8 +173,8 @@ impl ConfluxEnd {
     /// `clean` is true if the circuit never had a stream or a lookup. The leg may receive data at
     /// once. It may send data once LINKED_ACK has arrived.
     ///
-    /// LINKED repeats the numbers of LINK, so that both ends count from the same numbers. This
-    /// holds with C tor, with Arti, and for legs that join a set in use.
+    /// LINKED repeats the sequence numbers in LINK, so that both ends count from the same values.
+    /// This holds with C tor, with Arti, and for legs that join a set in use.
     ///
     /// # Errors
     /// The leg may not join.
@@ -262,7 +262,7 @@ impl ConfluxEnd {
     }
 
     /// Handles `message`, received on `leg`. The message is SWITCH or belongs to a stream.
-    /// Messages without a number ([`is_counted`]) do not wait for earlier messages.
+    /// Messages without a sequence number ([`is_counted`]) do not wait for earlier messages.
     ///
     /// # Errors
     /// Returns the violation. [`ConfluxFault::closes`] returns whether the violation closes the
@@ -308,8 +308,8 @@ impl ConfluxEnd {
         self.take(leg, cell)
     }
 
-    /// Handles a numbered message that is next in order. Stores any other message until all
-    /// earlier ones have arrived.
+    /// Handles a message that has a sequence number. Stores it if earlier messages have not
+    /// arrived yet.
     fn take<'d>(&mut self, leg: PathId, message: Message<'d>) -> Result<Arrival<'d>, ConfluxFault> {
         let Message { command, stream, data } = message;
         let next = self.queue.next_number();
@@ -331,8 +331,8 @@ impl ConfluxEnd {
         self.queue.pop()
     }
 
-    /// Assigns a number to a message to send on `leg` (a parallel circuit). The caller sends the
-    /// message together with the returned [`Mark`].
+    /// Assigns a sequence number to a message to send on `leg` (a parallel circuit). The caller
+    /// sends the message together with the returned [`Mark`].
     ///
     /// # Errors
     /// The set has ended, the leg is not linked, or the number cannot be conveyed.
@@ -347,8 +347,8 @@ impl ConfluxEnd {
     }
 
     /// Returns the mark for sending a message again on `leg` (a parallel circuit) after it was
-    /// lost with another leg. The mark conveys the message's `number`. The message's data leaves
-    /// `spare` bytes of the cell free.
+    /// lost with another leg. The mark conveys the message's sequence number, `number`. The
+    /// message's data leaves `spare` bytes of the cell free.
     ///
     /// # Errors
     /// See [`ConfluxEnd::send`].
@@ -479,14 +479,14 @@ impl ConfluxEnd {
         &self.nonce
     }
 
-    /// Returns the number of the last message that this end sent.
+    /// Returns the sequence number of the last message that this end sent.
     #[must_use]
     pub fn last_sent(&self) -> u64 {
         self.numbering.last_sent()
     }
 
     /// Returns the lag of `leg` (a parallel circuit) in messages, as SWITCH conveys it: the
-    /// difference between the last number sent on any leg and the last number sent on `leg`.
+    /// difference between the last sequence number sent on any leg and the last sent on `leg`.
     #[must_use]
     pub fn backlog(&self, leg: PathId) -> u64 {
         self.numbering.backlog(leg)
@@ -499,7 +499,7 @@ impl ConfluxEnd {
         self.current
     }
 
-    /// Returns the number of bytes that a message's number takes in each cell.
+    /// Returns the number of bytes that a message's sequence number takes in each cell.
     #[must_use]
     pub fn overhead(&self) -> usize {
         self.numbering.overhead()
@@ -523,8 +523,8 @@ impl ConfluxEnd {
         &self.queue
     }
 
-    /// Returns the name of the method that numbers the circuit set's messages. In statistics, this
-    /// name stands for the set's design.
+    /// Returns the name of the set's scheme of sequence numbers. In statistics, this name stands
+    /// for the set's design.
     #[must_use]
     pub fn design(&self) -> &'static str {
         self.numbering.name()
@@ -574,8 +574,8 @@ impl ConfluxEnd {
         self.legs.get(leg).copied()
     }
 
-    /// Adds a leg (parallel circuit) in the first free slot (index in the set). The leg counts its
-    /// messages from `bases`.
+    /// Adds a leg (parallel circuit) in the first free slot (index in the set). The leg's sequence
+    /// numbers start at `bases`.
     fn add(&mut self, state: State, bases: Bases) -> Result<PathId, ConfluxFault> {
         if self.legs.iter().count() >= self.limits.legs {
             return Err(ConfluxFault::TooManyLegs);

@@ -1,4 +1,5 @@
-//! Numbering in which each message carries its number. Both ends must run this project's software.
+//! Scheme of sequence numbers in which each message carries its own. Both ends must run this
+//! project's software.
 
 use anabranch_multipath::PathId;
 
@@ -6,9 +7,10 @@ use super::fault::ConfluxFault;
 use super::legs::Legs;
 use super::numbering::{AHEAD, Bases, Mark, Numbering};
 
-/// Numbering in which the low 32 bits of a message's number precede its data. The numbers take 0.8
-/// % of each cell, and a change of legs (parallel circuits) costs nothing. Numbering by SWITCH
-/// costs the same if about 124 consecutive cells are sent on one leg before each change.
+/// Scheme in which the low 32 bits of a message's sequence number precede its data. They take 0.8
+/// % of each cell, and a change of legs (parallel circuits) costs nothing. Conveying sequence
+/// numbers by SWITCH costs the same if about 124 consecutive cells are sent on one leg before each
+/// change.
 ///
 /// Conflux of 2013 and mTor number their cells in this way. Only ends that have agreed to this
 /// numbering receive such messages.
@@ -18,7 +20,7 @@ pub struct ExplicitNumbering {
     sent: u64,
 }
 
-/// The numbers of the last messages sent and received on a leg (parallel circuit).
+/// The sequence numbers of the last messages sent and received on a leg (parallel circuit).
 #[derive(Clone, Copy, Debug, Default)]
 struct Last {
     sent: u64,
@@ -26,14 +28,14 @@ struct Last {
 }
 
 impl ExplicitNumbering {
-    /// Returns a numbering that has no legs (circuits of the set) yet.
+    /// Returns a numbering scheme that has no legs (circuits of the set) yet.
     #[must_use]
     pub fn new() -> ExplicitNumbering {
         ExplicitNumbering::default()
     }
 }
 
-/// Returns the number whose low 32 bits are `low` and that is nearest to `next`.
+/// Returns the sequence number nearest to `next` among the numbers whose low 32 bits are `low`.
 pub(super) fn nearest(low: u32, next: u64) -> u64 {
     let ahead = low.wrapping_sub(next as u32).cast_signed();
     next.saturating_add_signed(ahead.into())

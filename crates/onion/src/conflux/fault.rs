@@ -30,25 +30,26 @@ pub enum ConfluxFault {
     Design,
     /// More legs (circuits) than a set may have.
     TooManyLegs,
-    /// LINKED, LINKED_ACK or a numbered message on a circuit that is not a leg of a set.
+    /// LINKED, LINKED_ACK or a message with a sequence number, on a circuit that is not a leg of a
+    /// set.
     NotLinked,
     /// The set of circuits has ended.
     Gone,
     /// The other end claims to have sent messages that we never received, or to have received
     /// messages that we never sent.
     DataLoss,
-    /// A message of ours with a number that cannot be conveyed, because its leg (parallel circuit)
-    /// lags the other legs by 2^32 - 1 messages or more. Also a number that was assigned although
-    /// no message could be sent with it.
+    /// A message of ours whose sequence number cannot be conveyed, because its leg (parallel
+    /// circuit) lags the other legs by 2^32 - 1 messages or more. Also a sequence number that was
+    /// assigned although no message could be sent with it.
     Incoherent,
-    /// SWITCH with the value 0. Such a message would not change the number of its leg (parallel
-    /// circuit).
+    /// SWITCH with the value 0. Such a message would not change the sequence number of its leg
+    /// (parallel circuit).
     SwitchZero,
     /// SWITCH directly after another SWITCH.
     SwitchTwice,
-    /// A message number that is farther ahead than any window allows.
+    /// A sequence number that is farther ahead than any window allows.
     TooFar,
-    /// A message number that was received before.
+    /// A sequence number that was received before.
     Repeated,
     /// The queue of messages that wait for a missing one is full.
     Full,

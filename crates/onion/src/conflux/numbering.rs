@@ -1,4 +1,4 @@
-//! Numbering of messages that are sent over several circuits (legs).
+//! Sequence numbers of messages that are sent over several circuits (legs).
 
 use std::fmt;
 
@@ -9,38 +9,38 @@ use crate::wire::conflux::put_switch;
 use crate::wire::message::RelayCommand;
 use crate::wire::resilient::LegSwitch;
 
-/// Maximum distance of a received message number from the next expected number. Eight circuits
-/// never have 2^24 cells (8 GB) in flight, so a larger distance is an error, or an attack on the
-/// queue.
+/// Maximum distance of a received sequence number from the next expected one. Eight circuits never
+/// have 2^24 cells (8 GB) in flight, so a larger distance is an error, or an attack on the queue.
 pub const AHEAD: u64 = 1 << 24;
 
-/// The numbers from which a new leg (parallel circuit) begins to count its messages.
+/// The sequence numbers from which a new leg (parallel circuit) begins to count its messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bases {
-    /// Number of the last message sent by this end, as counted on this leg (parallel circuit).
+    /// Sequence number of the last message sent by this end, as counted on this leg (parallel
+    /// circuit).
     pub sent: u64,
-    /// Number of the last message sent by the other end, as counted on this leg (parallel
+    /// Sequence number of the last message sent by the other end, as counted on this leg (parallel
     /// circuit).
     pub received: u64,
 }
 
-/// How a message's number is conveyed to the other end.
+/// Encoding that conveys a message's sequence number to the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// The number is not sent: it is one more than that of the previous message on the leg
-    /// (parallel circuit).
+    /// The sequence number is not sent: it is one more than that of the previous message on the
+    /// leg (parallel circuit).
     Nothing,
     /// A SWITCH message of proposal 329 precedes the message on the same leg (parallel circuit),
-    /// and raises the leg's number by this value.
+    /// and raises the leg's sequence number by this value.
     Switch(u32),
-    /// These bytes, the low 32 bits of the number, precede the message's data.
+    /// These bytes, the low 32 bits of the sequence number, precede the message's data.
     Prefix([u8; 4]),
-    /// This project's SWITCH message precedes the message, and contains the message's number. From
-    /// here on, messages on the leg (parallel circuit) have consecutive numbers and do not carry
-    /// them.
+    /// This project's SWITCH message precedes the message, and contains the message's sequence
+    /// number. From here on, messages on the leg (parallel circuit) have consecutive sequence
+    /// numbers and do not carry them.
     Run(u32),
     /// This project's SWITCH message precedes the message. From this message on, each message
-    /// carries its own number.
+    /// carries its own sequence number.
     Singly([u8; 4]),
 }
 
@@ -70,20 +70,20 @@ impl Mark {
     }
 }
 
-/// A method to assign numbers to messages and to convey the numbers to the other end. Each
+/// A method to assign sequence numbers to messages and to convey them to the other end. Each
 /// direction counts separately, from 1.
 ///
 /// A call that fails changes nothing.
 pub trait Numbering: fmt::Debug + Send {
-    /// Returns the name of this method of numbering.
+    /// Returns the name of this numbering scheme.
     fn name(&self) -> &'static str;
 
     /// Returns the number of extra cells that a change from one leg (parallel circuit) to another
     /// costs.
     fn turn(&self) -> u64;
 
-    /// Adds a leg (parallel circuit) in the free slot `leg` (its index in the set). The leg counts
-    /// its messages from `bases`.
+    /// Adds a leg (parallel circuit) in the free slot `leg` (its index in the set). The leg's
+    /// sequence numbers start at `bases`.
     ///
     /// # Errors
     /// Returns an error if the other end claims to have received messages that we never sent.
@@ -92,29 +92,30 @@ pub trait Numbering: fmt::Debug + Send {
     /// Removes the leg `leg` (a circuit of the set).
     fn leave(&mut self, leg: PathId);
 
-    /// Returns the number of bytes that a message's number takes from the space for its data.
+    /// Returns the number of bytes that a message's sequence number takes from the space for its
+    /// data.
     fn overhead(&self) -> usize;
 
-    /// Assigns a number to a message on `leg` (a parallel circuit). The caller sends the returned
-    /// mark and then the message, or neither of them.
+    /// Assigns a sequence number to a message on `leg` (a parallel circuit). The caller sends the
+    /// returned mark and then the message, or neither of them.
     ///
     /// # Errors
-    /// The number cannot be conveyed.
+    /// The sequence number cannot be conveyed.
     fn send(&mut self, leg: PathId) -> Result<Mark, ConfluxFault>;
 
-    /// Handles a SWITCH message of proposal 329, which raises the number of `leg` (a parallel
-    /// circuit) by `by`. `next` is the number of the next message to deliver.
+    /// Handles a SWITCH message of proposal 329, which raises the sequence number of `leg` (a
+    /// parallel circuit) by `by`. `next` is the sequence number of the next message to deliver.
     ///
     /// # Errors
     /// SWITCH is not allowed at this point.
     fn switched(&mut self, leg: PathId, by: u32, next: u64) -> Result<(), ConfluxFault>;
 
     /// Returns the mark for sending a message again on this leg (parallel circuit) after it was
-    /// lost with another leg. The mark conveys the message's number. The message's data leaves
-    /// `spare` bytes of the cell free.
+    /// lost with another leg. The mark conveys the message's sequence number. The message's data
+    /// leaves `spare` bytes of the cell free.
     ///
     /// # Errors
-    /// This numbering does not support sending messages again, or there is no such leg.
+    /// This scheme does not support sending messages again, or there is no such leg.
     fn again(&mut self, _leg: PathId, _number: u64, _spare: usize) -> Result<Mark, ConfluxFault> {
         Err(ConfluxFault::Role)
     }
@@ -133,10 +134,10 @@ pub trait Numbering: fmt::Debug + Send {
     }
 
     /// Handles a message with the data `data` that arrived on the leg `leg` (parallel circuit).
-    /// Returns the message's number, and the data without this number.
+    /// Returns the message's sequence number, and the data without it.
     ///
     /// # Errors
-    /// The message has no number, or its number is too far ahead of `next`.
+    /// The message has no sequence number, or one too far ahead of `next`.
     fn received<'d>(
         &mut self,
         leg: PathId,
@@ -144,29 +145,31 @@ pub trait Numbering: fmt::Debug + Send {
         next: u64,
     ) -> Result<(u64, &'d [u8]), ConfluxFault>;
 
-    /// Returns true if the same number may arrive twice, because lost messages are sent again.
+    /// Returns true if the same sequence number may arrive twice, because lost messages are sent
+    /// again.
     fn resends(&self) -> bool;
 
-    /// Returns true if a higher number was sent or received on `leg` (a parallel circuit) than on
-    /// all other legs. If such a leg fails, messages may be lost.
+    /// Returns true if a higher sequence number was sent or received on `leg` (a parallel circuit)
+    /// than on all other legs. If such a leg fails, messages may be lost.
     fn leads(&self, leg: PathId) -> bool;
 
-    /// Returns the lag of `leg` (a parallel circuit): the difference between the number of our
-    /// last message on any leg and the last number sent on `leg`. SWITCH conveys this difference.
+    /// Returns the lag of `leg` (a parallel circuit): the difference between the sequence number
+    /// of our last message on any leg and the last one sent on `leg`. SWITCH conveys this
+    /// difference.
     fn backlog(&self, leg: PathId) -> u64;
 
-    /// Returns true if `number` or a higher number has arrived on every leg (parallel circuit).
-    /// Numbers only grow on each leg. If the message with this number is missing then, it will
-    /// never arrive.
+    /// Returns true if the sequence number `number` or a higher one has arrived on every leg
+    /// (parallel circuit). On each leg, sequence numbers only grow. If the message `number` is
+    /// missing then, it will never arrive.
     fn passed(&self, number: u64) -> bool;
 
-    /// Returns the number of the last message that this end sent.
+    /// Returns the sequence number of the last message that this end sent.
     fn last_sent(&self) -> u64;
 }
 
-/// Returns true if a message with this command and stream has a number (proposal 329, section 3; C
-/// tor's `conflux_should_multiplex`). On stream 0, BEGIN, END, CONNECTED, RESOLVE and RESOLVED
-/// have no number: C tor's `connection_edge_process_relay_cell` drops such messages before it
+/// Returns true if a message with this command and stream has a sequence number (proposal 329,
+/// section 3; C tor's `conflux_should_multiplex`). On stream 0, BEGIN, END, CONNECTED, RESOLVE and
+/// RESOLVED have none: C tor's `connection_edge_process_relay_cell` drops such messages before it
 /// counts them.
 #[must_use]
 pub const fn is_counted(command: RelayCommand, stream: u16) -> bool {

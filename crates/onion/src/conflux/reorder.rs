@@ -42,7 +42,7 @@ pub enum Offer {
     Next,
     /// The message waits in the queue for earlier ones.
     Waits,
-    /// A message with this number was received before.
+    /// A message with this sequence number was received before.
     Repeated,
     /// The message would have to wait, but the queue is full.
     Full,
@@ -68,7 +68,7 @@ impl Default for ReorderQueue {
 }
 
 impl ReorderQueue {
-    /// Returns an empty queue. It expects message number 1 first.
+    /// Returns an empty queue. It expects the message with the sequence number 1 first.
     #[must_use]
     pub fn new() -> ReorderQueue {
         ReorderQueue::default()
@@ -98,14 +98,14 @@ impl ReorderQueue {
         self.most
     }
 
-    /// Returns the number of the next message to deliver.
+    /// Returns the sequence number of the next message to deliver.
     #[must_use]
     pub fn next_number(&self) -> u64 {
         self.waiting.next_number()
     }
 
-    /// Passes a received message with the number `number` to the queue. The queue stores the
-    /// message if it must wait.
+    /// Passes a received message with the sequence number `number` to the queue. The queue stores
+    /// the message if it must wait.
     pub fn offer(&mut self, number: u64, message: impl FnOnce() -> HeldMessage) -> Offer {
         if self.waiting.advance(number) {
             return Offer::Next;

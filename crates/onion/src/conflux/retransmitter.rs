@@ -52,13 +52,13 @@ const MOST_REPEATED: usize = EVERY as usize;
 /// A message that was sent and is stored until it is acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SentMessage {
-    /// The message's number, in the count of all messages of the set of circuits.
+    /// The message's sequence number among all messages of the set of circuits.
     pub number: u64,
     /// The message's command.
     pub command: RelayCommand,
     /// ID of the message's stream; 0 if the message belongs to no stream.
     pub stream: u16,
-    /// The message's data, without its number.
+    /// The message's data, without its sequence number.
     pub data: Vec<u8>,
 }
 
@@ -154,7 +154,7 @@ pub struct Retransmitter {
     is_client: bool,
     legs: Legs<OnLeg>,
     last_serial: u32,
-    /// Messages that must be sent again, by number.
+    /// Messages that must be sent again, by sequence number.
     again: BTreeMap<u64, SentMessage>,
     bytes: usize,
     /// Empty buffers for reuse.
@@ -354,7 +354,8 @@ impl Retransmitter {
         self.again.len()
     }
 
-    /// Notes that a numbered message was received on the leg `leg` (a circuit of the set).
+    /// Records that a message with a sequence number was received on the leg `leg` (a circuit of
+    /// the set).
     pub fn note_received(&mut self, now: Time, leg: PathId) {
         (self.last_received, self.probing) = (Some(now), false);
         if let Ok(on) = self.legs.get_mut(leg) {

@@ -1,4 +1,4 @@
-//! Numbering of cells that pass a relay where the circuits (legs) of a set join
+//! Sequence numbers of cells that pass a relay where the circuits (legs) of a set join
 //! (`docs/spec/middle-merge.md#numbers`).
 
 use anabranch_multipath::PathId;
@@ -9,16 +9,16 @@ use super::legs::Legs;
 use super::numbering::{AHEAD, Bases, Mark, Numbering};
 use crate::wire::resilient::LegSwitch;
 
-/// Numbering for cells that have no room for a number. Consecutive cells on a leg (parallel
-/// circuit) have consecutive numbers, from 1. A SWITCH message sets the number of the leg's next
-/// cell.
+/// Numbering scheme for cells that have no room for a sequence number. Consecutive cells on a leg
+/// (parallel circuit) have consecutive sequence numbers, from 1. A SWITCH message sets the
+/// sequence number of the leg's next cell.
 #[derive(Debug, Default)]
 pub struct Runs {
     legs: Legs<Numbers>,
     sent: u64,
 }
 
-/// The numbers of the next cells to send and to receive on a leg (circuit of the set).
+/// The sequence numbers of the next cells to send and to receive on a leg (circuit of the set).
 #[derive(Clone, Copy, Debug)]
 struct Numbers {
     sends: u64,
@@ -34,7 +34,7 @@ impl Default for Numbers {
 }
 
 impl Numbers {
-    /// Returns the way to convey the cell's number `number` to the other end.
+    /// Returns the mark that conveys the cell's sequence number `number` to the other end.
     fn mark(&mut self, number: u64) -> Mark {
         let follows = self.sends == number;
         self.sends = number + 1;
@@ -43,8 +43,8 @@ impl Numbers {
 }
 
 impl Runs {
-    /// Returns a numbering without legs (parallel circuits). It supports sending a cell again on
-    /// another leg after the cell was lost with its leg.
+    /// Returns a numbering scheme that has no legs (parallel circuits) yet. It supports sending a
+    /// cell again on another leg after the cell was lost with its leg.
     #[must_use]
     pub fn new() -> Runs {
         Runs::default()

@@ -17,7 +17,7 @@ const BATCH: usize = BODY.div_ceil(BLOCK);
 /// A key stream (AES-128 in counter mode), read from its start.
 pub struct KeyStream {
     cipher: Aes128Enc,
-    /// Number of the next block of the key stream.
+    /// Index of the next block of the key stream.
     counter: u128,
     /// The last computed block of the key stream; its first `used` bytes are consumed.
     last: [u8; BLOCK],
