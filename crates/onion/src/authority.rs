@@ -3,7 +3,7 @@
 //!
 //! It is the only authority of its network, so it needs no votes. It generates the consensus and
 //! the microdescriptors directly from the descriptors that relays [upload](Authority::upload). The
-//! core has no clock and opens no connections. The process that runs the core passes the time,
+//! state machine has no clock and opens no connections. The process that runs it passes the time,
 //! probes relays ([`Authority::probes`]) and serves the [documents](Authority::documents) to
 //! clients.
 
@@ -219,7 +219,7 @@ impl Authority {
     }
 
     /// Returns the relays whose descriptors were removed since the last call: outdated and banned
-    /// relays, and relays that had to make room for new ones.
+    /// relays, and relays that were removed in favour of new ones.
     pub fn dropped(&mut self) -> BTreeSet<[u8; 20]> {
         self.routerlist.dropped()
     }

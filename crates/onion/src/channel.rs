@@ -40,7 +40,7 @@ pub enum Role {
     /// The neighbour (the program at the other end of the link) opened the link, and we are a
     /// relay.
     Responder(Arc<Credentials>),
-    /// The link joins two shards (parallel cores) of one relay.
+    /// The link joins two shards (parallel workers) of one relay.
     Sibling {
         /// True at one end of the link, false at the other.
         first: bool,
@@ -85,8 +85,9 @@ pub struct Start {
     pub own: Vec<IpAddr>,
     /// SHA-256 of the neighbour's TLS certificate; `None` if we are the responder.
     pub peer_certificate: Option<[u8; 32]>,
-    /// SHA-256 of the TLS certificate that we presented as the responder, if it is known. It is
-    /// needed because a relay replaces its certificate from time to time.
+    /// SHA-256 of the TLS certificate that we presented as the responder, if it is known. A relay
+    /// replaces its certificate from time to time, and its credentials must belong to the
+    /// presented one.
     pub own_certificate: Option<[u8; 32]>,
     /// Properties of the link, and the extensions that it can use.
     pub capabilities: Capabilities,
@@ -112,17 +113,17 @@ impl Start {
     }
 }
 
-/// Preferences for a QUIC link between two relays that runs alongside their TLS link.
+/// Preferences for a QUIC link that runs alongside a TLS link to the same neighbour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuicPreferences {
     /// UDP port at which we accept QUIC links; 0 if we accept none.
     pub port: u16,
     /// First byte of the connection ID of QUIC links that are opened alongside this link. The byte
-    /// identifies the shard (one of the relay's parallel cores) that owns this link.
+    /// identifies the shard (one of the relay's parallel workers) that owns this link.
     pub first_byte: u8,
-    /// True if no QUIC link is opened alongside an unordered link, whose cells have numbers and
-    /// may arrive in any order. On such a link, we then ignore the neighbour's offer of QUIC
-    /// links.
+    /// True if no QUIC link is opened alongside an unordered link, whose cells have sequence
+    /// numbers and may arrive in any order. On such a link, we then ignore the neighbour's offer
+    /// of QUIC links.
     pub unless_unordered: bool,
 }
 
@@ -199,12 +200,12 @@ pub struct Channel {
     received: Transcript,
     sent_netinfo: bool,
     proven: bool,
-    /// State of numbered cells; `None` unless both ends agreed to number the cells of the link, so
-    /// that they may arrive out of order.
+    /// State that restores the order of cells by their sequence numbers. `None` unless both ends
+    /// agreed on sequence numbers, so that cells may arrive out of order.
     order: Option<Box<CellOrder>>,
-    /// Number of bytes at the front of the outbox that may be sent before all TLS records of the
-    /// link have one fixed size. Later bytes must wait for this size. `None` once the records have
-    /// that size, and on links without numbered cells.
+    /// On a link whose cells have sequence numbers, all TLS records will have one fixed size. This
+    /// is the number of bytes at the front of the outbox that may be sent before; later bytes wait
+    /// for the fixed size. `None` once the records have that size, and on other links.
     unfixed: Option<usize>,
     /// True once the caller was asked to fix the size of TLS records ([`Channel::wants_fixed`] has
     /// returned true).
@@ -247,8 +248,8 @@ impl Channel {
         channel
     }
 
-    /// Returns a channel between two shards (parallel cores) of one relay. The channel is open at
-    /// once, because the shards need not authenticate each other.
+    /// Returns a channel between two shards (parallel workers) of one relay. The channel is open
+    /// at once, because the shards need not authenticate each other.
     pub fn sibling(first: bool) -> Channel {
         let start = Start::new(Time::ZERO, 0, Ipv4Addr::UNSPECIFIED.into());
         Channel::in_stage(Stage::Open, Role::Sibling { first }, start)
@@ -310,7 +311,7 @@ impl Channel {
         !matches!(self.role, Role::Responder(_) | Role::Sibling { first: false })
     }
 
-    /// Returns true if the link leads to another shard (parallel core) of this relay.
+    /// Returns true if the link leads to another shard (parallel worker) of this relay.
     pub fn is_sibling(&self) -> bool {
         matches!(self.role, Role::Sibling { .. })
     }
@@ -398,8 +399,8 @@ impl Channel {
         cell::put_fixed_as(&mut self.outbox, width, circuit, command, body);
     }
 
-    /// Appends a variable-length cell to the outbox. The link must be open and must not use
-    /// numbered cells.
+    /// Appends a variable-length cell to the outbox. The link must be open, and its cells must not
+    /// have sequence numbers.
     pub(crate) fn send_long(&mut self, command: Command, body: &[u8]) {
         cell::put_variable(&mut self.outbox, Width::Four, command, body);
     }
@@ -426,7 +427,7 @@ impl Channel {
     }
 
     /// Returns whether `cell` is the next in order, and stores it for later if it is not. If the
-    /// cells of the link have no numbers, every cell is the next in order.
+    /// cells of the link have no sequence numbers, every cell is the next in order.
     ///
     /// # Errors
     /// [`Fault::WrongNumber`] if a correct neighbour would not have used the cell's sequence

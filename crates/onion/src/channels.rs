@@ -1,5 +1,5 @@
-//! The links of one core (the state machine of a client, or of one shard of a relay): channels,
-//! the circuits on each of them, and their queued cells.
+//! The links of one protocol state machine (a client, or one parallel worker of a relay):
+//! channels, the circuits on each of them, and their queued cells.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -27,19 +27,21 @@ use detour::{Delivery, Detour};
 mod detour;
 mod offers;
 
-/// Identifier of a link: its carrier (such as TCP or QUIC), and its number among the links of that
-/// carrier. The driver (I/O code) assigns both; the core only compares identifiers.
+/// Identifier of a link: its carrier (such as TCP or QUIC), and its index among the links of that
+/// carrier. The driver (I/O code) assigns both; the protocol state machine only compares
+/// identifiers.
 ///
 /// The carrier is the highest of the identifier's eight bytes. Links are ordered by carrier, then
-/// by number.
+/// by index.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(u64);
 
 impl LinkId {
-    /// Number of bits of a link's number within its carrier.
+    /// Number of bits of a link's index within its carrier.
     const NUMBER: u32 = 56;
 
-    /// Returns the identifier of the link `number` of `carrier`. Numbers have at most 56 bits.
+    /// Returns the identifier of the link with the index `number` of `carrier`. An index has at
+    /// most 56 bits.
     #[must_use]
     pub const fn new(carrier: u8, number: u64) -> LinkId {
         debug_assert!(number >> LinkId::NUMBER == 0, "the number of a link has at most 56 bits");
@@ -52,13 +54,13 @@ impl LinkId {
         (self.0 >> LinkId::NUMBER) as u8
     }
 
-    /// Returns the link's number among the links of its carrier.
+    /// Returns the link's index among the links of its carrier.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0 & ((1 << LinkId::NUMBER) - 1)
     }
 
-    /// Returns the carrier and the number in one integer, which is different for every link.
+    /// Returns the carrier and the index in one integer, which is different for every link.
     #[must_use]
     pub const fn bits(self) -> u64 {
         self.0
@@ -89,8 +91,8 @@ impl LinkCircuit {
     pub(crate) const NOWHERE: LinkCircuit = LinkCircuit { link: LinkId::new(u8::MAX, 0), id: 0 };
 }
 
-/// Owner of a circuit ID on a link: the circuit's index in the core's table, and the direction of
-/// the link (true if it leads away from the client).
+/// Owner of a circuit ID on a link: the circuit's index in the table of circuits, and the
+/// direction of the link (true if it leads away from the client).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     pub(crate) circuit: u32,
@@ -100,7 +102,7 @@ pub struct Owner {
 /// Maximum number of cells in a channel's outbox, in addition to one for each circuit. If the
 /// outbox is longer, the neighbour does not read our answers, and is disconnected.
 const MOST_OUTBOX_CELLS: usize = 256;
-/// Maximum outbox length in bytes at which a cell for another shard (a parallel core of this
+/// Maximum outbox length in bytes at which a cell for another shard (a parallel worker of this
 /// relay) goes directly into the outbox. With a longer outbox, cells are queued by circuit. Queues
 /// are rarely needed here, because the other shard schedules circuits itself.
 const AT_ONCE: usize = 64 * CELL;
@@ -123,11 +125,12 @@ struct CircuitQueue {
     owner: Owner,
     queue: Queue,
     lately: RecentCells,
-    /// Counts of received and acknowledged cells, on a QUIC link whose circuits may move.
+    /// Counts of received and acknowledged cells, on a QUIC link whose circuits may move to a TLS
+    /// link.
     delivery: Delivery,
 }
 
-/// One link of this core.
+/// One link of this client or relay worker.
 pub(crate) struct Link {
     pub(crate) channel: Channel,
     /// Received bytes that are not handled yet: an incomplete cell, or cells that wait for keying
@@ -213,10 +216,10 @@ impl Link {
     }
 }
 
-/// All links of a core.
+/// All links of a client, or of one parallel worker (shard) of a relay.
 pub(crate) struct Channels {
     links: SlotTable<LinkId, Link>,
-    /// Links to other shards (parallel cores of this relay), by shard number.
+    /// Links to other shards (parallel workers of this relay), by shard index.
     siblings: BTreeMap<usize, LinkId>,
     /// Open links by the RSA identity of the relay at the other end, oldest first.
     reached: BTreeMap<[u8; 20], Vec<LinkId>>,
@@ -284,13 +287,13 @@ impl Channels {
         self.wake(id);
     }
 
-    /// Adds a link to another shard (a parallel core of this relay).
+    /// Adds a link to another shard (a parallel worker of this relay).
     pub(crate) fn join(&mut self, id: LinkId, channel: Channel, shard: usize) {
         self.open(id, channel, None);
         self.siblings.insert(shard, id);
     }
 
-    /// Returns the link to another parallel core (shard) of this relay; `None` if there is none.
+    /// Returns the link to another parallel worker (shard) of this relay; `None` if there is none.
     pub(crate) fn sibling(&self, shard: usize) -> Option<LinkId> {
         self.siblings.get(&shard).copied()
     }
@@ -332,7 +335,7 @@ impl Channels {
         self.links.iter()
     }
 
-    /// Notes that the handshake of the link `id` is complete. If the neighbour is a relay,
+    /// Records that the handshake of the link `id` is complete. If the neighbour is a relay,
     /// circuits to it may now use the link.
     pub(crate) fn opened(&mut self, id: LinkId) {
         let identity = self.links.get(&id).and_then(|link| link.channel.identity());
@@ -374,8 +377,8 @@ impl Channels {
         links.filter_map(|id| Some((*id, self.links.get(id)?)))
     }
 
-    /// Returns true if this core has opened a TLS link to the relay `target`, on which the relay
-    /// may offer QUIC links.
+    /// Returns true if we have opened a TLS link to the relay `target`, on which the relay may
+    /// offer QUIC links.
     pub(crate) fn has_dialled(&self, target: &Target) -> bool {
         let is_ours =
             |link: &&Link| link.channel.is_initiator() && !link.channel.has_stream_per_circuit();
@@ -532,7 +535,7 @@ impl Channels {
     }
 
     /// Sends a cell, such as DESTROY, ahead of queued cells. The limit `MOST_OUTBOX_CELLS` does
-    /// not apply to links to other parallel cores (shards) of this relay, because shards always
+    /// not apply to links to other parallel workers (shards) of this relay, because shards always
     /// read our output.
     pub(crate) fn send_control_cell(
         &mut self,
@@ -579,7 +582,7 @@ impl Channels {
         true
     }
 
-    /// Queues a cell on its circuit. On a link to another parallel core (shard) of this relay,
+    /// Queues a cell on its circuit. On a link to another parallel worker (shard) of this relay,
     /// sends the cell at once if the outbox is short. Returns the queue's length (1 for a cell
     /// sent at once), or 0 if there is no such circuit.
     pub(crate) fn push(
@@ -649,8 +652,8 @@ impl Channels {
         }
     }
 
-    /// Returns the number of lossy cells (sent in datagrams) that this core's links have dropped
-    /// since the start.
+    /// Returns the number of lossy cells (sent in datagrams) that our links have dropped since the
+    /// start.
     pub(crate) fn lossy_dropped(&self) -> u64 {
         self.lossy_dropped
     }

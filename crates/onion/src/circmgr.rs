@@ -50,7 +50,7 @@ const DIRTY: Duration = Duration::from_secs(600);
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Number of unused circuits to keep ready, whose exits allow connections to `USUAL_PORT`.
 const AHEAD: usize = 2;
-/// Port to which the exits of unused circuits must allow connections.
+/// Port (HTTPS) that the exits of circuits built in advance must allow.
 const USUAL_PORT: u16 = 443;
 /// Maximum number of circuits that are being built at a time.
 const MOST_BUILDING: usize = 16;
@@ -446,7 +446,7 @@ impl CircuitManager {
         }
     }
 
-    /// Notes that the circuit `key` is complete.
+    /// Records that the circuit `key` is complete.
     pub fn built(&mut self, at: Moment, key: CircuitKey, rng: &mut impl Rng) {
         if self.is_to_merge(key) {
             return self.merge(key);
@@ -466,7 +466,7 @@ impl CircuitManager {
         }
     }
 
-    /// Notes that the circuit `key` is closed.
+    /// Records that the circuit `key` is closed.
     pub fn closed(&mut self, at: Moment, key: CircuitKey, cause: Cause) {
         let Moment { now, unix: unix_now } = at;
         let Some(circuit) = self.circuits.remove(&key) else { return };
@@ -489,7 +489,7 @@ impl CircuitManager {
         }
     }
 
-    /// Notes that a stream of the circuit `key` has ended.
+    /// Records that a stream of the circuit `key` has ended.
     pub fn stream_ended(&mut self, key: CircuitKey) {
         let head = self.head_of(key);
         match self.circuits.get_mut(&head) {

@@ -2,7 +2,8 @@
 //!
 //! A scheduler implements [`Policy`]. [`RoundRobin`] and [`Random`] treat all circuits alike.
 //! [`Ewma`] prefers circuits with little recent traffic. [`Kist`] has the same preference, but
-//! keeps cells queued until the kernel has room for them. Their order can change until then.
+//! keeps cells queued until the kernel has room for them. The order of the queued cells can change
+//! until then.
 
 use anabranch_multipath::Time;
 
@@ -23,7 +24,7 @@ pub trait Policy: Send {
     /// Returns the circuit whose cell is sent next. The circuit stays in the set of circuits with
     /// cells. Returns `None` if no circuit has cells.
     fn next(&mut self) -> Option<u32>;
-    /// Notes that a cell of `circuit` was sent, after [`next`](Policy::next) had returned
+    /// Records that a cell of `circuit` was sent, after [`next`](Policy::next) had returned
     /// `circuit`. `more` is true if the circuit has further cells.
     fn sent(&mut self, now: Time, circuit: u32, more: bool);
     /// Removes a closed circuit.
@@ -45,7 +46,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns the policy for the new link number `link`.
+    /// Returns a scheduler with this policy for the new link with the index `link`.
     pub fn policy(self, link: u64) -> Box<dyn Policy> {
         match self {
             Kind::RoundRobin => Box::new(RoundRobin::default()),

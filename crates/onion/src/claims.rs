@@ -1,10 +1,10 @@
-//! Assignment of each neighbouring relay to one shard (parallel core, with its own thread) of this
-//! relay. That shard holds the *claim* on the neighbour: it has the link to the neighbour, and
-//! circuits of other shards use this link too. Two relays thus need only one link.
+//! Assignment of each neighbouring relay to one shard (parallel worker, with its own thread) of
+//! this relay. That shard holds the *claim* on the neighbour: it has the link to the neighbour,
+//! and circuits of other shards use this link too. Two relays thus need only one link.
 
 use std::collections::BTreeMap;
 
-/// Links of all shards (parallel cores of this relay) to other relays, by the neighbour's RSA
+/// Links of all shards (parallel workers of this relay) to other relays, by the neighbour's RSA
 /// identity. For each neighbour, the table lists the shards in the order of their first link. Each
 /// entry consists of a shard and the number of its links to the neighbour that are open or being
 /// opened.
@@ -17,9 +17,9 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// Returns the shard (parallel core of this relay) that holds the claim on `neighbour`. The
-    /// shard `shard` must use that shard's link. Call this before `shard` opens a link to
-    /// `neighbour`.
+    /// Returns the shard (parallel worker of this relay) that holds the claim on `neighbour`. The
+    /// shard `shard` must use the link of the returned shard. Call this before `shard` opens a
+    /// link to `neighbour`.
     ///
     /// If the result is `shard` itself, that shard opens the link, and calls [`Claims::gone`]
     /// after the link has closed.
@@ -33,8 +33,8 @@ impl Claims {
         }
     }
 
-    /// Notes that `neighbour` opened a link to the shard `shard` (a parallel core of this relay).
-    /// [`Claims::gone`] must be called when the link closes.
+    /// Records that `neighbour` opened a link to the shard `shard` (a parallel worker of this
+    /// relay). [`Claims::gone`] must be called when the link closes.
     pub fn link_opened(&mut self, neighbour: [u8; 20], shard: usize) {
         let shards = self.held.entry(neighbour).or_default();
         match shards.iter_mut().find(|(other, _)| *other == shard) {
@@ -43,8 +43,8 @@ impl Claims {
         }
     }
 
-    /// Notes that a link from the shard `shard` (a parallel core of this relay) to `neighbour` is
-    /// closed, or could not be opened.
+    /// Records that a link from the shard `shard` (a parallel worker of this relay) to `neighbour`
+    /// is closed, or could not be opened.
     pub fn gone(&mut self, neighbour: [u8; 20], shard: usize) {
         let Some(shards) = self.held.get_mut(&neighbour) else { return };
         for (_, links) in shards.iter_mut().filter(|(other, _)| *other == shard) {

@@ -271,7 +271,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// A client's core.
+/// A client as a protocol state machine without I/O.
 pub type Client = Node<ClientRole>;
 
 /// State of a node in the role of a client.

@@ -95,7 +95,7 @@ impl History {
         [self.runs, self.run_weight, self.up, self.known, reckoned, since, self.faded as f64]
     }
 
-    /// Restores a history from stored fields. Returns `None` if a number is invalid.
+    /// Restores a history from stored fields. Returns `None` if a value is invalid.
     #[must_use]
     pub fn from_fields(fields: Fields) -> Option<History> {
         let [runs, run_weight, up, known, reckoned, since, faded] = fields;

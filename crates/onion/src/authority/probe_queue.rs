@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The numbers of additional probes that may start now.
+/// Counts of the additional probes that may start now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// Number of probes that may start in total, whatever the states of their relays.

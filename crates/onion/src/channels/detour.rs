@@ -89,8 +89,8 @@ impl Link {
         self.detour.as_ref().is_some_and(|detour| detour.stage != Stage::OnQuic)
     }
 
-    /// Returns the link that takes over the circuits, during or after their move; `None` if they
-    /// use the QUIC link.
+    /// Returns the link that takes over the circuits, during or after their move; `None` if the
+    /// circuits use the QUIC link.
     pub(super) fn carrier(&self) -> Option<LinkId> {
         self.detour.as_ref().filter(|detour| !detour.keeps()).map(|detour| detour.tls_link)
     }
@@ -171,7 +171,7 @@ impl Channels {
 
     /// Pairs `quic` with the TLS link that the neighbour identifies by `token`. Returns `number`,
     /// the identifier that the neighbour has assigned to `quic` among the QUIC links alongside
-    /// that link. Returns 0 if this core has no such link, or if the circuits of `quic` cannot
+    /// that link. Returns 0 if there is no such link here, or if the circuits of `quic` cannot
     /// move to it.
     ///
     /// # Errors
@@ -460,7 +460,7 @@ impl Channels {
     }
 
     /// Returns the link that takes over the circuits of `quic`, during or after their move, and
-    /// the identifier of `quic` on that link. Returns `None` if they still use `quic`.
+    /// the identifier of `quic` on that link. Returns `None` if the circuits still use `quic`.
     pub(crate) fn moved_to(&self, quic: LinkId) -> Option<(LinkId, u32)> {
         let detour = self.links.get(&quic)?.detour.as_ref().filter(|detour| !detour.keeps())?;
         Some((detour.tls_link, detour.number))

@@ -33,18 +33,18 @@ impl CircuitManager {
         Some((key, hop.or_else(|| only_hop(network?, &id))?))
     }
 
-    /// Notes that the circuit `key` to a directory cache is built.
+    /// Records that the circuit `key` to a directory cache is built.
     pub fn cache_reached(&mut self, unix_now: u64, key: CircuitKey, rng: &mut impl Rng) {
         self.entry.guards().succeeded(unix_now, key.0, rng);
         self.orders.push_back(Order::Keep);
     }
 
-    /// Notes that the directory cache of the circuit `key` could not be reached.
+    /// Records that the directory cache of the circuit `key` could not be reached.
     pub fn cache_failed(&mut self, unix_now: u64, key: CircuitKey) {
         self.entry.guards().failed(unix_now, key.0);
     }
 
-    /// Notes that the circuit `key` to a directory cache is closed.
+    /// Records that the circuit `key` to a directory cache is closed.
     pub fn cache_left(&mut self, key: CircuitKey) {
         self.entry.guards().closed(key.0);
     }

@@ -72,7 +72,7 @@ impl Entry {
         if self.legs < 2 { Vec::new() } else { primary.take(self.legs).collect() }
     }
 
-    /// Notes that there is a new consensus, or that more of its relays are known.
+    /// Records that there is a new consensus, or that more of its relays are known.
     pub(super) fn network_changed(&mut self) {
         self.stale = true;
     }

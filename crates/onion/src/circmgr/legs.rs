@@ -34,8 +34,8 @@ const MOST_ATTEMPTS: usize = 3;
 /// Number of circuits (legs) in a set if neither the user nor a consensus parameter of the design
 /// gives a number.
 const USUAL: usize = 2;
-/// Usual minimum number of relays that can join the circuits of a set. The user is informed if
-/// there are fewer, but at least one. Each of these relays sees which guards a client has.
+/// Number of relays that can join the circuits of a set, below which the user is warned. Each of
+/// these relays sees which guards a client has.
 const FEW_JOINING: usize = 8;
 /// A fingerprint that no relay has. The restrictions permit only this exit or middle if no relay
 /// can link sets of circuits.
@@ -89,8 +89,8 @@ pub(super) struct LegState {
     /// True if another circuit is to replace this one because of its age. This circuit is closed
     /// once the set has enough other circuits.
     aged: bool,
-    /// Key of the first circuit of this circuit's set, if the set has lost that circuit. The core
-    /// (the client's protocol state machine) still identifies the set by this key.
+    /// Key of the first circuit of this circuit's set, if the set has lost that circuit. The
+    /// client's protocol state machine still identifies the set by this key.
     name: Option<CircuitKey>,
     /// True if the circuit is the first leg of a set whose legs join at the circuit's last relay,
     /// a middle. The circuit is complete once the set continues beyond that relay.
@@ -109,8 +109,8 @@ impl LegState {
 /// built for it.
 #[derive(Clone, Debug)]
 pub(super) struct LeglessSet {
-    /// Key of the circuit that began the set. The core (the client's protocol state machine)
-    /// identifies the set by this key.
+    /// Key of the circuit that began the set. The client's protocol state machine identifies the
+    /// set by this key.
     name: CircuitKey,
     since: Time,
     /// Earliest time at which the next circuit may be begun for the set.
@@ -293,8 +293,8 @@ impl CircuitManager {
         restrictions
     }
 
-    /// Notes that the last relay of the circuit `key` has linked it to a set. If circuits join at
-    /// a middle relay, the set's first circuit now continues to the exit, and is complete.
+    /// Records that the last relay of the circuit `key` has linked it to a set. If circuits join
+    /// at a middle relay, the set's first circuit now continues to the exit, and is complete.
     pub fn linked(&mut self, at: Moment, key: CircuitKey, rng: &mut impl Rng) {
         let Some(circuit) = self.circuits.get_mut(&key) else { return };
         circuit.leg.linked = true;
@@ -313,7 +313,7 @@ impl CircuitManager {
         self.circuits.get(&key)?.leg.head
     }
 
-    /// Notes that the circuit `key` cannot be linked to a set. The circuit is dropped if it was
+    /// Records that the circuit `key` cannot be linked to a set. The circuit is dropped if it was
     /// meant to join a set that has or had other circuits. It is also dropped if it was meant as
     /// the first leg of a set that joins at a middle relay.
     pub fn not_linked(&mut self, key: CircuitKey) {
@@ -537,9 +537,8 @@ impl CircuitManager {
         }
     }
 
-    /// Makes the circuit `successor` the head of the set that the core (the client's protocol state
-    /// machine) identifies by `name`. The previous head was the circuit `key`, whose state was
-    /// `gone`.
+    /// Makes the circuit `successor` the head of the set that the client's protocol state machine
+    /// identifies by `name`. The previous head was the circuit `key`, whose state was `gone`.
     fn inherit(
         &mut self,
         (key, name): (CircuitKey, CircuitKey),
@@ -571,7 +570,7 @@ impl CircuitManager {
         self.successors.remove(&successor);
     }
 
-    /// Notes that the circuit `key` no longer answers, and neither does any other circuit of its
+    /// Records that the circuit `key` no longer answers, and neither does any other circuit of its
     /// set. Another circuit is begun later.
     pub fn silent(&mut self, key: CircuitKey) {
         let Some(circuit) = self.circuits.get_mut(&key) else { return };
@@ -684,8 +683,9 @@ impl CircuitManager {
         self.successors.retain(|_, successor| *successor != head);
     }
 
-    /// Returns the next time at which a set may begin a circuit that replaces a lost one. Times up
-    /// to the last call of `work` do not count. `None` if no set waits for such a time.
+    /// Returns the next time at which a set may begin a circuit that replaces a lost one. Times
+    /// that the last call of `work` has handled do not count. `None` if no set waits for such a
+    /// time.
     pub(super) fn leg_due(&self) -> Option<Time> {
         let due = self.circuits.values().map(|circuit| circuit.leg.again);
         due.filter(|again| *again > self.looked).min()

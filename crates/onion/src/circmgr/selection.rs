@@ -91,13 +91,13 @@ pub(super) struct Timing {
 }
 
 impl Timing {
-    /// Notes that another hop was added to the circuit at `now`, and that the extension to the
+    /// Records that another hop was added to the circuit at `now`, and that the extension to the
     /// next hop begins.
     pub(super) fn extended(&mut self, now: Time) {
         self.last = now;
     }
 
-    /// Notes that the circuit, which was begun at `begun`, is built.
+    /// Records that the circuit, which was begun at `begun`, is built.
     pub(super) fn built(&mut self, now: Time, begun: Time) {
         (self.build, self.rtt) = (now.since(begun), now.since(self.last.max(begun)));
     }

@@ -55,7 +55,7 @@ pub(super) struct SuspectRelays {
 }
 
 impl SuspectRelays {
-    /// Notes that an answer arrived through `relays`.
+    /// Records that an answer arrived through `relays`.
     pub(super) fn record_answers(&mut self, now: Time, relays: &[[u8; 20]]) {
         self.last_answer.retain(|_, at| now < *at + LATER_PATIENCE);
         self.last_answer.extend(relays.iter().map(|id| (*id, now)));
@@ -134,14 +134,14 @@ impl PendingDemand {
 }
 
 impl CircuitManager {
-    /// Notes that the exit has accepted or refused the stream of a demand (request for a circuit),
-    /// or that the stream has ended.
+    /// Records that the exit has accepted or refused the stream of a demand (request for a
+    /// circuit), or that the stream has ended.
     pub fn answered(&mut self, number: u64) {
         self.unanswered.remove(number);
     }
 
-    /// Notes that an answer arrived on `circuit`, which shows that the circuit's relays work. In a
-    /// set of several circuits, it is unknown which circuit carried the answer. The answer then
+    /// Records that an answer arrived on `circuit`, which shows that the circuit's relays work. In
+    /// a set of several circuits, it is unknown which circuit carried the answer. The answer then
     /// only shows that the last relay works, at which all circuits of the set end.
     pub fn last_answer(&mut self, now: Time, circuit: CircuitKey) {
         let head = self.head_of(circuit);
@@ -150,8 +150,8 @@ impl CircuitManager {
         self.suspects.record_answers(now, if is_alone { &path[1..] } else { &path[2..] });
     }
 
-    /// Notes that the circuit `key` was built, or was linked at its last relay. Both show that all
-    /// relays of the circuit work.
+    /// Records that the circuit `key` was built, or was linked at its last relay. Both show that
+    /// all relays of the circuit work.
     pub(super) fn note_all_answered(&mut self, now: Time, key: CircuitKey) {
         if let Some(circuit) = self.circuits.get(&key) {
             self.suspects.record_answers(now, &circuit.path[1..]);

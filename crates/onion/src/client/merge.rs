@@ -81,8 +81,8 @@ impl Client {
         trunk.is_some_and(|trunk| trunk.key == key && trunk.leg.is_none())
     }
 
-    /// Notes that a set's trunk (the circuit that continues where the legs join) is complete. The
-    /// set was begun with `circuit`.
+    /// Records that a set's trunk (the circuit that continues where the legs join) is complete.
+    /// The set was begun with `circuit`.
     pub(super) fn merged(&mut self, circuit: CircuitKey) {
         let several = self.set_named(circuit).and_then(|id| self.sets.several(id));
         let rtt = several.map(|several| several.end.longest_rtt()).unwrap_or_default();

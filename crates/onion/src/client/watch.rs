@@ -8,7 +8,8 @@ use crate::ending::Ending;
 use crate::wire::cell::CELL;
 
 /// A record of one cell that was sent to a circuit's guard, or received from it. DESTROY cells
-/// that this client sends are not recorded, because the circuit is removed before they are sent.
+/// that this client sends are not recorded, because the circuit is removed before these cells are
+/// sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CellSeen {
     /// Time at which the cell was received, or passed to the link.

@@ -11,14 +11,14 @@ use super::legs::Legs;
 use super::numbering::{AHEAD, Bases, Mark, Numbering};
 use crate::wire::resilient::LegSwitch;
 
-/// Minimum length of a long run (consecutive messages on one circuit of the set), in messages. For
-/// a run of this length, both encodings of the sequence numbers cost about one cell: 4 bytes in
-/// each message, or one SWITCH message before the run.
+/// Minimum length of a long run (consecutive messages on one of the parallel circuits), in
+/// messages. For a run of this length, both encodings of the sequence numbers cost about one cell:
+/// 4 bytes in each message, or one SWITCH message before the run.
 const LONG: u64 = 124;
 /// Length of a message's sequence number in bytes.
 const NUMBER: usize = 4;
 
-/// Scheme of sequence numbers in which each leg (circuit of the set) has one of two states,
+/// Scheme of sequence numbers in which each leg (parallel circuit) has one of two states,
 /// separately in each direction. In one state, its messages carry the low 32 bits of their
 /// sequence numbers, as in [`ExplicitNumbering`](super::ExplicitNumbering). In the other state,
 /// the numbers are consecutive and messages do not carry them. SWITCH changes the state, or sets
@@ -26,19 +26,20 @@ const NUMBER: usize = 4;
 ///
 /// A run is a sequence of consecutive messages on one leg. A sender cannot know the length of a
 /// run in advance, and assumes that it equals the length of the previous run. After a long run it
-/// begins with SWITCH. After a short run it first writes numbers into messages. It sends SWITCH
-/// once these numbers have cost as many bytes as a SWITCH.
+/// begins with SWITCH. After a short run it first writes the sequence numbers into messages. It
+/// sends SWITCH once these numbers have cost as many bytes as a SWITCH.
 #[derive(Debug, Default)]
 pub struct Adaptive {
     legs: Legs<Numbers>,
     sent: u64,
-    /// The leg of the present run (consecutive messages on one circuit of the set); `None` before
-    /// the first message, or after the loss of that leg.
+    /// The leg of the present run (consecutive messages on one of the parallel circuits); `None`
+    /// before the first message, or after the loss of that leg.
     current: Option<PathId>,
-    /// Number of messages in the present run (consecutive messages on one circuit of the set) so
-    /// far.
+    /// Number of messages in the present run (consecutive messages on one of the parallel
+    /// circuits) so far.
     length: u64,
-    /// Number of messages in the previous run (consecutive messages on one circuit of the set).
+    /// Number of messages in the previous run (consecutive messages on one of the parallel
+    /// circuits).
     previous: u64,
 }
 
@@ -50,7 +51,7 @@ struct Numbers {
     receives: Option<u64>,
     /// True if a SWITCH message has arrived and no other message has followed it yet.
     switched: bool,
-    /// The highest sequence number of a message received on the leg (circuit of the set).
+    /// The highest sequence number of a message received on the leg (parallel circuit).
     highest: u64,
 }
 
@@ -62,9 +63,9 @@ impl Adaptive {
         Adaptive::default()
     }
 
-    /// Notes that the next message is sent on `leg`. Returns true if the present run (consecutive
-    /// messages on this circuit of the set) counts as long, so that SWITCH conveys the sequence
-    /// numbers of its messages.
+    /// Records that the next message is sent on `leg`. Returns true if the present run
+    /// (consecutive messages on this parallel circuit) counts as long, so that SWITCH conveys the
+    /// sequence numbers of its messages.
     fn is_in_long_run(&mut self, leg: PathId) -> bool {
         if self.current != Some(leg) {
             (self.previous, self.length) = (self.length, 0);

@@ -40,7 +40,7 @@ impl Side {
     }
 }
 
-/// A message in transit on a leg (circuit of the set).
+/// A message in transit on a leg (parallel circuit).
 #[derive(Clone, Debug)]
 enum LegMessage {
     Link(ConfluxLink),
@@ -97,7 +97,7 @@ impl Pair {
         self.wires.get(wire)?.places[side.index()]
     }
 
-    /// Returns the number of legs (circuits of the set) launched so far.
+    /// Returns the number of legs (parallel circuits) launched so far.
     #[must_use]
     pub fn legs(&self) -> usize {
         self.wires.len()
@@ -258,7 +258,7 @@ fn draw(stream: &mut seed::Stream, n: usize) -> usize {
     stream.next_u32() as usize % n
 }
 
-/// Delivers all messages in transit, one leg (circuit of the set) after another.
+/// Delivers all messages in transit, one leg (parallel circuit) after another.
 fn drain(pair: &mut Pair) {
     for wire in 0..pair.legs() {
         for to in [Side::Client, Side::Exit] {

@@ -8,7 +8,7 @@ use super::fault::ConfluxFault;
 use super::legs::Legs;
 use super::numbering::{AHEAD, Bases, Mark, Numbering};
 
-/// Counters of one leg (circuit of the set).
+/// Counters of one leg (parallel circuit).
 #[derive(Clone, Copy, Debug)]
 struct Counters {
     bases: Bases,
@@ -31,7 +31,7 @@ pub struct CountedNumbering {
 }
 
 impl CountedNumbering {
-    /// Returns a numbering scheme that has no legs (circuits of the set) yet.
+    /// Returns a numbering scheme that has no legs (parallel circuits) yet.
     #[must_use]
     pub fn new() -> CountedNumbering {
         CountedNumbering::default()

@@ -7,8 +7,8 @@ use anabranch_multipath::{Every, Silence, seed};
 
 use crate::wire::conflux::DesiredUx;
 
-/// The shortest run (consecutive cells on one circuit of the set): one cell, so that the scheduler
-/// chooses the leg of each cell separately.
+/// The shortest run (consecutive cells on one of the parallel circuits): one cell, so that the
+/// scheduler chooses the leg of each cell separately.
 const EACH: Every = Every::Packets { mean: 1, random: false };
 
 /// A scheduler and its settings, such as the time or the number of cells for which it stays on one
@@ -44,8 +44,8 @@ impl LegScheduler {
     }
 
     /// Parses the other end's request for a scheduler and the length of its runs (consecutive
-    /// cells on one circuit of the set), such as `round-robin 1p`. Returns `None` if no scheduler
-    /// of this name supports `legs` legs, or if the length is invalid.
+    /// cells on one of the parallel circuits), such as `round-robin 1p`. Returns `None` if no
+    /// scheduler of this name supports `legs` legs, or if the length is invalid.
     #[must_use]
     pub fn read(text: &str, legs: usize) -> Option<LegScheduler> {
         let (schedule, every) = text.split_once(' ')?;
@@ -55,7 +55,7 @@ impl LegScheduler {
     }
 
     /// Returns the scheduler that C tor uses if the other end requests `desired`. This scheduler
-    /// chooses a leg (circuit of the set) for each cell separately.
+    /// chooses a leg (parallel circuit) for each cell separately.
     #[must_use]
     pub fn as_desired(desired: DesiredUx) -> LegScheduler {
         let schedule =

@@ -51,7 +51,7 @@ pub enum FlowControl {
 pub(crate) enum StreamWindows {
     /// A stream has one window for the whole set of circuits.
     One,
-    /// A stream has a separate window on each leg (circuit of the set).
+    /// A stream has a separate window on each leg (parallel circuit).
     EachLeg,
 }
 
@@ -116,7 +116,7 @@ impl Design {
         matches!(self, Design::Merged)
     }
 
-    /// Returns the version of the protocol `Anabranch` that a relay must advertise for sets of
+    /// Returns the version of the subprotocol `Anabranch` that a relay must advertise for sets of
     /// circuits in this design; `None` for Tor's own design.
     #[must_use]
     pub const fn protocol(self) -> Option<u8> {

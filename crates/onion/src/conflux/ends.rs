@@ -14,7 +14,7 @@ use crate::wire::conflux::{ConfluxLink, DesiredUx, SetNonce, read_switch};
 use crate::wire::message::{Message, RelayCommand};
 use crate::wire::resilient::LegSwitch;
 
-/// Limits that apply to a set of circuits.
+/// Limits on a set of circuits that carry the same streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Maximum number of circuits (legs) that a set has at a time (`cfx_max_legs_set`).
@@ -52,12 +52,12 @@ pub enum Arrival<'d> {
     Known,
 }
 
-/// State of a leg (circuit of a set).
+/// State of a leg (parallel circuit).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The client sent LINK on the leg (circuit of the set) at this time.
+    /// The client sent LINK on the leg (parallel circuit) at this time.
     Launched(Time),
-    /// The exit sent LINKED on the leg (circuit of the set) at this time, and expects LINKED_ACK.
+    /// The exit sent LINKED on the leg (parallel circuit) at this time, and expects LINKED_ACK.
     Linked(Time),
     /// Both ends have linked the leg (parallel circuit), and it may carry data. The value is the
     /// round-trip time that was measured during linking.
@@ -71,7 +71,7 @@ enum Role {
     Exit,
 }
 
-/// One end of a set of circuits.
+/// One end (the client's or the exit's) of a set of circuits that carry the same streams.
 #[derive(Debug)]
 pub struct ConfluxEnd {
     role: Role,
@@ -80,7 +80,7 @@ pub struct ConfluxEnd {
     numbering: Box<dyn Numbering>,
     queue: ReorderQueue,
     legs: Legs<State>,
-    /// The leg (circuit of the set) on which the last message was sent; `None` before the first
+    /// The leg (parallel circuit) on which the last message was sent; `None` before the first
     /// message, and after the loss of that leg if the set continues.
     current: Option<PathId>,
     desired: DesiredUx,
@@ -94,14 +94,15 @@ pub struct ConfluxEnd {
 }
 
 impl ConfluxEnd {
-    /// Returns a client's end that has no legs (parallel circuits) yet.
+    /// Returns the client's end of a circuit set, without legs (parallel circuits) yet.
     #[must_use]
     pub fn client(nonce: SetNonce, numbering: Box<dyn Numbering>, limits: Limits) -> ConfluxEnd {
         ConfluxEnd::new(Role::Client, nonce, numbering, limits)
     }
 
-    /// Returns an exit's end that has no legs (parallel circuits) yet. Create it for a LINK
-    /// message with an unknown nonce, and then pass that message to [`ConfluxEnd::link`].
+    /// Returns the exit's end of a circuit set, without legs (parallel circuits) yet. Create it
+    /// for a LINK message with an unknown nonce, and then pass that message to
+    /// [`ConfluxEnd::link`].
     #[must_use]
     pub fn exit(nonce: SetNonce, numbering: Box<dyn Numbering>, limits: Limits) -> ConfluxEnd {
         ConfluxEnd::new(Role::Exit, nonce, numbering, limits)
@@ -150,8 +151,8 @@ impl ConfluxEnd {
     }
 
     /// Adds one of the client's circuits as a leg. Returns the leg's slot (its index in the set)
-    /// and the LINK message to send. The leg's sequence numbers start at (0, 0), the values in
-    /// LINK. With these values, exits that run C tor let the leg join a set that is already in
+    /// and the LINK message to send. The leg counts from the sequence numbers (0, 0), which LINK
+    /// contains. With these values, exits that run C tor let the leg join a set that is already in
     /// use.
     ///
     /// # Errors
@@ -212,7 +213,7 @@ impl ConfluxEnd {
         }
     }
 
-    /// Handles LINKED, received on the leg `leg` (a circuit of the set). The caller must send
+    /// Handles LINKED, received on the leg `leg` (a parallel circuit). The caller must send
     /// LINKED_ACK at once.
     ///
     /// # Errors
@@ -243,7 +244,7 @@ impl ConfluxEnd {
         }
     }
 
-    /// Handles LINKED_ACK, received on the leg `leg` (a circuit of the set).
+    /// Handles LINKED_ACK, received on the leg `leg` (a parallel circuit).
     ///
     /// # Errors
     /// LINKED_ACK is not expected.
@@ -335,7 +336,7 @@ impl ConfluxEnd {
     /// sends the message together with the returned [`Mark`].
     ///
     /// # Errors
-    /// The set has ended, the leg is not linked, or the number cannot be conveyed.
+    /// The set has ended, the leg is not linked, or the sequence number cannot be conveyed.
     pub fn send(&mut self, leg: PathId) -> Result<Mark, ConfluxFault> {
         self.alive()?;
         if matches!(self.state(leg)?, State::Launched(_)) {
@@ -467,7 +468,7 @@ impl ConfluxEnd {
         self.limits.legs
     }
 
-    /// Returns true if this is the exit's end.
+    /// Returns true if this is the exit's end of the set, false if it is the client's end.
     #[must_use]
     pub fn is_exit(&self) -> bool {
         self.role == Role::Exit
@@ -492,7 +493,7 @@ impl ConfluxEnd {
         self.numbering.backlog(leg)
     }
 
-    /// Returns the leg (circuit of the set) on which the last message was sent. Returns `None`
+    /// Returns the leg (parallel circuit) on which the last message was sent. Returns `None`
     /// before the first message, and after the loss of that leg if the set continues.
     #[must_use]
     pub const fn current(&self) -> Option<PathId> {
@@ -505,7 +506,7 @@ impl ConfluxEnd {
         self.numbering.overhead()
     }
 
-    /// Returns the number of legs (circuits of the set) that are linked.
+    /// Returns the number of legs (parallel circuits) that are linked.
     #[must_use]
     pub fn linked_legs(&self) -> usize {
         let launched = |state: &State| matches!(state, State::Launched(_));
@@ -575,7 +576,7 @@ impl ConfluxEnd {
     }
 
     /// Adds a leg (parallel circuit) in the first free slot (index in the set). The leg's sequence
-    /// numbers start at `bases`.
+    /// numbers continue from `bases`.
     fn add(&mut self, state: State, bases: Bases) -> Result<PathId, ConfluxFault> {
         if self.legs.iter().count() >= self.limits.legs {
             return Err(ConfluxFault::TooManyLegs);

@@ -12,8 +12,8 @@ use super::numbering::{AHEAD, Bases, Mark, Numbering};
 /// numbers by SWITCH costs the same if about 124 consecutive cells are sent on one leg before each
 /// change.
 ///
-/// Conflux of 2013 and mTor number their cells in this way. Only ends that have agreed to this
-/// numbering receive such messages.
+/// Conflux of 2013 and mTor number their cells in this way. Such messages are sent only if both
+/// ends have agreed to this scheme.
 #[derive(Debug, Default)]
 pub struct ExplicitNumbering {
     legs: Legs<Last>,
@@ -28,7 +28,7 @@ struct Last {
 }
 
 impl ExplicitNumbering {
-    /// Returns a numbering scheme that has no legs (circuits of the set) yet.
+    /// Returns a numbering scheme that has no legs (parallel circuits) yet.
     #[must_use]
     pub fn new() -> ExplicitNumbering {
         ExplicitNumbering::default()

@@ -21,7 +21,7 @@ impl<T> Legs<T> {
         PathId::at(self.0.iter().position(Option::is_none).unwrap_or(self.0.len()))
     }
 
-    /// Sets the state of the leg `leg` (a circuit of the set) to `known`. Adds the leg if its slot
+    /// Sets the state of the leg `leg` (a parallel circuit) to `known`. Adds the leg if its slot
     /// is empty.
     pub(crate) fn set(&mut self, leg: PathId, known: T) {
         if leg.index() >= self.0.len() {
@@ -30,7 +30,7 @@ impl<T> Legs<T> {
         self.0[leg.index()] = Some(known);
     }
 
-    /// Returns the mutable state of the leg `leg` (a circuit of the set). If its slot is empty,
+    /// Returns the mutable state of the leg `leg` (a parallel circuit). If its slot is empty,
     /// first sets the state to the result of `new`.
     pub(crate) fn get_or_insert_with(&mut self, leg: PathId, new: impl FnOnce() -> T) -> &mut T {
         if leg.index() >= self.0.len() {
@@ -39,17 +39,17 @@ impl<T> Legs<T> {
         self.0[leg.index()].get_or_insert_with(new)
     }
 
-    /// Removes the state of the leg `leg` (a circuit of the set).
+    /// Removes the state of the leg `leg` (a parallel circuit).
     pub(crate) fn remove(&mut self, leg: PathId) {
         self.0.get_mut(leg.index()).into_iter().for_each(|place| *place = None);
     }
 
-    /// Removes the states of all legs (circuits of the set).
+    /// Removes the states of all legs (parallel circuits).
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// Returns the state of the leg `leg` (a circuit of the set).
+    /// Returns the state of the leg `leg` (a parallel circuit).
     ///
     /// # Errors
     /// The leg's slot is empty.
@@ -58,7 +58,7 @@ impl<T> Legs<T> {
         known.ok_or(ConfluxFault::NotLinked)
     }
 
-    /// Returns the mutable state of the leg `leg` (a circuit of the set).
+    /// Returns the mutable state of the leg `leg` (a parallel circuit).
     ///
     /// # Errors
     /// The leg's slot is empty.
@@ -67,13 +67,13 @@ impl<T> Legs<T> {
         known.ok_or(ConfluxFault::NotLinked)
     }
 
-    /// Iterates over all legs (circuits of the set), each with its slot and its mutable state.
+    /// Iterates over all legs (parallel circuits), each with its slot and its mutable state.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (PathId, &mut T)> {
         let places = self.0.iter_mut().enumerate();
         places.filter_map(|(at, leg)| Some((PathId::at(at), leg.as_mut()?)))
     }
 
-    /// Iterates over all legs (circuits of the set), each with its slot and its state.
+    /// Iterates over all legs (parallel circuits), each with its slot and its state.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (PathId, &T)> {
         let places = self.0.iter().enumerate();
         places.filter_map(|(at, leg)| Some((PathId::at(at), leg.as_ref()?)))

@@ -83,13 +83,13 @@ pub trait Numbering: fmt::Debug + Send {
     fn turn(&self) -> u64;
 
     /// Adds a leg (parallel circuit) in the free slot `leg` (its index in the set). The leg's
-    /// sequence numbers start at `bases`.
+    /// sequence numbers continue from `bases`.
     ///
     /// # Errors
     /// Returns an error if the other end claims to have received messages that we never sent.
     fn join(&mut self, leg: PathId, bases: Bases) -> Result<(), ConfluxFault>;
 
-    /// Removes the leg `leg` (a circuit of the set).
+    /// Removes the leg `leg` (a parallel circuit).
     fn leave(&mut self, leg: PathId);
 
     /// Returns the number of bytes that a message's sequence number takes from the space for its
@@ -120,7 +120,7 @@ pub trait Numbering: fmt::Debug + Send {
         Err(ConfluxFault::Role)
     }
 
-    /// Handles this project's SWITCH message, received on a leg (circuit of the set).
+    /// Handles this project's SWITCH message, received on a leg (parallel circuit).
     ///
     /// # Errors
     /// SWITCH is not allowed at this point.

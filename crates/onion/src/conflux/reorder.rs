@@ -1,5 +1,5 @@
-//! The queue for messages that arrived on a faster circuit (leg) of the set than earlier messages,
-//! and must wait for them.
+//! The queue for messages that overtook earlier ones, because they arrived on a faster circuit
+//! (leg) of the set. They wait until the earlier messages have arrived.
 
 use anabranch_multipath::{Insertion, PathId, Reorder};
 
@@ -18,7 +18,7 @@ const CELL: usize = 498 + BESIDES;
 /// A message that waits for earlier ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldMessage {
-    /// The leg (circuit of the set) on which the message arrived.
+    /// The leg (parallel circuit) on which the message arrived.
     pub leg: PathId,
     /// The message's command.
     pub command: RelayCommand,
@@ -74,8 +74,8 @@ impl ReorderQueue {
         ReorderQueue::default()
     }
 
-    /// Notes that a leg (parallel circuit) has a window of `cells` cells. The queue's limit grows
-    /// with the largest window.
+    /// Records that a leg (parallel circuit) has a window of `cells` cells. The queue's limit
+    /// grows with the largest window.
     pub fn saw_window(&mut self, cells: u64) {
         self.window = self.window.max(usize::try_from(cells).unwrap_or(usize::MAX));
     }

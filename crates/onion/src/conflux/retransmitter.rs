@@ -22,7 +22,7 @@ const EVERY: u32 = 31;
 /// Maximum delay of an acknowledgement while fewer than `EVERY` messages are unacknowledged.
 const DELAY: Duration = Duration::from_millis(50);
 /// Minimum time without an acknowledgement after which a leg (parallel circuit) counts as silent.
-/// The time is three round trips if they take longer.
+/// The time is three round trips if that is longer.
 const SILENCE: Duration = Duration::from_secs(1);
 /// Minimum timeout for the answer to LINK on a leg (parallel circuit) other than the first. The
 /// leg counts as silent once the timeout has expired. The timeout is three times the longest
@@ -30,7 +30,7 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// a longer timeout, because no data is lost with that leg.
 const LINKING: Duration = Duration::from_secs(2);
 /// Minimum time without a received message after which a client sends PROBE. The time is two round
-/// trips if they take longer.
+/// trips if that is longer.
 const QUIET: Duration = Duration::from_secs(1);
 /// Time for which a client keeps a set of circuits while no circuit answers. An exit keeps it
 /// twice as long.
@@ -68,11 +68,11 @@ impl SentMessage {
     }
 }
 
-/// An action that is due after some time, or because a leg (circuit of the set) was added or lost.
+/// An action that is due after some time, or because a leg (parallel circuit) was added or lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LegAction {
-    /// Send RECEIVED on this leg (circuit of the set). [`Retransmitter::take_received`] returns
-    /// its content.
+    /// Send RECEIVED on this leg (parallel circuit). [`Retransmitter::take_received`] returns its
+    /// content.
     SendReceived(PathId),
     /// Send PROBE on this leg (parallel circuit), which asks the other end for an acknowledgement.
     Probe(PathId),
@@ -80,7 +80,7 @@ pub enum LegAction {
     Silent(PathId),
     /// The other end no longer answers on this leg, but answers on another: close this leg.
     GiveUp(PathId),
-    /// Report the closing of a leg (circuit of the set) to the other end, on any other leg. The
+    /// Report the closing of a leg (parallel circuit) to the other end, on any other leg. The
     /// value is the closed leg's serial number.
     Gone(u32),
     /// The other end has not answered on any leg for too long: end the set of circuits.
@@ -103,8 +103,7 @@ struct OnLeg {
     serial: u32,
     /// True if both ends have linked the leg. Messages may then be sent on it.
     linked: bool,
-    /// Time at which a client sent LINK on the leg (circuit of the set); `None` if we are the
-    /// exit.
+    /// Time at which a client sent LINK on the leg (parallel circuit); `None` if we are the exit.
     launched: Option<Time>,
     /// Unacknowledged messages sent on the leg (parallel circuit), oldest first, each with the
     /// time at which it was sent.
@@ -159,7 +158,7 @@ pub struct Retransmitter {
     bytes: usize,
     /// Empty buffers for reuse.
     spare: Vec<Vec<u8>>,
-    /// Serial numbers of closed legs (circuits of the set) that must be reported to the other end.
+    /// Serial numbers of closed legs (parallel circuits) that must be reported to the other end.
     gone: VecDeque<u32>,
     /// Time of the last received message; `None` before the first.
     last_received: Option<Time>,
@@ -200,7 +199,7 @@ impl Retransmitter {
         serial
     }
 
-    /// Adds the leg `leg` (a circuit of the set), which has the serial number `serial`.
+    /// Adds the leg `leg` (a parallel circuit), which has the serial number `serial`.
     pub fn join(&mut self, leg: PathId, serial: u32) {
         self.last_serial = self.last_serial.max(serial);
         let joined = OnLeg {
@@ -220,7 +219,7 @@ impl Retransmitter {
         self.legs.set(leg, joined);
     }
 
-    /// Notes that the leg `leg` (a circuit of the set) is linked, so that messages may be sent on
+    /// Records that the leg `leg` (a parallel circuit) is linked, so that messages may be sent on
     /// it.
     pub fn linked(&mut self, leg: PathId) {
         self.was_linked = true;
@@ -229,8 +228,8 @@ impl Retransmitter {
         }
     }
 
-    /// Stores the round-trip time of the leg `leg` (a circuit of the set), as measured while the
-    /// leg was linked.
+    /// Stores the round-trip time of the leg `leg` (a parallel circuit), as measured while the leg
+    /// was linked.
     pub fn measured(&mut self, leg: PathId, rtt: Duration) {
         self.legs.get_mut(leg).into_iter().for_each(|on| on.rtt = rtt);
     }
@@ -241,14 +240,14 @@ impl Retransmitter {
         self.was_linked
     }
 
-    /// Returns the serial number of the leg `leg` (a circuit of the set); `None` if its slot is
+    /// Returns the serial number of the leg `leg` (a parallel circuit); `None` if its slot is
     /// empty.
     #[must_use]
     pub fn serial(&self, leg: PathId) -> Option<u32> {
         self.legs.get(leg).ok().map(|on| on.serial)
     }
 
-    /// Returns the leg (circuit of the set) with the serial number `serial`; `None` if there is
+    /// Returns the leg (parallel circuit) with the serial number `serial`; `None` if there is
     /// none.
     #[must_use]
     pub fn leg(&self, serial: u32) -> Option<PathId> {
@@ -306,7 +305,7 @@ impl Retransmitter {
         buffer
     }
 
-    /// Stores a message that was sent on the leg `leg` (a circuit of the set).
+    /// Stores a message that was sent on the leg `leg` (a parallel circuit).
     pub fn sent(&mut self, now: Time, leg: PathId, kept: SentMessage) {
         self.bytes += kept.cost();
         if let Ok(on) = self.legs.get_mut(leg) {
@@ -354,8 +353,8 @@ impl Retransmitter {
         self.again.len()
     }
 
-    /// Records that a message with a sequence number was received on the leg `leg` (a circuit of
-    /// the set).
+    /// Records that a message with a sequence number was received on the leg `leg` (a parallel
+    /// circuit).
     pub fn note_received(&mut self, now: Time, leg: PathId) {
         (self.last_received, self.probing) = (Some(now), false);
         if let Ok(on) = self.legs.get_mut(leg) {
@@ -442,7 +441,7 @@ impl Retransmitter {
         self.was_linked || self.legs.iter().next().is_some()
     }
 
-    /// Drops all legs (circuits of the set) and all messages.
+    /// Drops all legs (parallel circuits) and all messages.
     pub fn clear(&mut self) {
         *self = Retransmitter { was_linked: self.was_linked, ..Retransmitter::new(self.is_client) };
     }
@@ -462,7 +461,7 @@ impl Retransmitter {
             .map(|last_received| last_received + QUIET.max(2 * self.longest()))
     }
 
-    /// Returns the longest round-trip time of all legs (circuits of the set).
+    /// Returns the longest round-trip time of all legs (parallel circuits).
     fn longest(&self) -> Duration {
         self.legs.iter().map(|(_, on)| on.rtt).max().unwrap_or_default()
     }

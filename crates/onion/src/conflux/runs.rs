@@ -18,7 +18,7 @@ pub struct Runs {
     sent: u64,
 }
 
-/// The sequence numbers of the next cells to send and to receive on a leg (circuit of the set).
+/// The sequence numbers of the next cells to send and to receive on a leg (parallel circuit).
 #[derive(Clone, Copy, Debug)]
 struct Numbers {
     sends: u64,

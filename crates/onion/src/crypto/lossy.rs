@@ -35,7 +35,8 @@ pub const KEY_BYTES: usize = 2 * SECRET;
 pub const ZEROS: usize = 16;
 /// Maximum number of cells that one key encrypts: half a gigabyte of cells.
 pub const EPOCH: u32 = 1 << 20;
-/// Maximum difference between a counter and the greatest counter received so far.
+/// Maximum difference between a counter and the greatest counter received so far. A cell with a
+/// larger difference is dropped.
 pub const LEAP: u64 = 1 << 16;
 
 const SECRET: usize = 32;

@@ -103,8 +103,8 @@ impl BridgeRequests {
         self.0.iter().filter(|entry| !entry.requested).map(|entry| entry.due).min()
     }
 
-    /// Makes the requests to all bridges without a known descriptor due now. The caller does this
-    /// when the network may be reachable again.
+    /// Makes the requests to all bridges without a known descriptor due at once. The caller does
+    /// this when the network may be reachable again.
     pub(super) fn ask_now(&mut self) {
         for entry in self.0.iter_mut().filter(|entry| !entry.known) {
             (entry.failures, entry.due) = (0, Time::ZERO);

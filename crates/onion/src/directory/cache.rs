@@ -96,7 +96,8 @@ impl Cache {
     }
 
     /// Stores a relay's descriptor and its extra-info document, each with its digest. The relay's
-    /// previous documents become old. If `extra` is absent, its extra-info documents are removed.
+    /// previous documents are kept as old versions. If `extra` is absent, the relay's extra-info
+    /// documents are removed.
     pub fn relay(
         &mut self,
         id: [u8; 20],
@@ -111,8 +112,8 @@ impl Cache {
         self.edition += u64::from(server || extra);
     }
 
-    /// Stores a descriptor and its digest from another cache. A descriptor of this relay itself
-    /// counts as old, because the stored one is at least as new.
+    /// Stores a descriptor and its digest from another cache. A descriptor of the relay that runs
+    /// this cache counts as old, because the stored one is at least as new.
     pub fn server(&mut self, id: [u8; 20], server: (&str, [u8; 20])) {
         let put = if self.own == Some(id) { Shelf::put_old } else { Shelf::put };
         self.edition += u64::from(put(&mut self.servers, id, server));
@@ -150,7 +151,7 @@ impl Cache {
         self.extras.present().map(|text| &**text).collect()
     }
 
-    /// Returns a number that changes whenever relays' documents change.
+    /// Returns a version number that changes whenever relays' documents change.
     #[must_use]
     pub fn edition(&self) -> u64 {
         self.edition

@@ -30,7 +30,8 @@ pub struct Description {
     pub dir_port: u16,
     /// The relay's IPv6 address, if it has one.
     pub v6: Option<SocketAddrV6>,
-    /// Name of the software, such as `Anabranch 0.1.0 on Linux`.
+    /// Name and version of the software, and the operating system, such as `Anabranch 0.1.0 on
+    /// Linux`.
     pub platform: String,
     /// The subprotocols that this software supports, such as `Link=4-5 Relay=2-4`.
     pub protocols: String,

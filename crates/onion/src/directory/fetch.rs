@@ -81,10 +81,10 @@ pub enum Source {
     Cache,
 }
 
-/// A request to make.
+/// A download that the caller must perform.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// The number of the job (download), to pass to [`Directory::done`].
+    /// Identifier of the job (download), to pass to [`Directory::done`].
     pub number: u64,
     /// The document to request.
     pub want: JobDocument,
@@ -247,14 +247,14 @@ impl Directory {
         self.bridges = Some(BridgeRequests::new(identities));
     }
 
-    /// Makes the requests to all bridges without a known descriptor due now. The caller does this
-    /// when the network may be reachable again.
+    /// Makes the requests to all bridges without a known descriptor due at once. The caller does
+    /// this when the network may be reachable again.
     pub fn ask_bridges(&mut self) {
         self.bridges.iter_mut().for_each(BridgeRequests::ask_now);
     }
 
-    /// Restarts with other authorities. Keeps job numbers and bridges. Ignores the outcomes of
-    /// jobs in progress, except bridges' descriptors.
+    /// Restarts with other authorities. Keeps the bridges, and continues the sequence of job
+    /// identifiers. Ignores the outcomes of jobs in progress, except bridges' descriptors.
     pub fn restart_with(&mut self, authorities: Vec<AuthorityIdentity>, share_subnets: bool) {
         let Directory { next_number, for_a_cache, .. } = *self;
         let anew = Directory::new(authorities, share_subnets);

@@ -101,7 +101,7 @@ pub enum Document {
 /// A stored document that is damaged, and the error.
 pub type Damage = (KeptDocument, DocumentError);
 
-/// A server descriptor that the mirror has fetched.
+/// A server descriptor that this directory cache has fetched.
 #[derive(Clone, Copy, Debug)]
 struct MirroredDescriptor {
     relay: [u8; 20],
@@ -109,7 +109,8 @@ struct MirroredDescriptor {
     bytes: usize,
 }
 
-/// The state of a mirror: the documents that it has, and the documents that are missing.
+/// State of a directory cache's additional downloads: the documents that it has, and the documents
+/// that are missing.
 #[derive(Debug, Default)]
 pub struct Mirror {
     authorities: Vec<[u8; 20]>,
@@ -126,8 +127,8 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// Creates an empty mirror. It accepts documents that are signed by a majority of the
-    /// authorities `authorities`, given by their v3 identities.
+    /// Creates the state of a directory cache without documents. It accepts documents that are
+    /// signed by a majority of the authorities `authorities`, given by their v3 identities.
     #[must_use]
     pub fn new(authorities: Vec<[u8; 20]>) -> Mirror {
         Mirror { authorities, ..Mirror::default() }
