@@ -12,7 +12,8 @@ use super::Policy;
 pub struct Random {
     dice: Stream,
     circuits: Vec<u32>,
-    /// Index of the next circuit; `None` if it is not chosen yet.
+    /// Index, among the circuits with cells to send, of the next circuit; `None` if it is not
+    /// chosen yet.
     drawn: Option<usize>,
 }
 

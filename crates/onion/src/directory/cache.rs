@@ -131,7 +131,8 @@ impl Cache {
         self.edition += u64::from(server || extra);
     }
 
-    /// Marks the documents of relays outside `known` as old, except our own.
+    /// Marks the documents of all relays that are not in `known` as old, except those of our own
+    /// relay.
     pub fn keep_relays(&mut self, known: &BTreeSet<[u8; 20]>) {
         let known = known.iter().copied().chain(self.own).collect();
         let servers = self.servers.keep(&known);

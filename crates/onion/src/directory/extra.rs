@@ -10,7 +10,7 @@ use super::civil::utc;
 use crate::wire::keys::{KeyError, RelayKeys, sha256};
 use crate::wire::text::{SIGNATURE_PREFIX, hex, line, object, signed_digest};
 
-/// A transport of a bridge in its extra-info document.
+/// A pluggable transport of a bridge, as the bridge's extra-info document lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transport {
     /// The transport's name: letters, digits and underscores.

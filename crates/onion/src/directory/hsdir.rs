@@ -22,8 +22,8 @@ pub const MOST_BYTES: usize = 100 << 20;
 /// Memory in bytes that each descriptor takes in addition to its content, for its key and its
 /// table entry.
 const BESIDE: usize = 128;
-/// Divisor of a directory's size limit: when the limit is exceeded, an eighth of it is freed at
-/// once.
+/// Divisor of a directory's size limit. When the limit is exceeded, descriptors are removed until
+/// an eighth of the limit is free.
 const SPARE: usize = 8;
 /// Interval in seconds between removals of expired descriptors.
 const SWEEP: u64 = 60;

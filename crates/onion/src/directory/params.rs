@@ -21,7 +21,7 @@ pub struct Params {
     pub padding: PaddingParams,
 }
 
-/// The `cbt…` parameters. Times are in milliseconds.
+/// Parameters of circuit build timeouts (`cbt…`). Times are in milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimeoutParams {
     /// `cbtdisabled`: true if no timeout is learnt, and the initial timeout is always used.

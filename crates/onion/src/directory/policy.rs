@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// The networks that `private` stands for, as in C tor.
+/// Networks that the word `private` in a policy rule stands for, as in C tor.
 const PRIVATE: [(IpAddr, u8); 10] = [
     (IpAddr::V4(Ipv4Addr::new(0, 0, 0, 0)), 8),
     (IpAddr::V4(Ipv4Addr::new(169, 254, 0, 0)), 16),

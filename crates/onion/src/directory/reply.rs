@@ -180,7 +180,8 @@ pub struct ResponseStream {
 }
 
 impl ResponseStream {
-    /// Returns the bytes that are not sent yet. They are empty at the end.
+    /// Returns the next bytes to send: the rest of the head, then the rest of the body. They are
+    /// empty at the end.
     #[must_use]
     pub fn next(&self) -> &[u8] {
         match self.sent.checked_sub(self.head.len()) {

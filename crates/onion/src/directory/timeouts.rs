@@ -7,7 +7,7 @@ use super::params::TimeoutParams;
 
 /// Number of recent build times from which the timeout is learnt.
 const KEPT: usize = 1000;
-/// Width of a histogram bin in milliseconds.
+/// Width in milliseconds of a bin in the histogram of build times.
 const BIN: u64 = 10;
 
 /// Build times of a client's circuits, in milliseconds, and the timeouts computed from them.
@@ -102,8 +102,8 @@ impl BuildTimes {
         self.close = at(self.params.close_quantile).max(self.params.initial).max(self.timeout);
     }
 
-    /// Returns the start of the distribution (Xm): the weighted average of the centres of the
-    /// histogram bins with the most build times.
+    /// Returns the start of the Pareto distribution of build times (Xm): the weighted average of
+    /// the centres of the histogram bins with the most build times.
     fn begin(&self) -> f64 {
         let mut bins: Vec<(u64, u64)> = Vec::new();
         let mut sorted: Vec<u64> = self.times.iter().map(|&time| u64::from(time) / BIN).collect();
@@ -122,8 +122,8 @@ impl BuildTimes {
         (sum / count as f64).max(1.0)
     }
 
-    /// Returns the maximum-likelihood estimate of the distribution's shape. Build times below
-    /// `begin` count as `begin`.
+    /// Returns the maximum-likelihood estimate of the shape of the Pareto distribution of build
+    /// times. Build times below `begin` count as `begin`.
     fn alpha(&self, begin: f64) -> f64 {
         let above = self.times.iter().map(|&time| (f64::from(time).max(begin) / begin).ln());
         let sum: f64 = above.sum();
