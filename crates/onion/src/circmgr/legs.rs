@@ -132,7 +132,8 @@ impl CircuitManager {
         }
     }
 
-    /// Sets the design of the client's sets of circuits. Call this before any other method.
+    /// Sets the traffic-splitting design of the client's circuit sets. Call this before any other
+    /// method.
     pub fn set_design(&mut self, design: Design) {
         self.design = design;
     }

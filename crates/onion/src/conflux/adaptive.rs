@@ -77,7 +77,7 @@ impl Adaptive {
 }
 
 impl Numbers {
-    /// Returns the mark that conveys a message's sequence number `number` to the other end.
+    /// Returns the encoding that conveys a message's sequence number `number` to the other end.
     /// `by_switch` is true in a long run of consecutive messages on one leg (parallel circuit).
     fn mark(&mut self, number: u64, by_switch: bool) -> Mark {
         let low = number as u32;

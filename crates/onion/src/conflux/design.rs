@@ -26,7 +26,8 @@ pub enum Design {
     /// Proposal 329, as in C tor.
     #[default]
     Conflux,
-    /// A design that is older than proposal 329, and the kind of windows that its circuits have.
+    /// A design that is older than proposal 329, and the flow control of its circuits: fixed
+    /// windows or congestion control.
     Ancestor(Ancestor, FlowControl),
     /// This project's design, in which circuits of the set may fail without loss of data
     /// (`docs/spec/resilient-legs.md`).
@@ -55,12 +56,12 @@ pub(crate) enum StreamWindows {
     EachLeg,
 }
 
-/// Error for an unknown name of a design; contains that name.
+/// Error for an unknown name of a traffic-splitting design; contains that name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownDesign(String);
 
 impl Design {
-    /// All designs.
+    /// All traffic-splitting designs.
     pub const ALL: [Design; 7] = [
         Design::Conflux,
         Design::Resilient,
@@ -71,7 +72,8 @@ impl Design {
         Design::Ancestor(Ancestor::MTor, FlowControl::Vegas),
     ];
 
-    /// Returns the name of the design in the configuration and in messages.
+    /// Returns the name of the traffic-splitting design, as configurations and messages contain
+    /// it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -95,7 +97,8 @@ impl Design {
         }
     }
 
-    /// Returns the design of `ancestor`, on circuits with or without congestion control.
+    /// Returns the design that implements `ancestor`, which is older than proposal 329, on
+    /// circuits with or without congestion control.
     #[must_use]
     pub const fn ancestor_over(ancestor: Ancestor, congestion_control: bool) -> Design {
         let windows = if congestion_control { FlowControl::Vegas } else { FlowControl::Fixed };
@@ -109,8 +112,8 @@ impl Design {
         matches!(self, Design::Resilient | Design::Merged)
     }
 
-    /// Returns true if the legs of this design join at a middle relay. They then carry whole cells
-    /// of one circuit.
+    /// Returns true if the legs (parallel circuits) of this design join at a middle relay. The
+    /// legs then carry whole cells of one circuit.
     #[must_use]
     pub const fn is_merged(self) -> bool {
         matches!(self, Design::Merged)
@@ -144,7 +147,7 @@ impl Design {
         if self.is_resilient() { end.keeping() } else { end }
     }
 
-    /// Returns true if the circuits of this design have congestion control.
+    /// Returns true if circuits in sets of this design have congestion control.
     #[must_use]
     pub const fn has_congestion_control(self) -> bool {
         !matches!(self, Design::Ancestor(_, FlowControl::Fixed))
@@ -175,7 +178,7 @@ impl Design {
         }
     }
 
-    /// Returns the kind of windows that the streams of this design have.
+    /// Returns the kind of fixed-size windows that streams have in this traffic-splitting design.
     pub(crate) const fn stream_windows(self) -> StreamWindows {
         match self {
             Design::Ancestor(Ancestor::MTor, FlowControl::Fixed) => StreamWindows::EachLeg,

@@ -347,9 +347,9 @@ impl ConfluxEnd {
         Ok(mark)
     }
 
-    /// Returns the mark for sending a message again on `leg` (a parallel circuit) after it was
-    /// lost with another leg. The mark conveys the message's sequence number, `number`. The
-    /// message's data leaves `spare` bytes of the cell free.
+    /// Returns the encoding of the sequence number `number`, for sending a message again on `leg`
+    /// (a parallel circuit) after it was lost with another leg. The message's data leaves `spare`
+    /// bytes of the cell free.
     ///
     /// # Errors
     /// See [`ConfluxEnd::send`].

@@ -6,8 +6,8 @@ use std::fmt;
 /// The part of a set of circuits that a violation closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closes {
-    /// The leg on which the message arrived. [`Fate`](super::Fate) is the consequence for the
-    /// whole set.
+    /// The leg (parallel circuit) on which the message arrived. [`Fate`](super::Fate) is the
+    /// consequence for the whole set.
     Leg,
     /// The whole set of circuits: all its legs, whether linked or not.
     Set,
@@ -26,7 +26,7 @@ pub enum ConfluxFault {
     Streams,
     /// LINKED with the nonce of another set of circuits.
     Nonce,
-    /// A circuit whose design or kind of windows differs from that of its set.
+    /// A circuit whose traffic-splitting design or flow control differs from that of its set.
     Design,
     /// More legs (circuits) than a set may have.
     TooManyLegs,

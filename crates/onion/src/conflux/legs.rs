@@ -16,7 +16,7 @@ impl<T> Default for Legs<T> {
 }
 
 impl<T> Legs<T> {
-    /// Returns the first free slot (index of a leg in the set).
+    /// Returns the first free slot (index of a parallel circuit in the set).
     pub(crate) fn free(&self) -> PathId {
         PathId::at(self.0.iter().position(Option::is_none).unwrap_or(self.0.len()))
     }

@@ -97,7 +97,7 @@ pub trait Numbering: fmt::Debug + Send {
     fn overhead(&self) -> usize;
 
     /// Assigns a sequence number to a message on `leg` (a parallel circuit). The caller sends the
-    /// returned mark and then the message, or neither of them.
+    /// returned [`Mark`] and then the message, or neither of them.
     ///
     /// # Errors
     /// The sequence number cannot be conveyed.
@@ -110,9 +110,9 @@ pub trait Numbering: fmt::Debug + Send {
     /// SWITCH is not allowed at this point.
     fn switched(&mut self, leg: PathId, by: u32, next: u64) -> Result<(), ConfluxFault>;
 
-    /// Returns the mark for sending a message again on this leg (parallel circuit) after it was
-    /// lost with another leg. The mark conveys the message's sequence number. The message's data
-    /// leaves `spare` bytes of the cell free.
+    /// Returns the encoding of a message's sequence number, for sending the message again on this
+    /// leg (parallel circuit) after it was lost with another leg. The message's data leaves
+    /// `spare` bytes of the cell free.
     ///
     /// # Errors
     /// This scheme does not support sending messages again, or there is no such leg.

@@ -76,9 +76,10 @@ pub enum LegAction {
     SendReceived(PathId),
     /// Send PROBE on this leg (parallel circuit), which asks the other end for an acknowledgement.
     Probe(PathId),
-    /// The other end answers on no leg, including this one: build another leg.
+    /// The other end answers on no leg (parallel circuit), including this one: build another leg.
     Silent(PathId),
-    /// The other end no longer answers on this leg, but answers on another: close this leg.
+    /// The other end no longer answers on this leg (parallel circuit), but answers on another:
+    /// close this leg.
     GiveUp(PathId),
     /// Report the closing of a leg (parallel circuit) to the other end, on any other leg. The
     /// value is the closed leg's serial number.

@@ -34,7 +34,7 @@ impl Default for Numbers {
 }
 
 impl Numbers {
-    /// Returns the mark that conveys the cell's sequence number `number` to the other end.
+    /// Returns the encoding that conveys the cell's sequence number `number` to the other end.
     fn mark(&mut self, number: u64) -> Mark {
         let follows = self.sends == number;
         self.sends = number + 1;
