@@ -12,7 +12,7 @@ pub struct TraceHash {
     events: u64,
 }
 
-/// The kind of an event that is added to the hash.
+/// Kind of an event of a simulation. [`TraceHash`] is a hash over all events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A packet arrived at its destination host.

@@ -233,8 +233,8 @@ impl Receiver {
         }
     }
 
-    /// Schedules a sparse acknowledgement for data that has arrived. Returns false if this
-    /// acknowledgement cannot be sparse.
+    /// Delays the acknowledgement of data that has arrived, so that it covers several segments (a
+    /// *sparse* acknowledgement). Returns false if the usual rules for acknowledgements apply.
     fn defer_ack(&mut self, now: Time, timers: &mut Timers) -> bool {
         let Some(SparseAcks { rtt: Some(rtt), last, .. }) = self.sparse else { return false };
         if self.quick > 0 {

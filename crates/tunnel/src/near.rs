@@ -335,7 +335,7 @@ impl<R: CryptoRng> NearEnd<R> {
         (0..self.paths).any(|path| self.session.carries(PathId(path.into())))
     }
 
-    /// Schedules a copy of the newest handshake on `path`.
+    /// Schedules a copy of the latest handshake message, which is sent over `path`.
     fn copy_by(&mut self, path: PathId) {
         if !self.copies.contains(&path) {
             self.copies.push_back(path);

@@ -40,8 +40,8 @@ impl Cookie {
         self.waits = true;
     }
 
-    /// Returns the cookie with its path and source port in the numbering of new settings; `None` if
-    /// the path or the port was removed.
+    /// Returns the cookie with the indices that its path and source port have in new settings;
+    /// `None` if the path or the port was removed.
     pub(super) fn renumbered(self, numbers: &Renumbering) -> Option<Cookie> {
         let (path, tuple) = numbers.tuple(self.tuple)?;
         Some(Cookie { path, tuple, ..self })

@@ -60,9 +60,9 @@ impl Reassembler {
         from..to
     }
 
-    /// Returns the first range of missing bytes in `at..to`, and the offset at which to search for
-    /// the next one. The range is empty if two runs (contiguous stored bytes) are adjacent, or if
-    /// no byte up to `to` is missing.
+    /// Returns the first range of missing bytes in `at..to`, and the offset at which the search for
+    /// the next range continues. The range is empty where one stored block ends and the next
+    /// begins, and if no byte before `to` is missing.
     fn gap(&self, at: u64, to: u64) -> (Range<u64>, u64) {
         let before = self.runs.range(..=at).next_back().map(|(start, run)| end_of(*start, run));
         let start = before.map_or(at, |end| end.max(at)).min(to);

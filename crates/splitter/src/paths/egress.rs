@@ -41,10 +41,9 @@ pub struct Egress {
     pub mtu: Option<u32>,
     /// Number of source ports that the path uses in turn, at least 1.
     pub ports: u16,
-    /// TCP address of the proxy. If the path is a stream, it is the address of the stream's first
-    /// hop (the proxy or the far end). The interface, the route and the MTU then belong to the
-    /// connection to this address. `None` for a path of datagrams without a proxy, and for a
-    /// stream through OpenSSH.
+    /// Address of the path's TCP connection: the proxy's. A path that is a stream without a proxy
+    /// has the far end's address here. The other fields describe the route to this address.
+    /// `None` for datagrams without a proxy, and for a stream through OpenSSH.
     pub proxy: Option<SocketAddr>,
     /// Intermediary of the stream ([`Apart`]: a proxy or an ssh host), if the path is a stream;
     /// `None` for a path of datagrams.

@@ -227,9 +227,9 @@ impl ActiveSettings {
         }
     }
 
-    /// Returns the settings for display, like [`ActiveSettings::look`], if clients' packets arrive
-    /// at an interface. Each packet names its server, so the egress of every path is for any
-    /// server.
+    /// Returns the settings for display, like [`ActiveSettings::look`], for the mode in which
+    /// clients' packets arrive at an interface. Each packet has its own destination. So a path's
+    /// interface and route are looked up without a destination.
     fn look_around(settings: &Settings, request: &Request) -> Result<ActiveSettings, Failure> {
         let egress_table = EgressTable::anywhere(settings)?;
         let all = egress_table.all();

@@ -220,8 +220,7 @@ pub(super) fn box_head(report_data: &ReportData<'_>) -> Vec<String> {
     ["connection", "stream, kB/s"].map(str::to_owned).into_iter().chain(rtts).collect()
 }
 
-/// Returns the values of Figure 6 as rows of a table. The paper's values follow the measured
-/// values.
+/// Returns the values of Figure 6 as rows of a table: first the measured values, then the paper's.
 pub(super) fn box_rows(report_data: &ReportData<'_>) -> Vec<Vec<String>> {
     let rtts = rtts(report_data);
     let mut rows = Vec::new();
