@@ -17,7 +17,8 @@ pub(super) const FAMILY: Family = Family {
     about: "a random path for each run. All paths have the same probability, except that a slow \
             path has a lower one, so that it does not limit the speed of the others. The \
             probabilities are computed from measured capacities, often at the start and later \
-            every hour. On Tor circuits, whose capacity is not measured, all probabilities are \
+            every hour. The start is repeated if the fastest path turns out to be twice as fast. \
+            On Tor circuits, whose capacity is not measured, all probabilities are \
             equal",
     plain: "a path is drawn at random; slow paths are drawn less often, whatever the traffic is",
     every: Some("~4p"),
@@ -30,6 +31,9 @@ pub(super) const FAMILY: Family = Family {
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// Time between the first two updates of the probabilities from the paths' capacities.
 const FIRST: Duration = Duration::from_secs(1);
+
+/// Factor by which the largest capacity must have grown for the growing intervals to start again.
+const FASTER: u64 = 2;
 
 /// Rate of all paths together for which the probabilities are computed, in units of the fastest
 /// path's capacity. The value is above 1 to leave a reserve: at times, random choices overload a
@@ -49,6 +53,11 @@ const TARGET_RATE: f64 = 1.4;
 /// All paths have equal probabilities until a path has been full. Then the probabilities are set
 /// from the capacities. They are set again after 1 s, 2 s, 4 s and so on, in the end every hour,
 /// because the first estimates are rough. They are also set whenever a path fails or returns.
+///
+/// A capacity that was measured while only acknowledgements were sent is far too low, and so the
+/// intervals start again when the largest capacity is [`FASTER`] times as large as when they last
+/// started. This happens at most about ten times, because the line's real rate bounds it. So it
+/// reveals that the line was full for the first time, and no later traffic.
 #[derive(Debug)]
 struct ByCapacity {
     chances: Weighted,
@@ -58,6 +67,8 @@ struct ByCapacity {
     next: Time,
     /// Time between the next update of the probabilities and the update after it.
     wait: Duration,
+    /// Largest capacity of a path when the growing intervals last started; 0 before that.
+    fastest: u64,
 }
 
 impl ByCapacity {
@@ -67,13 +78,13 @@ impl ByCapacity {
         if changed {
             self.usable = paths.iter().map(|path| path.usable).collect();
             self.chances.set(vec![1.0; paths.len()]);
-            (self.next, self.wait) = (now, FIRST);
-        }
-        if now < self.next {
-            return;
+            (self.next, self.wait, self.fastest) = (now, FIRST, 0);
         }
         let fastest = usable(paths).map(|place| paths[place].leg.limit).max().unwrap_or(0);
-        if fastest > 0 {
+        if fastest >= FASTER * self.fastest.max(1) {
+            (self.next, self.wait, self.fastest) = (now, FIRST, fastest);
+        }
+        if now >= self.next && fastest > 0 {
             self.next = now + self.wait;
             self.wait = LONGEST_WAIT.min(self.wait * 2);
             let capacity = |path: &PathView| match path.leg.limit {
@@ -100,7 +111,13 @@ impl Scheduler for ByCapacity {
 fn build(argument: Option<&str>, paths: usize, stream: Stream) -> BuildResult {
     no_argument("by-capacity", argument)?;
     let chances = Weighted::fixed(vec![1.0; paths.max(1)], stream)?;
-    Ok(Box::new(ByCapacity { chances, usable: Vec::new(), next: Time::ZERO, wait: FIRST }))
+    Ok(Box::new(ByCapacity {
+        chances,
+        usable: Vec::new(),
+        next: Time::ZERO,
+        wait: FIRST,
+        fastest: 0,
+    }))
 }
 
 /// Returns the most even probabilities, with sum 1, that the capacities allow. No probability
@@ -177,6 +194,25 @@ mod tests {
             &shares(&mut *scheduler, second(6), &later),
             &[1.0 / 7.0, 3.0 / 7.0, 3.0 / 7.0],
         );
+    }
+
+    #[test]
+    fn the_growing_intervals_start_again_when_a_path_is_twice_as_fast() {
+        let mut scheduler = build(None, 3, stream(1, 0, "scheduler")).unwrap();
+        // While the other end sends, acknowledgements alone show almost no capacity.
+        for seconds in 1..8 {
+            shares(&mut *scheduler, Time::from_secs(seconds), &[3, 3, 3].map(path));
+        }
+        let found = shares(&mut *scheduler, Time::from_secs(9), &[50, 30, 10].map(path));
+        assert_near(&found, &[3.0 / 7.0, 3.0 / 7.0, 1.0 / 7.0]);
+        // A second later the first estimate is corrected, as at the start.
+        let later = shares(&mut *scheduler, Time::from_secs(10), &[50, 10, 30].map(path));
+        assert_near(&later, &[3.0 / 7.0, 1.0 / 7.0, 3.0 / 7.0]);
+        // A capacity that is less than twice as large does not change the probabilities before
+        // their time, nor does a smaller one.
+        let early = Time::from_secs(11);
+        let grown = shares(&mut *scheduler, early, &[10, 99, 99].map(path));
+        assert_near(&grown, &[3.0 / 7.0, 1.0 / 7.0, 3.0 / 7.0]);
     }
 
     #[test]

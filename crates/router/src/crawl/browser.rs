@@ -119,9 +119,7 @@ impl Browser {
         let verdicts: Vec<Verdict> = digits.unwrap_or_default().chars().map(of).collect();
         if verdicts.len() != batch.len() {
             let (received, asked) = (verdicts.len(), batch.len());
-            return Err(to_error(format!(
-                "the browser checked only {received} of {asked} files"
-            )));
+            return Err(to_error(format!("the browser checked only {received} of {asked} files")));
         }
         Ok(verdicts)
     }
