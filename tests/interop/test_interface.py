@@ -747,12 +747,12 @@ _IN_THE_WAY = [
     (
         ["ip", "rule", "add", "fwmark", "7", "lookup", "77", "priority", "1000"],
         ["ip", "rule", "delete", "priority", "1000"],
-        "a routing rule of priority 1000 exists already",
+        "a routing rule of priority 1000 already exists",
     ),
     (
         ["ip", "route", "add", "default", "dev", "p0", "table", "0xab0002"],
         ["ip", "route", "delete", "default", "dev", "p0", "table", "0xab0002"],
-        "a route exists already in the table 0xab0002",
+        "the routing table 0xab0002 already contains a route",
     ),
     (
         ["ip", "route", "add", "198.18.171.0/24", "dev", "p0"],

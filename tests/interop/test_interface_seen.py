@@ -91,7 +91,7 @@ def test_the_live_view_shows_sessions_and_what_others_took_away(network: Network
         screen.wait_for(f"to {SERVER}:{ECHO_PORT}  other")
         screen.wait_for(f"to [{SERVER6}]:{ECHO_PORT}  other")
         network.client.must(["nft", "flush", "ruleset"])
-        screen.wait_for("table inet anabranch_0: it is set again")
+        screen.wait_for("table inet anabranch_0: the splitter has restored it")
         assert screen.end() == 0
         assert screen.shows("ended after")
 

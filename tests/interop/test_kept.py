@@ -101,7 +101,7 @@ def test_whoever_flushes_all_rules_opens_nothing(
         for number in range(3):
             time.sleep(0.5)
             client.must(["nft", "-f", str(firewall)])
-            _restored(splitter, "nftables' table inet anabranch_0", number + 1)
+            _restored(splitter, "the nftables table inet anabranch_0", number + 1)
         time.sleep(0.5)
         assert sender.stop() > 1000
         assert udp(host, SERVER, [100] * 3) == [100] * 3
@@ -145,7 +145,7 @@ def test_rules_inside_a_namespace_are_set_again_too(network: Network, tmp_path: 
         counts = [stack.enter_context(_stray(network, "other", tmp_path))]
         sender = stack.enter_context(Sender(inside, (SERVER,), (ECHO_PORT,)))
         inside.must(["nft", "flush", "ruleset"])
-        _restored(splitter, "nftables' table inet anabranch_0")
+        _restored(splitter, "the nftables table inet anabranch_0")
         inside.must(["ip", "rule", "del", "priority", "1001"])
         _restored(splitter, "routing rules and routes")
         assert sender.stop() > 0

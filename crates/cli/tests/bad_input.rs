@@ -228,8 +228,8 @@ fn malformed_paths() {
 #[test]
 fn two_paths_with_one_egress() {
     let message = refused(&[LISTEN, TO, PATH, &["--path", "b=if:lo,addr:127.0.0.2"]]);
-    assert!(message.starts_with("path 'b': leaves by the same interface"), "{message}");
-    assert!(message.contains("as path 'a'") && message.contains("--same-egress"), "{message}");
+    assert!(message.starts_with("path 'b': its packets leave by the same interface"), "{message}");
+    assert!(message.contains("those of path 'a'") && message.contains("--same-egress"), "{message}");
 }
 
 #[test]

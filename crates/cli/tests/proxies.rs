@@ -119,7 +119,7 @@ fn two_paths_through_one_proxy_are_one_to_its_observer() {
         .output()
         .unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
-    assert!(message.contains("path 'a': leaves by the same interface"), "{message}");
+    assert!(message.contains("path 'a': its packets leave by the same interface"), "{message}");
 }
 
 #[test]

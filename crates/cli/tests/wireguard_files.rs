@@ -208,7 +208,8 @@ fn two_servers_are_told_apart_by_number_or_key() {
     let ends = format!("1 ({PUBLIC}, 127.0.0.1:4), 2 ({OTHER}, 127.0.0.1:6)");
     assert!(message.contains("--peer") && message.ends_with(&ends), "{message}");
     let message = refused(&text, &["--peer", "3"]);
-    assert_eq!(message, format!("tunnel.conf: no peer '3' in this file; {ends}"));
+    let list = format!("peers with an Endpoint: {ends}");
+    assert_eq!(message, format!("tunnel.conf: no peer '3' in this file; {list}"));
     assert!(refused(&text, &["--peer", "second"]).contains("'second' names no peer"));
     for choice in ["2", OTHER] {
         let arguments = ["--peer", choice, "--listen", "127.0.0.1:5", "--write", "-", "--check"];

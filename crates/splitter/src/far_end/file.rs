@@ -153,8 +153,8 @@ impl fmt::Display for KeyFileError {
             }
             KeyFileError::Twice(path, name) => write!(
                 f,
-                "key file '{}': the public key of peer '{name}' is also the key of this far end, \
-                 or of another peer: remove one of the two",
+                "key file '{}': peer '{name}' has the same public key as another peer or as this \
+                 far end: remove this peer, or correct its key",
                 path.display()
             ),
         }
@@ -421,7 +421,7 @@ mod tests {
         }
         let own = secret_text(&pair(1).public.0);
         let twice = format!("{good}[[peer]]\nname = \"me\"\npublic = \"{own}\"\n");
-        assert!(refused(&twice, 0o600).contains("peer 'me' is also the key of this far end"));
+        assert!(refused(&twice, 0o600).contains("peer 'me' has the same public key as"));
         assert!(
             refused("\n", 0o600)
                 .contains("is empty: remove it, then make one with 'anabranch key ")

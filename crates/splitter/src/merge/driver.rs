@@ -411,8 +411,9 @@ impl<'s> Driver<'s> {
             let (name, schedule) =
                 (self.client_states[id.0 as usize].name(), &self.settings.schedule);
             self.screen.warn(&format!(
-                "schedule {schedule} does not fit the {paths} paths of client '{name}': packets to \
-                 this client follow schedule {} instead",
+                "schedule {schedule} cannot be used with the {paths} paths of client '{name}', so \
+                 packets to this client follow schedule {}: choose another --schedule to change \
+                 this",
                 anabranch_comps::FAR_END_SCHEDULE
             ));
         }
@@ -553,7 +554,7 @@ impl<'s> Driver<'s> {
         let arena = interface.read(ROUND);
         let arena = arena.map_err(|error| {
             Failure::System(
-                "another program removed the interface of --tun (start the far end again)",
+                "another program removed the interface of --tun, so start the far end again",
                 error,
             )
         })?;

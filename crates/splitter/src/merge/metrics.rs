@@ -108,7 +108,8 @@ impl Collector for Run {
         clients(encoder, "merge_client_up", "1 if a client is connected, otherwise 0", None, up)?;
         let patience = snapshot.clients.iter();
         let patience = patience.map(|client| (&*client.name, client.patience.as_secs_f64()));
-        let help = "Longest time that a client's datagram waited for earlier datagrams";
+        let help = "Longest time that a datagram from a client was held back until earlier ones \
+                    arrived";
         clients(encoder, "merge_patience", help, Some(&Unit::Seconds), patience)?;
         let lost = snapshot.clients.iter().map(|client| client.lost).sum();
         count(encoder, "merge_lost_packets", "Packets from clients that never arrived", lost)?;
@@ -120,13 +121,14 @@ impl Collector for Run {
             "Handshakes of clients that were answered",
             snapshot.handshakes,
         )?;
-        let help = "Packets dropped because the sender is unknown or the packet is a copy";
+        let help = "Packets dropped because their sender was unknown or they had arrived before";
         count(encoder, "merge_strangers", help, snapshot.strangers)?;
         let help = "Packets dropped on arrival because the socket's buffer was full";
         count(encoder, "merge_missed_packets", help, snapshot.missed)?;
         let help = "Datagrams to clients that could not be sent";
         count(encoder, "merge_unsent_packets", help, snapshot.unsent)?;
-        let help = "Datagrams to clients that were sent before their delay (--jitter) ended";
+        let help = "Datagrams to clients that were sent before their random delay (--jitter) \
+                    ended";
         count(encoder, "merge_hurried_packets", help, snapshot.hurried)?;
         let help = "Packets from clients that the interface (--tun) refused";
         count(encoder, "merge_refused_packets", help, snapshot.refused)

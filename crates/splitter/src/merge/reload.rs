@@ -95,7 +95,7 @@ fn refuse_fixed(old: &Settings, new: &Settings) -> Result<(), String> {
         ("listen-tls", tls(old) != tls(new)),
         ("stream-age", old.stream_age != new.stream_age),
         ("tun", old.tun != new.tun),
-        ("key (this end's own)", old.keys.own.public != new.keys.own.public),
+        ("key (the far end's private key)", old.keys.own.public != new.keys.own.public),
         ("pad", old.pad != new.pad),
     ];
     match changed.iter().find(|(_, changed)| *changed) {

@@ -312,8 +312,9 @@ impl fmt::Display for Failure {
             }
             Failure::Alike(one, other) => write!(
                 f,
-                "the keys of '{one}' and '{other}' give the same address on the interface of \
-                 --tun, which happens once in millions: make a new key for one of them"
+                "clients '{one}' and '{other}' would have the same address on the interface of \
+                 --tun, because addresses are computed from keys: make a new key for one of them \
+                 ('anabranch key')"
             ),
             Failure::Interface(name, error) => write!(
                 f,

@@ -52,7 +52,7 @@ const PATH_COUNTERS: [PathCounter; 6] = [
     ("path_packets", "Datagrams carried by a path", None, |path| {
         both_ways(path.up.datagrams, path.down.datagrams)
     }),
-    ("path", "UDP payload carried by a path", Some(Unit::Bytes), |path| {
+    ("path", "Bytes of UDP payload carried by a path", Some(Unit::Bytes), |path| {
         both_ways(path.up.bytes, path.down.bytes)
     }),
     ("path_drops", "Datagrams to the server that a path could not send", None, |path| {
@@ -63,8 +63,8 @@ const PATH_COUNTERS: [PathCounter; 6] = [
     }),
     (
         "path_switches",
-        "Runs (groups of consecutive packets) that began on a path after a run on another path \
-         or port",
+        "Changes to this path, or to another source port of this path, from the path or port that \
+         a session used before",
         None,
         |path| vec![(None, path.switches)],
     ),
@@ -131,9 +131,10 @@ fn path_gauges(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::R
 fn sessions(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Result {
     let snapshot = &numbers.snapshot;
     level(encoder, "sessions", "Open sessions", snapshot.sessions)?;
-    level(encoder, "waiting_packets", "Datagrams waiting for a path", snapshot.waiting)?;
+    let help = "Datagrams that wait for a path or for the end of their delay";
+    level(encoder, "waiting_packets", help, snapshot.waiting)?;
     count(encoder, "sessions_opened", "Sessions opened", numbers.opened)?;
-    let help = "Datagrams sent before their delay (--jitter) ended";
+    let help = "Datagrams sent before their random delay (--jitter) ended";
     count(encoder, "hurried_packets", help, snapshot.hurried)?;
     let help = "Successful reloads of the configuration";
     count(encoder, "reloads", help, numbers.reloads)?;
@@ -167,7 +168,7 @@ fn sessions(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Resu
         ("looped", snapshot.looped),
         ("foreign", snapshot.foreign),
     ];
-    let help = "Datagrams dropped in the splitter, outside any path";
+    let help = "Datagrams dropped inside the splitter, by reason";
     counts(encoder, "drops", help, "reason", &drops)
 }
 

@@ -41,7 +41,10 @@ impl fmt::Debug for Key {
 
 impl fmt::Display for KeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "this is not a Mosh key, which has {KEY_LENGTH} letters, digits, '+' and '/'")
+        write!(
+            f,
+            "this is not a Mosh key: write the {KEY_LENGTH} characters that mosh-server printed"
+        )
     }
 }
 

@@ -153,13 +153,13 @@ impl fmt::Display for LoginError {
         match self {
             LoginError::Ssh(ssh, error) => write!(
                 f,
-                "cannot run '{ssh}': {error}; install OpenSSH's client, choose another with \
-                 --ssh, or connect to a running mosh-server with --port and MOSH_KEY"
+                "cannot run '{ssh}': {error}; install OpenSSH's client, choose another program \
+                 with --ssh, or connect to a running mosh-server with --port and MOSH_KEY"
             ),
             LoginError::Resolve(host, error) => {
                 write!(f, "the name '{host}' does not resolve: {error}")
             }
-            LoginError::Read(error) => write!(f, "reading ssh's output: {error}"),
+            LoginError::Read(error) => write!(f, "cannot read ssh's output: {error}"),
             LoginError::Ended(host, status) => write!(
                 f,
                 "ssh ended ({status}) before a mosh-server answered; check that 'ssh {host}' \

@@ -15,8 +15,7 @@ impl fmt::Display for WordsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "'{}' is not a command: it is empty, or a quote has no \
-                   end",
+            "'{}' is not a command: it is empty, or a quotation mark is not closed",
             self.0.escape_debug()
         )
     }

@@ -78,7 +78,7 @@ impl fmt::Display for SpecError {
             }
             SpecError::NoKind(name) => write!(
                 f,
-                "path '{name}' does not name what it goes through: add if:DEVICE (an interface), \
+                "path '{name}' has no interface, address or ports: add if:DEVICE (an interface), \
                  addr:ADDRESS (a local address) or ports:N (N source ports)"
             ),
             SpecError::Device(name) => write!(
@@ -111,9 +111,9 @@ impl fmt::Display for SpecError {
             ),
             SpecError::SshBound(name) => write!(
                 f,
-                "path '{name}': 'ssh' cannot have 'if', 'wg' or 'addr': OpenSSH cannot bind its \
-                 connection to an interface, so it would leave by the default route. Remove them, \
-                 and add a route for the SSH host if it is to be reached another way"
+                "path '{name}': 'ssh' cannot have 'if', 'wg' or 'addr', because OpenSSH cannot \
+                 bind its connection to an interface: remove them. To reach the SSH host over a \
+                 certain interface, add a route to this host"
             ),
             SpecError::None => {
                 f.write_str("no path is given: give at least one as NAME=KIND, as in wlan=if:wlan0")
@@ -277,8 +277,9 @@ impl fmt::Display for Fault {
             Fault::Proxy(at, fault) => write!(f, "the proxy {at} {fault}"),
             Fault::SameEgress(other) => write!(
                 f,
-                "leaves by the same interface with the same address as path '{other}', so an \
-                 observer there sees both: remove one path, or add --same-egress"
+                "its packets leave by the same interface and address as those of path '{other}', \
+                 so one observer sees both paths: remove one path, or allow this with \
+                 --same-egress"
             ),
             Fault::Route(server, RouteError::Forbidden) => {
                 write!(

@@ -497,9 +497,9 @@ impl Machine {
         let tunnel = link.is_some_and(|link| link.kind == LinkKind::Bare);
         (tunnel && !chosen).then(|| {
             format!(
-                "leaves by the tunnel '{leaves}'. If that is the tunnel to be split, packets go \
-                 round in a loop: name the interface that carries the tunnel (if:DEVICE), or \
-                 give --fwmark the tunnel's firewall mark"
+                "its packets leave by the tunnel '{leaves}'. If this is the tunnel that you \
+                 split, its packets come back to the splitter in a loop: choose the interface \
+                 below the tunnel (if:DEVICE), or set --fwmark to the tunnel's firewall mark"
             )
         })
     }

@@ -456,7 +456,7 @@ impl Driver<'_> {
         self.report.screen.finish(now, &snapshot);
         self.report.taps.finish().map_err(Failure::Unfinished)?;
         freed.map_err(|error| {
-            Failure::System("cannot undo the routes (the next start tries again)", error)
+            Failure::System("cannot undo the routes; the next start tries again", error)
         })?;
         Ok(snapshot)
     }

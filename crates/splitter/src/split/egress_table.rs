@@ -56,10 +56,10 @@ impl fmt::Display for RouteChange {
                 write!(f, "its address changed from {before} to {now}")?;
             }
             [None, Some(now)] => write!(f, "its address is {now}")?,
-            _ => f.write_str("it has another route")?,
+            _ => f.write_str("its route to the server changed")?,
         }
         match &self.device {
-            Some(device) => write!(f, ", on the interface {device}"),
+            Some(device) => write!(f, ", now over the interface {device}"),
             None => Ok(()),
         }
     }
@@ -425,7 +425,7 @@ mod tests {
         assert_eq!(moves_of(&looks), [None, Some(changed)]);
         (other[1].index, other[1].device) = (7, Some("wlan1".to_owned()));
         let looks = egress_table.learn(AT, Ok(other.into_iter().map(Ok).collect()));
-        let moved = "it has another route, on the interface wlan1".to_owned();
+        let moved = "its route to the server changed, now over the interface wlan1".to_owned();
         assert_eq!(moves_of(&looks), [None, Some(moved)]);
     }
 

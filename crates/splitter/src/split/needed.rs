@@ -18,8 +18,8 @@ pub(super) fn shortage(config: &Config, proxied: usize, limit: u64) -> Option<St
         let sessions = config.sessions;
         format!(
             "{sessions} sessions of {ports} sockets each could need {most} open files, but this \
-             process may have {limit}. Beyond that, sessions cannot use some paths: raise the \
-             limit (ulimit -n), or lower --max-sessions"
+             process may have {limit}. Once this limit is reached, new sessions cannot use some \
+             paths: raise the limit (ulimit -n), or lower --max-sessions"
         )
     })
 }

@@ -31,7 +31,7 @@ impl Driver<'_> {
         let read = ingress.read();
         read.map_err(|error| {
             Failure::System(
-                "another program removed the interface of --tun (start the splitter again)",
+                "another program removed the interface of --tun, so start the splitter again",
                 error,
             )
         })?;

@@ -224,7 +224,7 @@ fn refuse_fixed(old: &Settings, new: &Settings) -> Result<(), String> {
         // The machine's routes depend on the paths. A far end knows the number of paths, and
         // identifies each path by its index.
         ("path", is_interface && *specs != new.specs),
-        ("path (their names and order)", far_end.is_some() && !are_named_alike(specs, &new.specs)),
+        ("path (names and order)", far_end.is_some() && !are_named_alike(specs, &new.specs)),
         ("fwmark", *fwmark != new.fwmark),
         ("trace", *trace != new.trace),
         ("pcap", *pcap != new.pcap),

@@ -285,7 +285,8 @@ fn towards(settings: &Settings, to: &Target) -> Result<(Option<SocketAddr>, Vec<
 /// `decoys`. All arguments are in the user's notation.
 pub(crate) fn dealing(schedule: &str, every: &str, more: [Option<&str>; 3]) -> String {
     let [redraw, jitter, decoys] = more;
-    let redraw = redraw.map(|silence| format!(", redrawn after {silence}"));
+    let redraw =
+        redraw.map(|silence| format!(", probabilities redrawn after a pause of {silence}"));
     let jitter = jitter.map(|jitter| format!(", delayed by {jitter}"));
     let decoys = decoys.map(|budget| format!(", {budget} decoys"));
     let more: String = [redraw, jitter, decoys].into_iter().flatten().collect();

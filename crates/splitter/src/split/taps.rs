@@ -183,7 +183,8 @@ impl Taps {
 
 /// Returns the error to report about the capture `name`, which ended because of `error`.
 fn stopped(name: &str, error: &io::Error) -> io::Error {
-    let text = format!("writing {name} stopped ({error}); what was written before is kept");
+    let text =
+        format!("recording for {name} stopped ({error}); packets recorded before are kept");
     io::Error::new(error.kind(), text)
 }
 
@@ -236,9 +237,11 @@ mod tests {
         let before = vec![stopped("--pcap c", &io::ErrorKind::StorageFull.into())];
         let error = taps(before, &[("--trace t", Some("full")), ("--pcap d", None)]).finish();
         let text = error.unwrap_err().to_string();
-        assert!(text.starts_with("writing --pcap c stopped ("), "{text}");
+        assert!(text.starts_with("recording for --pcap c stopped ("), "{text}");
         assert!(
-            text.ends_with("; writing --trace t stopped (full); what was written before is kept")
+            text.ends_with(
+                "; recording for --trace t stopped (full); packets recorded before are kept"
+            )
         );
         assert!(!text.contains("--pcap d"), "{text}");
         taps(Vec::new(), &[("--trace t", None)]).finish().unwrap();

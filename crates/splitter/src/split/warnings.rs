@@ -74,8 +74,8 @@ impl Warnings {
         let before = replace(count, count.saturating_add(datagrams));
         (before < PROBES && *count >= PROBES).then(|| {
             format!(
-                "path '{name}': datagrams of {length} bytes are lost: its interface carries at \
-                 most {room}; lower the MTU of the tunnel or program"
+                "path '{name}': datagrams of {length} bytes are lost, because its interface \
+                 carries {room} bytes at most: lower the MTU of the tunnel or program"
             )
         })
     }
@@ -94,9 +94,11 @@ impl Warnings {
             let what = packet::describe(packet);
             let cure = match what.strip_prefix("UDP to port ") {
                 Some(port) => {
-                    format!("add --udp {port} to split this traffic, or route it elsewhere")
+                    format!("add --udp {port} to split this traffic, or change the route")
                 }
-                None => "route it elsewhere, or add --route, which keeps it on one path".to_owned(),
+                None => "change the route, or add --route, which keeps each of these connections \
+                         on one path"
+                    .to_owned(),
             };
             format!(
                 "a route sends {what} into the splitter's interface (--tun), which refuses it: \
@@ -120,8 +122,8 @@ impl Warnings {
         self.narrow.insert(path).then(|| {
             let router = error.offender.map_or_else(|| "a router".to_owned(), router);
             format!(
-                "path '{name}': {router} reports MTU {mtu}: datagrams of more than {} bytes may \
-                 be lost there (if so, lower the MTU of the tunnel or program)",
+                "path '{name}': {router} reports an MTU of {mtu}, so datagrams of more than {} \
+                 bytes may be lost: if transfers stall, lower the MTU of the tunnel or program",
                 mtu.saturating_sub(headers)
             )
         })
@@ -154,7 +156,7 @@ mod tests {
         packet::write(&mut packet, ends[0], ends[1], 0, b"x").unwrap();
         let mut warnings = Warnings::default();
         let message = "a route sends UDP to port 5000 into the splitter's interface (--tun), which \
-                    refuses it: add --udp 5000 to split this traffic, or route it elsewhere";
+                    refuses it: add --udp 5000 to split this traffic, or change the route";
         assert_eq!(warnings.unsplit(&packet).as_deref(), Some(message));
         assert_eq!(warnings.unsplit(&packet), None);
         packet[9] = 47;
@@ -167,7 +169,7 @@ mod tests {
         let (mut warnings, headers) = (Warnings::default(), 28);
         let icmp = claim(Origin::Icmp { kind: 3, code: 4 });
         let text = warnings.narrow(PathId(0), "a", headers, &icmp).unwrap();
-        assert!(text.starts_with("path 'a': the router 192.0.2.254 reports MTU 1400:"));
+        assert!(text.starts_with("path 'a': the router 192.0.2.254 reports an MTU of 1400,"));
         assert!(text.contains("datagrams of more than 1372 bytes"), "{text}");
         assert_eq!(warnings.narrow(PathId(0), "a", headers, &icmp), None);
         let other = warnings.narrow(PathId(1), "b", 48, &icmp).unwrap();
@@ -181,7 +183,7 @@ mod tests {
         assert_eq!((lose(0, 5), lose(0, 14), lose(1, 1)), (None, None, None));
         let text = lose(0, 4).unwrap();
         assert!(
-            text.contains("datagrams of 1480 bytes") && text.contains("carries at most 1472"),
+            text.contains("datagrams of 1480 bytes") && text.contains("carries 1472 bytes at most"),
             "{text}"
         );
         assert_eq!(lose(0, 100), None);

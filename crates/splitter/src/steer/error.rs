@@ -106,9 +106,9 @@ impl fmt::Display for SteerError {
             }
             SteerError::Lost(error) => write!(
                 f,
-                "another program removed the splitter's routing rules, and they cannot be set \
-                 again ({error}): the traffic of these rules is dropped until 'anabranch split \
-                 --restore' or the next start"
+                "another program removed the splitter's routing rules, and the splitter cannot \
+                 restore them ({error}), so the traffic for its interface is dropped: run \
+                 'anabranch split --restore', or start the splitter again"
             ),
             SteerError::System(what, error) => write!(f, "{what}: {error}"),
         }

@@ -187,8 +187,8 @@ impl Plan {
                 None => format!("split: UDP to the ports {ports}, and WireGuard to any port"),
                 Some(Inner { four, six }) => {
                     format!(
-                        "split: all packets, in a tunnel to the far end, with the addresses {four} \
-                         and {six}"
+                        "split: all packets, in a tunnel to the far end; the interface has the \
+                         addresses {four} and {six}"
                     )
                 }
             },
@@ -329,16 +329,16 @@ impl Plan {
         let routes = policy::routes_in(tables).map_err(&ask)?;
         if let Some(FoundRoute { table, .. }) = routes.iter().find(|route| !route.ours) {
             return Err(SteerError::Occupied(format!(
-                "a route exists already in the table {table:#x}, which no splitter made ('ip \
-                 route show table {table:#x}')"
+                "the routing table {table:#x} already contains a route that no splitter made ('ip \
+                 route show table {table:#x}' shows it)"
             )));
         }
         let rules = policy::rules().map_err(&ask)?;
         let strange = |rule: &&policy::FoundRule| !rule.ours && priorities.contains(&rule.priority);
         if let Some(rule) = rules.iter().find(strange) {
             return Err(SteerError::Occupied(format!(
-                "a routing rule of priority {} exists already, which no splitter made ('ip rule \
-                 show')",
+                "a routing rule of priority {} already exists that no splitter made ('ip rule \
+                 show' shows it)",
                 rule.priority
             )));
         }
@@ -349,8 +349,8 @@ impl Plan {
         let taken = needed && policy::leads_directly(network).map_err(&ask)?;
         if taken {
             return Err(SteerError::Occupied(format!(
-                "the splitter needs the network {network}/30 for its virtual Ethernet pair, but a \
-                 route to this network exists already ('ip route show')"
+                "the splitter needs the network {network}/30 for its virtual Ethernet pair, but \
+                 this machine already has a route to this network ('ip route show' shows it)"
             )));
         }
         Ok(())

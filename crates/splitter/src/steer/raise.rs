@@ -101,8 +101,8 @@ impl Steering {
         warnings.extend(steering.stand_guard().err().map(unguarded));
         warnings.extend(steering.count().err().map(|error| {
             format!(
-                "the statistics lack the connections that are not split (each is kept on one \
-                 path): {error}"
+                "cannot count the traffic of connections that are not split, so the statistics \
+                 lack it: {error}"
             )
         }));
         Ok((steering, tun, warnings))
@@ -210,7 +210,7 @@ impl Steering {
         if missing > 0 {
             kept.messages.push(format!(
                 "another program removed {missing} of the splitter's routing rules and routes: \
-                 they are set again"
+                 the splitter has restored them"
             ));
         }
         let nft = self.plan.nft.clone().expect("a plan with --route has the path of nft");
@@ -219,8 +219,8 @@ impl Steering {
                 self.fence_off(number)?;
                 let table = self.plan.slot.ruleset();
                 kept.messages.push(format!(
-                    "another program changed or removed nftables' table inet {table}: it is set \
-                     again"
+                    "another program changed or removed the nftables table inet {table}: the \
+                     splitter has restored it"
                 ));
             }
         }
@@ -443,8 +443,8 @@ impl Drop for Steering {
 #[expect(clippy::needless_pass_by_value, reason = "passed to `Option::map`")]
 fn unguarded(error: io::Error) -> String {
     format!(
-        "the nftables table that blocks traffic while another program flushes all rules cannot \
-         be made ({error}): during such a flush, traffic can bypass the splitter for an instant"
+        "cannot create the nftables table that blocks traffic while another program flushes the \
+         firewall rules ({error}): during a flush, traffic can bypass the splitter for an instant"
     )
 }
 

@@ -403,7 +403,7 @@ fn what_is_there_already_and_not_ours_is_left_alone_and_told() {
         refused("a routing rule of priority 1001 exists");
         ip("rule del priority 1001");
         ip("route add default dev p0 table 11206657");
-        refused("a route exists already in the table 0xab0001");
+        refused("the routing table 0xab0001 already contains a route");
         ip("route del default dev p0 table 11206657");
         let (running, _tun, _) = Steering::raise(plan(uplinks, None)).unwrap();
         refused("already uses this interface");

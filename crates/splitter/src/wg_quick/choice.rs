@@ -43,10 +43,12 @@ impl PeerChoice {
             PeerChoice::Number(number) => number.to_string(),
             PeerChoice::Key(key) => key.clone(),
         };
-        let found =
-            chosen.ok_or_else(|| format!("no peer '{name}' in this file; {}", peer_list(peers)))?;
+        let found = chosen.ok_or_else(|| {
+            format!("no peer '{name}' in this file; peers with an Endpoint: {}", peer_list(peers))
+        })?;
         if found.endpoint.is_none() {
-            return Err(format!("peer '{name}' has no Endpoint; {}", peer_list(peers)));
+            let list = peer_list(peers);
+            return Err(format!("peer '{name}' has no Endpoint; peers with an Endpoint: {list}"));
         }
         Ok(found)
     }
@@ -74,7 +76,7 @@ fn peer_list(peers: &[Peer]) -> String {
         format!("{number} ({public_key}, {endpoint})")
     });
     let lines: Vec<_> = lines.collect();
-    if lines.is_empty() { "none has an Endpoint".to_owned() } else { lines.join(", ") }
+    if lines.is_empty() { "none".to_owned() } else { lines.join(", ") }
 }
 
 /// Returns the interface that wg-quick makes from the file at `path`. The interface's name is the

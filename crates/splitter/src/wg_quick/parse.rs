@@ -232,8 +232,7 @@ impl Reader<'_> {
         };
         let (kind, section) = self.section.ok_or_else(|| {
             self.error(
-                "this setting stands before the first [Section]: move it below [Interface] or \
-                 [Peer]",
+                "this setting is above the first [Section]: move it below [Interface] or [Peer]",
             )
         })?;
         let key = self.key(kind, key.trim())?;

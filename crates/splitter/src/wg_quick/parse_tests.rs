@@ -89,7 +89,7 @@ fn each_mistake_is_told_with_its_line() {
         ("[Pear]\n", "f.conf:1: unknown section: expected [Interface] or [Peer]"),
         (
             "MTU = 1\n",
-            "f.conf:1: this setting stands before the first [Section]: move it below [Interface] \
+            "f.conf:1: this setting is above the first [Section]: move it below [Interface] \
              or [Peer]",
         ),
         (
@@ -169,6 +169,7 @@ fn the_peer_is_asked_for_where_two_would_do() {
     assert_eq!(two.peer(Some(&PeerChoice::Number(3))).unwrap().public_key, "cc=");
     assert_eq!(two.peer(Some(&key("aa="))).unwrap().number, 1);
     let missing = message(Some(PeerChoice::Number(4)));
-    assert_eq!(missing, format!("f.conf: no peer '4' in this file; {ends}"));
-    assert_eq!(message(Some(key("bb="))), format!("f.conf: peer 'bb=' has no Endpoint; {ends}"));
+    let list = format!("peers with an Endpoint: {ends}");
+    assert_eq!(missing, format!("f.conf: no peer '4' in this file; {list}"));
+    assert_eq!(message(Some(key("bb="))), format!("f.conf: peer 'bb=' has no Endpoint; {list}"));
 }

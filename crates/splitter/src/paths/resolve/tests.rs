@@ -70,7 +70,7 @@ fn the_next_address_of_the_server_is_tried_where_the_first_does_not_suit() {
 fn one_egress_for_two_paths_is_refused_unless_asked_for() {
     let same = ["a=addr:127.0.0.2", "b=if:lo,addr:127.0.0.2"];
     assert!(
-        error(&same, "127.0.0.1:9").starts_with("path 'b': leaves by the same interface"),
+        error(&same, "127.0.0.1:9").starts_with("path 'b': its packets leave by the same"),
         "two names, one interface, one address"
     );
     let server = "127.0.0.1:9".parse().unwrap();
@@ -208,7 +208,7 @@ fn a_full_tunnel_that_comes_up_later_moves_no_path() {
         let afresh = resolve(&specs, &[FAR.parse().unwrap()], None, true).unwrap();
         assert!(afresh.iter().all(|way| way.device.as_deref() == Some("t1")), "the trap");
         for (way, found) in before.iter().zip(again(&specs, &before, None).unwrap()) {
-            assert!(way.note.as_ref().unwrap().contains("leaves by the tunnel 't0'"));
+            assert!(way.note.as_ref().unwrap().contains("leave by the tunnel 't0'"));
             let kept = Egress { note: None, ..way.clone() };
             assert_eq!(found.unwrap(), kept, "the same way, now chosen");
         }

@@ -121,8 +121,8 @@ impl fmt::Display for DialFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             DialFault::Destination => f.write_str(
-                "the name of this far end cannot be sent to a proxy: it needs 1 to 255 printable \
-                 characters",
+                "a proxy cannot connect to a far end with this name: write a name of 1 to 255 \
+                 printable characters",
             ),
             DialFault::Straight(error) if error.kind() == io::ErrorKind::ConnectionRefused => f
                 .write_str(
@@ -203,8 +203,7 @@ fn by_tls(
 ) -> Result<Line, DialFault> {
     let missing = || {
         TlsError(
-            "no certificate or CA is set with which the far end's certificate can be checked"
-                .into(),
+            "the far end's certificate cannot be checked: add --tls-fingerprint or --tls-ca".into(),
         )
     };
     let end = end.ok_or_else(missing).map_err(DialFault::Tls)?;
@@ -238,10 +237,10 @@ fn by_tls(
 fn cut(error: io::Error) -> DialFault {
     let text = match () {
         () if is_end(&error) => "the far end closed the connection in the handshake: check that \
-                                 the port is that of its --listen-tls"
+                                 the port is the far end's --listen-tls port"
             .to_owned(),
-        () if is_late(&error) => "the far end does not answer in time: check that the port is \
-                                  that of its --listen-tls"
+        () if is_late(&error) => "the far end does not answer in time: check that the port is the \
+                                  far end's --listen-tls port"
             .to_owned(),
         () => error.to_string(),
     };

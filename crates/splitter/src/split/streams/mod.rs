@@ -331,8 +331,8 @@ impl Streams {
         place.past.replaced += 1;
         place.replaces = true;
         let text = format!(
-            "path '{}' ({}): its circuit has been {} ms slower than the fastest path for {} s: \
-             another circuit replaces it",
+            "path '{}' ({}): its circuit has been {} ms slower than the fastest path for {} s, so \
+             the splitter replaces this circuit",
             place.name,
             place.kind.word(),
             lag.as_millis(),
