@@ -229,7 +229,7 @@ fn malformed_paths() {
 fn two_paths_with_one_egress() {
     let message = refused(&[LISTEN, TO, PATH, &["--path", "b=if:lo,addr:127.0.0.2"]]);
     assert!(message.starts_with("path 'b': its packets leave by the same interface"), "{message}");
-    assert!(message.contains("those of path 'a'") && message.contains("--same-egress"), "{message}");
+    assert!(message.contains("path 'a'") && message.contains("--same-egress"), "{message}");
 }
 
 #[test]

@@ -61,10 +61,10 @@ pub(super) fn paths_text(
         text,
         "the adversary runs {relays:.0} relays. A client chooses one of them as entry with \
          probability {entry:.4}, as exit to port {} with {exit:.4}, and as middle relay with \
-         {middle:.4}.\nEach row of the table names relays of a stream over several circuits. It \
-         has the probability that\nall these relays are hostile: computed by a formula, and \
-         simulated with {} random sets of circuits.\nThe joining middle is the middle relay at \
-         which a stream's circuits join.\n",
+         {middle:.4}.\nEach row of the table is about a stream over several circuits, and names \
+         some of its relays. The\nvalues are the probability that all these relays are hostile: \
+         computed by a formula, and simulated\nwith {} random sets of circuits. The joining \
+         middle is the middle relay where the circuits join.\n",
         settings.port,
         settings.circuits * settings.draws,
     );
@@ -85,15 +85,19 @@ pub(super) fn paths_text(
             );
         }
     }
-    text += "\nprobability of each number of hostile entries among a stream's circuits (each entry \
-             sees the\nsame share of the stream's bytes if they are spread evenly)\n";
+    text += "\nprobability that 0, 1 or more of a stream's circuits have a hostile entry (each \
+             entry sees the same\nshare of the stream's bytes if the bytes are spread evenly)\n";
     for row in rows {
         let _ =
             write!(text, "{} {}:", row.legs, if row.legs == 1 { "circuit" } else { "circuits" });
         for (entries, share) in row.seen.iter().enumerate() {
             let _ = write!(text, "  {entries}: {share:.4}");
         }
-        let _ = writeln!(text, "  on average hostile entries see {:.4} of the bytes", row.bytes);
+        let _ = writeln!(
+            text,
+            "  hostile entries see a share of {:.4} of the bytes on average",
+            row.bytes
+        );
         if row.unbuilt > 0 {
             let _ = writeln!(
                 text,
@@ -157,7 +161,7 @@ pub(super) fn year_text(
 ) -> String {
     let mut text = head(listed);
     let whose = match settings.adversary {
-        Adversary::Replaces(_) => "runs relays of the consensus".to_owned(),
+        Adversary::Replaces(_) => "runs some relays of the consensus".to_owned(),
         Adversary::Adds(relays) => format!("adds {relays} relays"),
     };
     let stay = match settings.churn {
@@ -175,12 +179,12 @@ pub(super) fn year_text(
     };
     let _ = writeln!(
         text,
-        "{} clients, {} random adversaries (draws). The adversary {whose} with the share {} of the \
-         weight of all entries.\nDuring the year {stay}.\nEach value is a share of clients: mean \
-         over the draws (5th to 95th percentile). Columns:\nlegs = circuits per stream, each with \
-         its own entry (row COMB: a mixture, 60 % of clients have 1, 20 % 2, 20 % 3);\nin use = \
-         guards (entry relays) of a client at a time; guards = mean number of guards of a client \
-         in the year\n",
+        "{} clients, {} random simulations (draws). The adversary {whose}, which have a share of \
+         {} of\nthe selection weight of all entries (first relays). During the year {stay}.\nEach \
+         value is a share of clients: mean over the draws (5th to 95th percentile). \
+         Columns:\nlegs = circuits per stream, each with its own entry (row COMB: a mixture, 60 % \
+         of clients have 1, 20 % 2, 20 % 3);\nin use = guards (entry relays) of a client at a \
+         time; guards = mean number of guards of a client in the year\n",
         settings.clients, settings.draws, settings.share
     );
     for (kind, (_, name)) in COMPROMISED.iter().enumerate() {
@@ -253,14 +257,15 @@ pub(super) fn fingerprints_text(
     let mut text = head(listed);
     let _ = writeln!(
         text,
-        "number of clients that share a set of guards (first relays), among {} clients: means of \
-         {} simulations.\nRows: drawn = each client draws its guards; in fixed sets = each client \
-         draws one of fixed sets of guards.\nColumns: legs = circuits per stream; in use = guards \
-         of a client; formula = clients per set if all sets are\nequally likely; over sets = mean \
-         over all sets in use; over clients, median = mean and median, over\nall clients, of the \
-         number of clients with the same set; unique = share of clients whose set nobody else\n\
-         has; largest = clients with the most common set; effective = N / 2^H, with N clients and \
-         the\nentropy H of the sets\n\n{:<26} {:>9} {:>10} {:>12} {:>8} {:>8} {:>8} {:>10}",
+        "number of clients with the same set of guards (first relays), among {} clients: means of \
+         {} simulations.\nRows: drawn = each client chooses its guards at random; in fixed sets = \
+         the guards are divided into\nsets, and each client gets one set at random.\nColumns: \
+         legs = circuits per stream; in use = guards of a client; formula = clients per set if \
+         all sets are\nequally likely; over sets = mean over all sets in use; over clients, \
+         median = mean and median, over\nall clients, of the number of clients with the same set; \
+         unique = share of clients whose set nobody else\nhas; largest = clients with the most \
+         common set; effective = N / 2^H, with N clients and the\nentropy H of the sets\n\n{:<26} \
+         {:>9} {:>10} {:>12} {:>8} {:>8} {:>8} {:>10}",
         settings.clients,
         settings.draws,
         "legs in use",

@@ -70,8 +70,8 @@ fn year(table: &YearTable) -> Markup {
             p {
                 "Consensus of "
                 (table.listing.name) ", " (table.listing.entries)
-                " possible entries. The adversary has random relays with a tenth of the weight of \
-                 entries. Lines are means over "
+                " possible entries (first relays). The adversary has random relays with a tenth \
+                 of the selection weight of all entries. Lines are means over "
                 (table.draws)
                 " random choices (draws) of the adversary's relays. Bands contain nine tenths of \
                  the draws. COMB is the paper's mixture: 60 % of clients have one entry, 20 % \
@@ -132,10 +132,11 @@ fn adversaries(report_data: &ReportData<'_>) -> Markup {
                 variants.iter().map(Vec::as_slice),
             ))
             p {
-                "Each draw has its own clients if hostile relays are added, or if only honest \
-                 relays are replaced. The band then also contains the random differences between \
-                 clients. If relays are added and none is replaced, draws differ only in their \
-                 clients. The heaviest relays are always the same, so they need only one draw."
+                "If hostile relays are added, or if only honest relays are replaced, each draw \
+                 (simulation) has other random clients. The band then also contains the \
+                 differences between these clients. If relays are added and none is replaced, \
+                 draws differ only in their clients. The adversary with the heaviest relays needs \
+                 only one draw, because these relays are always the same."
             }
         }
     }
@@ -148,10 +149,10 @@ fn circuits(tables: &[PathTable]) -> Markup {
         section aria-labelledby="circuits" {
             h2 id="circuits" { "Circuits (section 6.1)" }
             p {
-                "The probability that at least one entry and the exit are hostile. Each dot is a \
-                 consensus, with the 95 % interval over the draws of the adversary. The tick is \
-                 the value of the formula for the weights of the adversary's relays: a mean over \
-                 the draws."
+                "The probability that at least one entry and the exit are hostile. Each dot is \
+                 the mean for one consensus, with its 95 % interval over the random choices \
+                 (draws) of the adversary's relays. The tick is the value that a formula gives \
+                 for the weights of these relays, as a mean over the draws."
             }
             ul.legend {
                 @for ((share, _), place) in SHARES.iter().zip(0i16..) {
@@ -232,16 +233,17 @@ fn fingerprints(tables: &[FingerprintTable]) -> Markup {
             }
             @for legs in 1..=3 { (unique(tables, legs)) }
             (axis(&percents(1.0)))
-            (figures::numbers("Each client draws its guards", &head, &own))
-            @let given = "Fixed sets: guards are divided into random sets, and each client gets a \
-                          set, drawn by weight";
+            (figures::numbers("Each client chooses its guards at random", &head, &own))
+            @let given = "Fixed sets: guards are divided into random sets, and each client gets \
+                          one set, chosen at random by weight";
             (figures::numbers(given, &head, &fixed))
             p {
-                "Formula: clients divided by C(guards, in use). Over sets: mean number of clients \
-                 per used set. Over clients: mean number of clients with a client's set, itself \
-                 included (Σn²/N). Effective: N / 2^H, where H is the entropy of sets. N is the \
-                 number of clients, and n the number of clients of a set. Values are means over \
-                 simulated populations of clients (5th to 95th percentile)."
+                "Formula: number of clients divided by the number of possible sets, C(guards, in \
+                 use). Over sets: mean number of clients per used set. Over clients: mean number \
+                 of clients with a client's set, itself included (Σn²/N). Effective: N / 2^H, \
+                 where H is the entropy of sets. N is the number of clients, and n the number of \
+                 clients that use a set. Values are means over simulated populations of clients \
+                 (5th to 95th percentile)."
             }
         }
     }
@@ -268,7 +270,7 @@ fn conditions(report_data: &ReportData<'_>) -> Markup {
             p {
                 "Clients choose guards and paths with this program's own code. A client that \
                  splits streams over m legs (circuits) uses the first m primary guards, or more \
-                 if the consensus says so ("
+                 if the consensus demands it ("
                 code { "guard-n-primary-guards-to-use" }
                 ": 2 since 2022). Such consensuses also have rows for one guard in use, as in the \
                  paper. All clients start on the same day and build circuits all the time; no \

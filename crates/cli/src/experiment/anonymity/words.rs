@@ -97,8 +97,8 @@ pub(super) fn limits(listing: &Listing) -> &'static str {
     match (listing.has_policies, listing.has_families) {
         (true, true) => "",
         (true, false) => "no families",
-        (false, true) => "no policies",
-        (false, false) => "no policies, no families",
+        (false, true) => "no exit policies",
+        (false, false) => "no exit policies, no families",
     }
 }
 
@@ -110,7 +110,8 @@ fn consensus(listing: &Listing) -> String {
 }
 
 /// Column headings of the table of the paper's claims.
-pub(super) const CLAIM_HEAD: [&str; 4] = ["the paper says", "paper's value", "verdict", "ours"];
+pub(super) const CLAIM_HEAD: [&str; 4] =
+    ["claim of the paper", "paper's value", "verdict", "ours"];
 
 /// Returns the paper's claims, with verdicts, as rows of a table.
 pub(super) fn claim_rows(claims: &[Claim]) -> Vec<[String; 4]> {
@@ -202,10 +203,10 @@ pub(super) const LAST_HEAD: [&str; 9] = [
     "guards in use with one circuit",
     "clients × draws",
     "one entry",
-    "any of two",
-    "any of three",
-    "all of two",
-    "all of three",
+    "any of two entries",
+    "any of three entries",
+    "both of two entries",
+    "all of three entries",
 ];
 
 /// Returns the shares of compromised clients on the last day of each year, as rows of a table.

@@ -108,7 +108,7 @@ fn ratio(ratio: Option<Ratio>) -> String {
 
 /// Column headings of the table of the paper's claims.
 pub(super) const CLAIM_HEAD: [&str; 5] =
-    ["the paper says", "figure", "design", "our ratio", "verdict"];
+    ["claim of the paper", "figure", "design", "our ratio", "verdict"];
 
 /// Returns the paper's claims as rows of a table. The headings are [`CLAIM_HEAD`].
 pub(super) fn claim_rows(claims: &[Claim]) -> Vec<Vec<String>> {
