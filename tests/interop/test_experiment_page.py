@@ -84,7 +84,7 @@ def test_targets_stand_in_a_table_and_everything_has_a_name(browser: Chromium, p
     row = browser.ask(
         "[...document.querySelectorAll('.targets tbody tr > *')].map(e => e.innerText)"
     )
-    kept = "61.5 % (60.4–62.6, 3 runs)"
+    kept = "61.5 % (60.4–62.6, 3 downloads)"
     assert row == ["QUIC: quinn", kept, "≥ 80 %", "10-20 % lost", "no"]
     nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
     images = [n["name"]["value"] for n in nodes if n.get("role", {}).get("value") == "image"]

@@ -30,7 +30,9 @@ NONE = (
     " lost segment"
 )
 PACKETS = " (with the capability CAP_BPF the kernel would copy less data)"
-KEPT = "; this process could not give up the capability afterwards (capset(2) is refused)"
+KEPT = (
+    "; this process still has the capability, because the system refuses to remove it (capset(2))"
+)
 # Bits of the capabilities (capability.h).
 CAP_NET_RAW, CAP_BPF = 1 << 13, 1 << 39
 

@@ -42,7 +42,8 @@ impl Draft {
         let Draft { file, target } = self;
         let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
         let named = file.persist(&target).map_err(|e| e.error);
-        named.map(drop).map_err(|e| explain(e, format!("cannot name {}", target.display())))
+        let what = || format!("cannot rename the temporary file to {}", target.display());
+        named.map(drop).map_err(|e| explain(e, what()))
     }
 }
 

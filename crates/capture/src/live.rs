@@ -55,7 +55,8 @@ impl LiveFile {
         let Some(path) = self.hidden.take() else { return Ok(()) };
         let target = &self.target;
         let named = path.persist(target).map_err(|failed| failed.error);
-        named.map_err(|e| explain(e, format!("cannot name {}", target.display())))
+        let what = || format!("cannot rename the temporary file to {}", target.display());
+        named.map_err(|e| explain(e, what()))
     }
 
     /// Gives the file its final name, and waits until its content is on the disk.

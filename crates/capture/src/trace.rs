@@ -192,7 +192,7 @@ impl TraceTap {
         let path = i16::try_from(seen.path)
             .map_err(|_| invalid("the recording has more than 32,768 paths"))?;
         let load = i64::try_from(seen.session)
-            .map_err(|_| invalid("the number of the session has more than 63 bits"))?;
+            .map_err(|_| invalid("the identifier of the session has more than 63 bits"))?;
         Ok(Row { load, label: "", monitored, run, path, time, size: 0 })
     }
 

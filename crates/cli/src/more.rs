@@ -117,8 +117,8 @@ impl GenerateArgs {
         let relays = config.hops + 1;
         if self.nodes.len() < relays || self.exits == 0 || self.exits > self.nodes.len() {
             return Err(Failure::misuse(format!(
-                "paths of {} nodes need at least {relays} addresses in --nodes, and --exits must \
-                 be from 1 to the number of addresses",
+                "for paths of {} nodes, give at least {relays} addresses in --nodes, and set \
+                 --exits from 1 to the number of addresses",
                 config.hops
             )));
         }
@@ -196,8 +196,8 @@ fn numbers(counters: &NodeCounters) -> String {
     let dropped = if dropped.is_empty() { "none".to_owned() } else { dropped.join(", ") };
     format!(
         "packets: {received} received, {relayed} passed on, {delivered} delivered here, {sent} \
-         sent for our own streams; reply blocks (prepared routes back to us) made: {reply_blocks}; \
-         dropped: {dropped}"
+         sent for this node's own streams; reply blocks (prepared routes back to this node) made: \
+         {reply_blocks}; packets dropped: {dropped}"
     )
 }
 

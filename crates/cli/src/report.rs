@@ -122,7 +122,7 @@ impl ReportArgs {
         let shown = target.display();
         if is_same(&target, &self.trace) {
             return Err(Failure::misuse(format!(
-                "the report cannot be written to {shown}, because that is the trace: choose \
+                "the report cannot be written to {shown}, because this file is the trace: choose \
                  another file with --output"
             )));
         }

@@ -102,7 +102,7 @@ fn table_page_and_markdown_are_made_of_what_is_there() {
     );
     let page = fs::read_to_string(folder.path().join("overhead.html")).unwrap();
     for wanted in
-        ["What splitting costs", "68.3 % (66.7–70.0, 2 runs)", "QUIC: ngtcp2: not measured"]
+        ["What splitting costs", "68.3 % (66.7–70.0, 2 downloads)", "QUIC: ngtcp2: not measured"]
     {
         assert!(page.contains(wanted), "{wanted}\n{page}");
     }
@@ -368,7 +368,7 @@ fn a_wide_network_is_compared_with_its_simulation() {
     for wanted in [
         "| tor × 1 | 320 KiB | median | 1000 | 1000–1000 | 1200 | 1.20 | **no** |",
         "| tor × 1 | 1 MiB | median | 3000 | 3000–3000 | 3000 | 1.00 | yes |",
-        "Within 15 %: 2 of 3 medians; with the quartiles 6 of 9 values.",
+        "times: 2 of 3 medians; 6 of 9 values if the quartiles are included.",
         "| tor × 1 | 1 | 30 % | 4 % | 4 % | 20 % | 10 % | 0.1 |",
         "9 guards, 9 middles, 6 exits, 4 web servers, 60 web clients",
     ] {

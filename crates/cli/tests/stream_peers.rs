@@ -189,7 +189,7 @@ fn each_hostile_server_is_one_line_with_its_paths_name_and_another_path_goes_on(
         ("http:", b"HTTP/1.1 200 OK\r\nVia: a", b"", HALF),
         (SOCKS, b"\x05", b"", HALF),
         ("http:", b"H", b"", HALF),
-        (SOCKS, b"", b"\x05", "not offered"),
+        (SOCKS, b"", b"\x05", "did not offer"),
         ("http:", b"HTTP/1.1 200 OK\r\nVia: a", b"aaaa", "sent more than 8192 bytes"),
         // After the proxy's answer, the server sends lengths of 0 and of 65,535, a false length,
         // and packets without a valid key.

@@ -63,9 +63,9 @@ fn keys_explain_themselves_hold_the_view_sort_its_rows_and_end_the_run() {
     };
     assert!(place(&lines, "b") < place(&lines, "a"), "{lines:?}");
     terminal.types("?");
-    terminal.shows("sort the rows by the next of: settings, rate, share, RTT, dropped");
+    terminal.shows("change the order of the rows: settings, rate, share, RTT, dropped");
     terminal.types("?");
-    terminal.hides("sort the rows by");
+    terminal.hides("change the order of the rows");
     terminal.types("p");
     terminal.shows("PAUSED");
     terminal.shows("p go on");

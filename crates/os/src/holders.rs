@@ -60,9 +60,9 @@ pub fn unbindable(transport: Transport, address: SocketAddr, error: &io::Error) 
             let own: Vec<String> = own.map(|own| own.to_string()).collect();
             let there = match own.is_empty() {
                 true => String::new(),
-                false => format!("; there are {}", own.join(", ")),
+                false => format!("; choose one of {}", own.join(", ")),
             };
-            format!("no interface has {}{there}", address.ip())
+            format!("no interface of this machine has the address {}{there}", address.ip())
         }
         io::ErrorKind::PermissionDenied if address.port() < 1024 => format!(
             "ports below 1024, such as {}, are for root only: choose a higher one, or give the \
@@ -124,8 +124,8 @@ mod tests {
         };
         // From the block for benchmarks (RFC 2544), which no interface has.
         let absent = why("198.18.255.7:4500", io::ErrorKind::AddrNotAvailable);
-        assert!(absent.starts_with("no interface has 198.18.255.7; there are "), "{absent}");
-        assert!(absent.contains("127.0.0.1"), "{absent}");
+        assert!(absent.starts_with("no interface of this machine has the address 198.18"));
+        assert!(absent.contains("; choose one of ") && absent.contains("127.0.0.1"), "{absent}");
         let low = why("127.0.0.1:53", io::ErrorKind::PermissionDenied);
         assert!(low.starts_with("ports below 1024, such as 53, are for root only"), "{low}");
         let high = why("127.0.0.1:5353", io::ErrorKind::PermissionDenied);

@@ -102,7 +102,7 @@ pub fn table<'a>(
 pub fn numbers(title: &str, head: &[String], rows: &[Vec<String>]) -> Markup {
     html! {
         details {
-            summary { "The same as numbers" }
+            summary { "The values of this figure as a table" }
             (table("numbers", title, head, rows.iter().map(Vec::as_slice)))
         }
     }

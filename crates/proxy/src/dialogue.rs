@@ -112,8 +112,9 @@ impl Dialogue {
     #[must_use]
     pub fn advice(&self) -> Option<&'static str> {
         self.is_old_authorization.then_some(
-            "a program separates its streams by the header Proxy-Authorization: have it send \
-             Tor-Stream-Isolation instead, or Basic authorization with the user tor-iso",
+            "a program uses the header Proxy-Authorization to keep its streams on separate \
+             circuits, which is an outdated form: let it send the header Tor-Stream-Isolation \
+             instead, or Basic authorization with the user tor-iso",
         )
     }
 

@@ -62,9 +62,12 @@ impl fmt::Display for ExtOrError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             ExtOrError::NoCommonProof => {
-                "the other side asks for an unknown kind of authentication at the Extended ORPort"
+                "the other side uses an unknown kind of authentication at the Extended ORPort"
             }
-            ExtOrError::Proof => "the other side has another cookie for the Extended ORPort",
+            ExtOrError::Proof => {
+                "the other side uses a different cookie for the Extended ORPort: check \
+                 TOR_PT_AUTH_COOKIE_FILE"
+            }
             ExtOrError::Denied => "the relay refused the connection at its Extended ORPort",
             ExtOrError::Nonsense => "the other side broke the protocol of the Extended ORPort",
         })

@@ -34,8 +34,9 @@ pub(super) fn run(
     let mut begun = None;
     let mut screen = DeferredScreen::new(log, |about| {
         let names: Vec<_> = about.egresses.iter().map(|egress| egress.name.as_str()).collect();
+        let names = names.join(", ");
         let (dealing, seed) = (about.dealing(), about.seed);
-        print_line(&format!("{to} over {}: {dealing}, seed {seed}", names.join(", ")));
+        print_line(&format!("connecting to {to} over the paths {names}: {dealing}, seed {seed}"));
         let warnings = split::advice::warnings(about).into_iter();
         let several = about.egresses.len() > 1;
         let counter = several.then(|| split::advice::numbers_in_clear(Protocol::Mosh));

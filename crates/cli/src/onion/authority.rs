@@ -404,7 +404,7 @@ fn print_line(log: &Log, event: &AuthorityEvent) {
         AuthorityEvent::Relay(id, known) => {
             format!("relay {} sent a new descriptor; {known} relays are known", hex(id))
         }
-        AuthorityEvent::Refused(text) => format!("refused: {text}"),
+        AuthorityEvent::Refused(text) => format!("refused a relay's upload: {text}"),
     };
     log.print(&value(event), &text);
 }

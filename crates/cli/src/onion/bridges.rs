@@ -33,7 +33,10 @@ impl Bridges {
     /// A line is invalid, or no program provides a bridge's transport.
     pub(super) fn read(bridges: &[String], pts: &[String]) -> Result<Option<Bridges>, Failure> {
         if bridges.is_empty() && !pts.is_empty() {
-            return Err(Failure::misuse("--pt needs a --bridge that uses this transport: add one"));
+            return Err(Failure::misuse(
+                "--pt needs --bridge: add the line of a bridge that uses this transport, or \
+                 remove --pt",
+            ));
         }
         let wrong = |option: &str, line: &str, why: &dyn std::fmt::Display| {
             Failure::misuse(format!("{option} '{}': {why}", line.escape_debug()))
@@ -127,7 +130,7 @@ mod tests {
         let wrong = |bridges: &[&str], pts: &[&str]| read(bridges, pts).map(drop).unwrap_err();
         let obfs4 = format!("obfs4 192.0.2.1:443 {ID} cert=x");
         let cases = [
-            (wrong(&[], &["obfs4 exec x"]), "--pt needs a --bridge"),
+            (wrong(&[], &["obfs4 exec x"]), "--pt needs --bridge: "),
             (wrong(&["192.0.2.1"], &[]), "--bridge '192.0.2.1': '192.0.2.1' is not ADDRESS:PORT"),
             (wrong(&["a\nb"], &[]), "--bridge 'a\\nb': 'b' is not ADDRESS:PORT"),
             (

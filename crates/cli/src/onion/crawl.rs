@@ -176,11 +176,11 @@ fn report(log: &Log, found: &SiteContent, judged: &HidingObjects, asked: Option<
     let of = if of.is_empty() { of } else { format!(" ({of})") };
     let mut text = format!(
         "the web site has {objects} files and {pages} pages; {kept} of the files{of} can carry \
-         hidden data, at most {hides} bytes"
+         hidden data: {hides} bytes in all, at most"
     );
     let why = left_out(found, judged);
     if !why.is_empty() {
-        text += &format!("\nleft out: {why}");
+        text += &format!("\nfiles left out: {why}");
     }
     if let Some([taken, asked]) = asked {
         let rate = 100.0 * taken as f64 / asked.max(1) as f64;

@@ -222,7 +222,10 @@ pub(super) fn tapped(taps: &[Tap]) -> Option<String> {
         TapKind::SocketFilter => "",
     };
     let kept = match Tap::keeps_capabilities() {
-        true => "; this process could not give up the capability afterwards (capset(2) is refused)",
+        true => {
+            "; this process still has the capability, because the system refuses to remove it \
+             (capset(2))"
+        }
         false => "",
     };
     Some(format!(

@@ -179,10 +179,10 @@ fn value(event: &EmbeddedEvent) -> Option<Value> {
 fn greeting(socks: SocketAddr) -> String {
     format!(
         "an onion network is up: an authority and {RELAYS} relays. {EXITS} of them are exits, \
-         which connect to destinations on this machine only; --exit allows others\ntry:  curl \
-         --socks5-hostname {socks} http://localhost:8000/\nwith  python3 -m http.server 8000  in \
-         another terminal\nto join with the 'tor' program, give it the torrc that this prints:  \
-         anabranch up --print-torrc"
+         which connect to destinations on this machine only; --exit allows other \
+         destinations\ntry:  curl --socks5-hostname {socks} http://localhost:8000/\nwith  python3 \
+         -m http.server 8000  in another terminal\nto join with the 'tor' program, give it the \
+         torrc that this prints:  anabranch up --print-torrc"
     )
 }
 

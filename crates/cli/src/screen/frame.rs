@@ -163,7 +163,7 @@ fn explain(
         ("?", "show or hide these lines".to_owned()),
     ];
     if orders.len() > 1 {
-        lines.insert(2, ("s", format!("sort the rows by the next of: {}", orders.join(", "))));
+        lines.insert(2, ("s", format!("change the order of the rows: {}", orders.join(", "))));
     }
     lines.extend(legend.iter().map(|(word, what)| (*word, (*what).to_owned())));
     let room = usize::from(area.width).saturating_sub(KEYS_COLUMN);
@@ -279,7 +279,7 @@ pub(crate) mod tests {
             ViewState { held: true, help: true, ends: true, ..ViewState::new(Palette::new(true)) };
         let screen = lines(&look);
         assert_eq!(screen[3], "keys");
-        assert!(screen[6].ends_with("sort the rows by the next of: given, size"), "{screen:?}");
+        assert!(screen[6].ends_with("change the order of the rows: given, size"), "{screen:?}");
         assert!(screen[8].starts_with(" PAUSED    ENDING   q quit   p go on"), "{screen:?}");
     }
 
@@ -309,7 +309,7 @@ pub(crate) mod tests {
         let text = crate::screen::golden::text(terminal.backend().buffer());
         let words: Vec<_> = text.split_whitespace().collect();
         assert!(words.join(" ").contains("stop the program; Ctrl-C again stops it"), "{text}");
-        assert!(words.join(" ").contains("sort the rows by the next of: given, size"), "{text}");
+        assert!(words.join(" ").contains("change the order of the rows: given, size"), "{text}");
         let mut terminal = Terminal::new(TestBackend::new(20, 20)).unwrap();
         terminal.draw(|frame| draw(frame, &numbers, &look)).unwrap();
         let text = crate::screen::golden::text(terminal.backend().buffer());

@@ -124,7 +124,8 @@ impl SweepArgs {
         match self.json {
             true => writeln!(out, "{}", json!({"runs": records.len(), "hash": hash})),
             false => {
-                writeln!(out, "{} runs, hash {hash}; {}", records.len(), self.folder.display())
+                let folder = self.folder.display();
+                writeln!(out, "{} simulations, hash {hash}; {folder}", records.len())
             }
         }
     }

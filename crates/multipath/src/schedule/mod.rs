@@ -246,14 +246,14 @@ impl fmt::Display for SpecError {
                 )
             }
             SpecError::Negative(weight) => {
-                write!(f, "the weight {weight} is not a number of 0 or more: change it")
+                write!(f, "the weight {weight} is not valid: write a number, 0 or more")
             }
             SpecError::NoWeight => f.write_str(
                 "the weights sum to 0, so no path would carry anything: make one larger",
             ),
-            SpecError::Infinite => f.write_str("the weights sum to infinity: give smaller ones"),
+            SpecError::Infinite => f.write_str("the weights sum to infinity: give smaller weights"),
             SpecError::Count(weights, paths) => {
-                write!(f, "{weights} weights for {paths} paths: give one for each path")
+                write!(f, "{weights} weights for {paths} paths: write one weight for each path")
             }
         }
     }

@@ -120,7 +120,7 @@ pub fn describe(packet: &[u8]) -> String {
         Some(TransportSlice::Icmpv4(_) | TransportSlice::Icmpv6(_)) => "ICMP (ping)".to_owned(),
         _ => match IpSlice::from_slice(packet).map(|ip| ip.payload_ip_number().0) {
             Ok(number) => format!("IP protocol {number}"),
-            Err(_) => "data that is not an IP packet".to_owned(),
+            Err(_) => "data without a valid IP header".to_owned(),
         },
     }
 }

@@ -106,7 +106,7 @@ impl fmt::Display for ClientFault {
                 f.write_str("refuses the user name or the password: check both")
             }
             ClientFault::UnfitLogin => f.write_str(
-                "cannot be sent the given user name and password: each needs 1 to 255 bytes, and \
+                "cannot receive the given user name and password: each needs 1 to 255 bytes, and \
                  an HTTP proxy's user name must not contain a colon",
             ),
             ClientFault::NoCommand => f.write_str("does not support the requested SOCKS5 command"),

@@ -134,7 +134,7 @@ impl SocksDialogue {
             }
             (method::NO_ACCEPTABLE, Some(_)) => return Err(ClientFault::NoMethod),
             _ => {
-                let what = "a method of logging in that was not offered";
+                let what = "it chose a login method that the client did not offer";
                 return Err(ClientFault::Garbage(what.into()));
             }
         }
@@ -314,7 +314,7 @@ mod tests {
             (b"\x05\xff", None, ClientFault::LoginWanted),
             (b"\x05\x02", None, ClientFault::LoginWanted),
             (b"\x05\xff", Some(anna()), ClientFault::NoMethod),
-            (b"\x05\x01", None, garbage("a method of logging in that was not offered")),
+            (b"\x05\x01", None, garbage("it chose a login method that the client did not offer")),
             (b"\x05\x02\x01\x01", Some(anna()), ClientFault::LoginRefused),
             (b"\x05\0\x05\x07\0\x01\0\0\0\0\0\0", None, ClientFault::NoCommand),
             (b"\x05\0\x05\x05\0\x01\0\0\0\0\0\0", None, refused("connection refused")),

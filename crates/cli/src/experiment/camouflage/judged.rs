@@ -15,14 +15,14 @@ pub(super) const BAR_HEAD: [&str; 7] =
 /// is judged.
 pub(super) fn held() -> &'static str {
     "Each limit is the most that one of our profiles (forms of camouflage) may cost. Goodput and \
-     bytes are those of downloads of 1 MB without Tor. The row \"stream of 50 kB/s\" is of a \
-     steady stream through Tor. For each round the median of its downloads is taken; a measured \
-     value is the median of these values. From six rounds on it has a 95 % interval (by ranks). \
-     The last column is a ratio: the value of this download through our profile and Tor, divided \
-     by that of Tor alone in the same round. Goodput is measured from the start of the \
-     connection, so it includes the time to open the link. A limit is met if our profile costs no \
-     more, and missed if it costs more, or if any download was aborted or failed. With fewer than \
-     five rounds a limit cannot be judged."
+     bytes are those of downloads of 1 MB without Tor. The row \"stream of 50 kB/s\" is about a \
+     steady stream through Tor. For each round (repetition) the median of its downloads is taken; \
+     a measured value is the median of these values. From six rounds on it has a 95 % interval \
+     (by ranks). The last column is a ratio: the value of this download through our profile and \
+     Tor, divided by that of Tor alone in the same round. Goodput is measured from the start of \
+     the connection, so it includes the time to open the link. A limit is met if our profile \
+     costs no more, and missed if it costs more, or if any download was aborted or failed. With \
+     fewer than five rounds a limit cannot be judged."
 }
 
 /// Returns the rows of the table that compares the cost of each camouflage profile with its limit.
@@ -39,8 +39,7 @@ fn bar_row(one: &CostComparison) -> Vec<String> {
         Bar::Down => ("bytes down / payload", 3),
         Bar::Up => ("bytes up / payload", 3),
         Bar::Flat => (
-            "stream of 50 kB/s: difference of its bandwidth from that at the shortest \
-                       round trip",
+            "stream of 50 kB/s: change of its bandwidth from that at the shortest round-trip time",
             3,
         ),
     };
@@ -73,7 +72,7 @@ fn bar_verdict(one: &CostComparison) -> String {
         (Some(_), cut) if cut > 0 => {
             format!("limit missed, because {cut} downloads or streams were aborted or failed")
         }
-        (Some(true), _) => format!("met, {spare:.1} % to spare"),
+        (Some(true), _) => format!("met, with a margin of {spare:.1} %"),
         (Some(false), _) => format!("missed by {:.1} %", -spare),
     }
 }

@@ -199,7 +199,9 @@ impl CamouflageArgs {
         if !self.arms.is_empty() {
             let bare = self.arms.iter().find_map(|arm| Some((arm, self.lacks(*arm)?)));
             return match bare {
-                Some((arm, option)) => Err(Failure::misuse(format!("--arms {arm} needs {option}"))),
+                Some((arm, option)) => Err(Failure::misuse(format!(
+                    "--arms {arm} needs {option}: add this option"
+                ))),
                 None => Ok(self.arms.clone()),
             };
         }
@@ -211,7 +213,10 @@ impl CamouflageArgs {
             };
             if let (Some(reason), false) = (&reason, self.short) {
                 // A failure means that standard error is closed, so nobody reads the line.
-                let _ = writeln!(io::stderr(), "{arm} is not measured: {reason}");
+                let _ = writeln!(
+                    io::stderr(),
+                    "connections of the kind '{arm}' are not measured: {reason}"
+                );
             }
             reason.is_none()
         });

@@ -213,7 +213,7 @@ pub(super) fn cell_head(report_data: &ReportData<'_>) -> Vec<String> {
         "networks",
         "failed",
         "first byte, ms",
-        "optimistic, ms",
+        "first byte with optimistic data, ms",
         "320 KiB, ms (paper)",
         &bulk,
         "CPU ms/MB: guards, middles, exit",

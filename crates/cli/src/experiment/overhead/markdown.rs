@@ -28,13 +28,13 @@ pub(super) fn text(report_data: &ReportData<'_>) -> String {
             text += &part(cells, net, paths);
         }
     }
-    text += "\n### What the paper says\n\n";
+    text += "\n### Claims of the paper\n\n";
     for claim in claims() {
         text += &format!("* {:?}: {}\n", claim.kind, claim.words);
     }
     let missing = words::not_run(cells);
     if !missing.is_empty() {
-        text += "\n### Not run yet\n\n";
+        text += "\n### Not measured yet\n\n";
         missing.iter().for_each(|each| text += &format!("* {each}\n"));
     }
     text

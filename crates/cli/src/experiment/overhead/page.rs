@@ -254,7 +254,7 @@ fn conditions(report_data: &ReportData<'_>) -> Markup {
                  cannot."
             }
             @if !missing.is_empty() {
-                h3 { "Not run yet" }
+                h3 { "Not measured yet" }
                 ul { @for each in &missing { li { (each) } } }
             }
         }

@@ -54,7 +54,7 @@ pub(super) fn outcome(record: &Measured) -> String {
         text += &format!(", aborted: {}", record.error);
     }
     if record.disturbed() {
-        text += ", machine disturbed";
+        text += ", disturbed by other work on the machine";
     }
     text
 }
@@ -86,13 +86,13 @@ pub(super) fn kept(cell: &Cell) -> String {
 fn kept_between(cell: Option<&Cell>) -> String {
     match cell.map(|cell| (cell, cell.kept)) {
         Some((_, Some(s))) if s.count > 1 => format!(
-            "{:.1} % ({:.1}–{:.1}, {} runs)",
+            "{:.1} % ({:.1}–{:.1}, {} downloads)",
             s.median * 100.0,
             s.least * 100.0,
             s.most * 100.0,
             s.count
         ),
-        Some((_, Some(s))) => format!("{:.1} % (1 run)", s.median * 100.0),
+        Some((_, Some(s))) => format!("{:.1} % (1 download)", s.median * 100.0),
         Some((cell, None)) => kept(cell),
         None => "not measured".to_owned(),
     }
@@ -104,8 +104,7 @@ pub(super) fn reached(verdict: &Verdict) -> &'static str {
         (Some(true), _) => "yes",
         (Some(false), _) => "no",
         (None, Some(kept)) if kept.count > 1 => {
-            "unclear: some downloads reach the wanted share, \
-                                                 some do not"
+            "unclear: only some downloads reach the wanted share"
         }
         (None, Some(_)) => "unclear, because there is only one download",
         (None, None) => "–",

@@ -41,8 +41,8 @@ fn times(report_data: &ReportData<'_>) -> Markup {
                     "Until its load event, a page takes " (between(slower, 1.0, 2))
                     " times as long with splitting as without (undefended). This is the median \
                      over "
-                    (slower.count) " pages of the ratio of their medians (least to most). A split \
-                     load has "
+                    (slower.count) " pages of the ratio of a page's two median times (lowest to \
+                                    highest). A split load has "
                     @if let Some(larger) = larger { (between(larger, 1.0, 2)) }
                     " times the bytes."
                 }

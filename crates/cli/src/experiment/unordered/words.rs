@@ -288,7 +288,7 @@ pub(super) const LINK_HEAD: [&str; 8] = [
     "line",
     "rounds",
     "cells that arrived",
-    "early",
+    "read out of order",
     "in order, ms: mean, p90",
     "by circuit",
     "unordered",

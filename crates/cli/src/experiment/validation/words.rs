@@ -59,9 +59,9 @@ pub(super) fn description(report_data: &ReportData<'_>) -> String {
     let downloads: usize = report_data.records.iter().map(|run| run.transfers.len()).sum();
     format!(
         "The network has {} guards, {} middles, {} exits, {} web servers, {} web clients with \
-         pauses of {} s in the mean, and {} bulk clients. The rates of all lines are divided by \
-         {}. There were {measured} measured runs and {} simulations. Each has {} s whose \
-         downloads count, after a warm-up of {} s. {} downloads completed",
+         pauses of {} s on average, and {} bulk clients. The rates of all lines are divided by \
+         {}. {measured} measurements and {} simulations were made. In each, downloads count for \
+         {} s, after a warm-up of {} s. {} downloads completed",
         relays.first().map_or(NONE, String::as_str),
         relays.get(1).map_or(NONE, String::as_str),
         relays.get(2).map_or(NONE, String::as_str),
@@ -92,7 +92,8 @@ pub(super) fn counts(report_data: &ReportData<'_>) -> String {
     let of =
         |quartile: usize| report_data.compared.iter().filter(move |one| one.quartile == quartile);
     format!(
-        "Within 15 %: {} medians; with the quartiles {} values.",
+        "Simulated times within 15 % of the measured times: {} medians; {} values if the \
+         quartiles are included.",
         within(of(1)),
         within(report_data.compared.iter())
     )
@@ -235,14 +236,15 @@ pub(super) fn cpu_rows(report_data: &ReportData<'_>) -> Vec<Vec<String>> {
 
 /// Explanation of the table of CPU times.
 pub(super) const CPU_NOTE: &str = "\
-    The first number is a share of all CPUs of the machine. All others are shares of one core, \
-    while downloads counted. One wake-up of a sleeping thread in a hundred was late by the time \
-    in the last column.";
+    The column \"all CPUs in use\" has a share of all CPUs of the machine; all other percentages \
+    are shares of one core. Only the time in which downloads counted is included. One in a \
+    hundred wake-ups of a sleeping thread was late by the time in the last column, or more.";
 
 /// Explanation of the table of downloads and of the load of the relays' network connections.
 pub(super) const LOAD_NOTE: &str = "\
-    Numbers are means over runs. A relay's line counts with its busier direction; shares are \
-    those of the median relay and of the busiest one.";
+    Numbers are means over measurements or simulations. The percentages are the use of the \
+    relays' lines in their busier direction: that of the median relay and, in brackets, of the \
+    busiest relay.";
 
 /// Returns all results as Markdown.
 pub(super) fn markdown(report_data: &ReportData<'_>) -> String {
@@ -250,8 +252,8 @@ pub(super) fn markdown(report_data: &ReportData<'_>) -> String {
         markdown_table(head, rows.iter().map(Vec::as_slice))
     };
     format!(
-        "{}.\n\n{}\n\n{}\n\n{}\n\n{}\nTimes in ms. *Rounds* are the least and the greatest value \
-         of a measured round.\n\n{}\n{LOAD_NOTE}\n\n{}\n{CPU_NOTE}\n\n{}",
+        "{}.\n\n{}\n\n{}\n\n{}\n\n{}\nTimes in ms. *Rounds* has the least and the greatest value \
+         among the measured rounds.\n\n{}\n{LOAD_NOTE}\n\n{}\n{CPU_NOTE}\n\n{}",
         description(report_data),
         counts(report_data),
         machine(report_data),

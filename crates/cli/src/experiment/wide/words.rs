@@ -143,7 +143,7 @@ pub(super) fn counts(claims: &[Claim]) -> String {
 pub(super) fn arm_head(first: &str) -> Vec<String> {
     let measures = MEASURES.map(|(name, _)| name.to_owned());
     let head = [first.to_owned()].into_iter().chain(measures);
-    head.chain(["failed", "load of exits", "runs"].map(str::to_owned)).collect()
+    head.chain(["failed", "load of exits", "simulations"].map(str::to_owned)).collect()
 }
 
 fn row(report_data: &ReportData<'_>, (arm, clients): (&Arm, usize), first: String) -> Vec<String> {

@@ -145,7 +145,7 @@ fn footer(model: &Model, width: u16, ink: Palette) -> Text<'static> {
     ];
     let complaints = match model.complaints() {
         Some(text) => Line::styled(text, ink.doubtful()),
-        None => Line::styled("nothing refused, no protocol violation", ink.faint()),
+        None => Line::styled("no connection refused, no protocol violation", ink.faint()),
     };
     let links = wrapped(links(&model.numbers), width);
     let lines = wrapped(sets, width).into_iter().chain(links).map(Line::raw);

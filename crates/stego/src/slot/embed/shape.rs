@@ -88,18 +88,21 @@ impl Shape {
     /// client has to begin with at least 64 bytes. The server has to answer with at least 64 bytes
     /// before the client continues, and has to send the last step.
     pub fn new(name: &str, steps: Vec<Step>) -> Result<Shape, ShapeFault> {
-        let fault = |why: &str| Err(ShapeFault(format!("shape '{name}': {why}")));
+        let fault = |why: &str| {
+            Err(ShapeFault(format!("shape '{name}' (a recorded connection): {why}")))
+        };
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         if !(1..=NAME).contains(&name.len()) || !name.bytes().all(plain) {
             return fault("the name of a shape has 1 to 64 letters, digits, '-', '_' and '.'");
         }
         if steps.len() > STEPS {
-            return fault("the shape has more than 4,096 steps");
+            return fault("there are more than 4,096 steps ('up' and 'down' lines): remove some");
         }
         let fits = |step: &Step| (1..=STEP).contains(&step.bytes) && step.pause <= PAUSE;
         if !steps.iter().all(fits) {
             return fault(
-                "each step of a shape needs 1 to 16,384 bytes and a pause of 10,000 ms at most",
+                "a step ('up' or 'down' line) needs 1 to 16,384 bytes and a pause of 10,000 ms at \
+                 most",
             );
         }
         if !steps.first().is_some_and(|step| step.up && step.bytes >= FIRST) {
@@ -108,7 +111,10 @@ impl Shape {
             );
         }
         if answer(&steps[1..]) < FIRST {
-            return fault("the server must answer the first step with at least 64 bytes ('down')");
+            return fault(
+                "after the first step, the server must send at least 64 bytes ('down') before \
+                 the client continues",
+            );
         }
         if steps.last().is_some_and(|step| step.up) {
             return fault("the last step must go from server to client ('down')");
@@ -280,8 +286,8 @@ impl Shapes {
             if !all.filter(|step| step.up == up).any(|step| step.bytes >= PIECE) {
                 let way = if up { "up" } else { "down" };
                 return fault(format!(
-                    "no shape has a step '{way}' of 600 bytes or more, but data in this direction \
-                     needs one"
+                    "no line '{way}' has 600 bytes or more in any shape (recorded connection), but \
+                     data in this direction needs one"
                 ));
             }
         }
@@ -451,18 +457,18 @@ mod tests {
             ("shape a\nup x 2", "line 2: BYTES and MS"),
             ("shape a\nup +7 2", "line 2: BYTES and MS"),
             ("shape a\nup 99999999999999999999 2", "line 2: BYTES and MS"),
-            ("shape a", "'a': the first step must go"),
+            ("shape a", "'a' (a recorded connection): the first step must go"),
             ("shape a/b\nup 700 0\ndown 900 1", "letters"),
             ("shape a\nup 0 0\ndown 900 1", "1 to 16,384"),
             ("shape a\nup 16385 0\ndown 900 1", "1 to 16,384"),
             ("shape a\nup 700 0\ndown 900 10001", "10,000 ms"),
             ("shape a\nup 63 0\ndown 900 1", "the first step must go"),
             ("shape a\ndown 900 1\nup 700 0", "the first step must go"),
-            ("shape a\nup 700 0\ndown 63 1\nup 9 1\ndown 900 1", "must answer the first step"),
+            ("shape a\nup 700 0\ndown 63 1\nup 9 1\ndown 900 1", "after the first step"),
             ("shape a\nup 700 0\ndown 900 1\nup 9 9", "the last step must go"),
             ("shape a\nup 700 0\ndown 900 1\nshape a\nup 700 0\ndown 900 1", "two shapes"),
-            ("shape a\nup 64 0\ndown 900 1", "a step 'up' of 600"),
-            ("shape a\nup 700 0\ndown 64 1", "a step 'down' of 600"),
+            ("shape a\nup 64 0\ndown 900 1", "no line 'up' has 600"),
+            ("shape a\nup 700 0\ndown 64 1", "no line 'down' has 600"),
         ];
         for (text, why) in cases {
             let fault = Shapes::parse(text).unwrap_err().to_string();

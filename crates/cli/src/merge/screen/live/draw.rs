@@ -90,7 +90,7 @@ impl Model {
         ]);
         let losses = match self.losses() {
             Some(losses) => Span::styled(losses, ink.doubtful()),
-            None => Span::styled("nothing lost here", ink.faint()),
+            None => Span::styled("no packet dropped", ink.faint()),
         };
         let others = [self.backlogs(), self.decoys()].into_iter().flatten();
         let others = others.map(|text| Span::raw(format!(" · {text}")));
