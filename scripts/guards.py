@@ -342,7 +342,7 @@ def fences(repository: Repository) -> Iterator[str]:
         for key, wanted in (("methods", FENCED_METHODS), ("types", FENCED_TYPES)):
             entries = fence.get(f"disallowed-{key}", [])
             reasoned = {entry["path"] for entry in entries if entry.get("reason")}
-            yield from (f"{name}: does not forbid {path}" for path in sorted(wanted - reasoned))
+            yield from (f"{name}: add {path} with its reason" for path in sorted(wanted - reasoned))
 
 
 def _tree(repository: Repository, crate: str) -> subprocess.CompletedProcess[str]:
@@ -362,7 +362,7 @@ def lean_graphs(repository: Repository) -> Iterator[str]:
         if tree.returncode:
             yield f"crates/{crate}: cargo tree failed: {tree.stderr.strip()}"
         for name in sorted(heavy(tree.stdout, unwanted)):
-            yield f"crates/{crate}: depends on {name}"
+            yield f"crates/{crate}: depends on {name}, which LEAN in guards.py excludes"
 
 
 def heavy(tree: str, unwanted: set[str]) -> set[str]:
@@ -406,10 +406,10 @@ def test_features(repository: Repository) -> Iterator[str]:
     for name, text in repository.of("Cargo.toml"):
         for feature in tomllib.loads(text).get("features", {}):
             if feature.startswith("test"):
-                yield f"{name}: a feature {feature!r} for tests; their code is in crates/testkit"
+                yield f"{name}: move the feature {feature!r} for tests to crates/testkit"
     for name, text in repository.of(".rs"):
         for feature in _TEST_FEATURE.findall(text):
-            yield f"{name}: code for tests behind the feature {feature!r}"
+            yield f"{name}: move the code behind the feature {feature!r} to crates/testkit"
 
 
 # Maximum share of all crates' lines, tests included, that one crate has; exempt is `onion`, which
@@ -462,9 +462,9 @@ def hash_maps(repository: Repository) -> Iterator[str]:
         for name, text in repository.of(".rs", f"crates/{core}/src/"):
             code = blank(text)
             if re.search(r"\bHash(Map|Set)\b", code):
-                yield f"{name}: a HashMap or HashSet in a core"
+                yield f"{name}: a core must use BTreeMap or BTreeSet, whose order is fixed"
             if name not in UNFENCED and re.search(r"\b(allow|expect)\([^)]*disallowed_", code):
-                yield f"{name}: switches the core's fence off"
+                yield f"{name}: disables a lint that clippy.toml prescribes for cores"
 
 
 _FENCE = re.compile(r"^\s*//[/!] ?```(.*)$", re.MULTILINE)
@@ -481,7 +481,7 @@ def doctests(repository: Repository) -> Iterator[str]:
             # Every second fence closes a block.
             opened = _FENCE.findall(text)[::2]
             if any(word.split(",")[0].strip() in _RUN for word in opened):
-                yield f"{name}: a doctest, and {manifest} says that there is none"
+                yield f"{name}: a doctest that never runs: {manifest} has doctest = false"
 
 
 def stubs(repository: Repository) -> Iterator[str]:
@@ -494,7 +494,8 @@ def stubs(repository: Repository) -> Iterator[str]:
         for name, anchor, _ in stub.lines:
             found = repository.files.get(name, "").count(anchor)
             if found != 1:
-                yield f"{name}: {found} times the line {anchor.strip()!r} of scripts/to_add.py"
+                where = f"scripts/to_add.py inserts code at {anchor.strip()!r}"
+                yield f"{name}: {where}, which must occur once, not {found} times"
 
 
 def import_circles(repository: Repository) -> Iterator[str]:
@@ -523,13 +524,15 @@ def sizes(repository: Repository) -> Iterator[str]:
         longest = LONGEST_IN_CORES if in_core else LONGEST_FUNCTION
         for function in functions(text):
             if function.lines > longest:
-                yield f"{name}:{function.line}: {function.name} has {function.lines} lines"
+                said = f"{function.name} has {function.lines} lines (at most {longest})"
+                yield f"{name}:{function.line}: {said}"
     for name, text in repository.of(".py"):
         if text.count("\n") > LONGEST_FILE:
             yield f"{name}: {text.count(chr(10))} lines (at most {LONGEST_FILE})"
         for node, lines in python_functions(text):
             if lines > LONGEST_FUNCTION:
-                yield f"{name}:{node.lineno}: {node.name} has {lines} lines"
+                said = f"{node.name} has {lines} lines (at most {LONGEST_FUNCTION})"
+                yield f"{name}:{node.lineno}: {said}"
 
 
 def fuzz_targets(repository: Repository) -> Iterator[str]:
@@ -539,18 +542,18 @@ def fuzz_targets(repository: Repository) -> Iterator[str]:
     for parser, target in PARSERS.items():
         corpus = repository.root / "fuzz/corpus" / target
         if parser not in repository.files:
-            yield f"{parser}: is a parser by scripts/guards.py, and does not exist"
+            yield f"{parser}: does not exist: remove it from PARSERS in guards.py"
         if target not in binaries or f"fuzz/fuzz_targets/{target}.rs" not in repository.files:
             yield f"{parser}: has no fuzz target {target}"
         if not corpus.is_dir() or not any(corpus.iterdir()):
-            yield f"fuzz/corpus/{target}: has no seed"
+            yield f"fuzz/corpus/{target}: has no seed: add an example of the input"
     for folder in PARSER_FOLDERS:
         for name, _ in repository.of(".rs", folder):
             if name not in PARSERS | NO_PARSERS and not name.endswith("/tests.rs"):
-                yield f"{name}: a parser without a fuzz target? see PARSERS and NO_PARSERS"
+                yield f"{name}: add this file to PARSERS or NO_PARSERS in guards.py"
     for name in NO_PARSERS:
         if name in PARSERS or name not in repository.files:
-            yield f"{name}: stands in NO_PARSERS, and is one or does not exist"
+            yield f"{name}: remove it from NO_PARSERS: it is in PARSERS, or does not exist"
 
 
 def forbidden_words(repository: Repository) -> Iterator[str]:
@@ -573,7 +576,7 @@ def plain_words(repository: Repository) -> Iterator[str]:
                 continue
             for number, line in enumerate(without_tests(text).split("\n"), 1):
                 if re.search(r"\{\w*:#?\?\}", line):
-                    yield f"{name}:{number}: a Debug form in a text"
+                    yield f"{name}:{number}: a message uses Debug ({{:?}}) instead of Display"
 
 
 # Maximum number of types of one name that is not reported.
@@ -594,7 +597,7 @@ def comment_width(repository: Repository) -> Iterator[str]:
             if comment.lstrip("/! ").startswith("```"):
                 fenced = not fenced
             if len(line) > COMMENT_WIDTH and not fenced:
-                yield f"{name}:{number}: a comment of {len(line)} columns"
+                yield f"{name}:{number}: {len(line)} columns: wrap the comment"
 
 
 # Minimum number of digits and backticks per 1,000 words of doc comments, over all crates (more is
@@ -611,14 +614,14 @@ def plain_comments(repository: Repository) -> Iterator[str]:
         for marker, count, limit in zip(language.MARKERS, counts.markers, most, strict=True):
             if count > limit:
                 yield (
-                    f"crates/{crate}: '{marker}' {count} times in doc comments, at most {limit}: "
-                    f"scripts/language.py {crate} names them"
+                    f"crates/{crate}: '{marker}' {count} times in doc comments (at most {limit}); "
+                    f"scripts/language.py {crate} lists them: rewrite some"
                 )
     total = sum(found.values(), language.Counts())
     if total.words and total.rates[-1] < CONCRETE:
         yield (
-            f"doc comments name {total.rates[-1]:.0f} numbers or identifiers per 1,000 words, "
-            f"at least {CONCRETE}"
+            f"doc comments have {total.rates[-1]:.0f} digits and backticks per 1,000 words "
+            f"(at least {CONCRETE}): name more values and identifiers"
         )
 
 
@@ -650,7 +653,7 @@ def invariants(repository: Repository) -> Iterator[str]:
         headline, _, holders = entry.removeprefix("* ").partition(" Tested by: ")
         found = HOLDER.findall(holders)
         if not found:
-            yield f"docs/invariants.md: {headline!r} names no test"
+            yield f"docs/invariants.md: {headline!r} names no test: add one"
         for file, function in found:
             named = (name for name in repository.files if f"/{name}".endswith(f"/{file}"))
             own = [repository.files[name] for name in named]
@@ -682,7 +685,7 @@ def document_width(repository: Repository) -> Iterator[str]:
             kept = fenced or re.match(r"\s*\||    |\[[^]]+\]:|<", line)
             may_break = " " in re.sub(r"^\s*(?:[*+-]|\d+\.)\s+|`[^`]*`", "", line).strip()
             if len(line) > COMMENT_WIDTH and may_break and not kept:
-                yield f"{name}:{number}: {len(line)} columns"
+                yield f"{name}:{number}: {len(line)} columns: wrap the line"
 
 
 def code_blocks(repository: Repository) -> Iterator[str]:
@@ -718,7 +721,7 @@ def host_names(repository: Repository) -> Iterator[str]:
         for number, line in enumerate(text.split("\n"), 1):
             for host in HOST.findall(line):
                 if not EXAMPLE_HOST.search(host):
-                    yield f"{name}:{number}: {host} is somebody's: use example.net"
+                    yield f"{name}:{number}: {host} belongs to others: use example.net"
 
 
 def _named_places(repository: Repository) -> set[str]:
@@ -792,7 +795,7 @@ def relay_crypto(repository: Repository) -> Iterator[str]:
             yield f"{name}: the feature elide of onion outside crates/sim"
     keys = repository.files.get("crates/onion/src/crypto.rs", "")
     if keys and blank(keys).count("Keys::Null { cgo: ") != 1:
-        yield "crates/onion/src/crypto.rs: Keys::Null is made at another place than Keys::elided"
+        yield "crates/onion/src/crypto.rs: only Keys::elided may create Keys::Null"
 
 
 # Files that state the default schedule and its run length, each with its wording.
@@ -809,14 +812,14 @@ def default_schedule(repository: Repository) -> Iterator[str]:
     core = repository.files.get("crates/comps/src/config.rs", "")
     found = dict(re.findall(r'pub const (SCHEDULE|EVERY): &str = "([^"]+)";', core))
     if len(found) != 2:
-        yield "crates/comps/src/config.rs: SCHEDULE and EVERY are not there"
+        yield "crates/comps/src/config.rs: the constants SCHEDULE and EVERY are missing"
         return
     every = found["EVERY"]
     time = re.sub(r"(?<=\d)(?=[a-z])", " ", every)
     for name, words in DEFAULTS.items():
         wanted = words.format(schedule=found["SCHEDULE"], every=every, time=time)
         if wanted not in repository.files.get(name, ""):
-            yield f"{name}: the default schedule is not said there as {wanted!r}"
+            yield f"{name}: must state the default schedule with the words {wanted!r}"
 
 
 # Files that state the version, each with the format; Cargo.toml is first.
@@ -837,7 +840,7 @@ def one_version(repository: Repository) -> Iterator[str]:
     wanted = found["Cargo.toml"]
     for name, version in found.items():
         if version is None or version != wanted:
-            yield f"{name}: version {version or 'unsaid'}, Cargo.toml: {wanted or 'unsaid'}"
+            yield f"{name}: version {version or 'missing'}, Cargo.toml: {wanted or 'missing'}"
 
 
 # Names of types that several crates may export, by the reason.
@@ -875,10 +878,10 @@ def type_names(repository: Repository) -> Iterator[str]:
                 owners.setdefault(found, set()).add(parts[1])
     for found, crates in sorted(owners.items()):
         if len(crates) > 1 and found not in SHARED_NAMES:
-            yield f"{found}: exported from {', '.join(sorted(crates))}"
+            yield f"{found}: rename a type: {', '.join(sorted(crates))} export one of this name"
     for found in sorted(SHARED_NAMES):
         if len(owners.get(found, set())) < 2:
-            yield f"{found}: stands in SHARED_NAMES, and one crate alone has it"
+            yield f"{found}: remove it from SHARED_NAMES: fewer than two crates export it"
 
 
 GUARDS: tuple[Guard, ...] = (

@@ -126,7 +126,7 @@ class Guards(unittest.TestCase):
         self.assert_told(guards.plain_comments, files)
         self.assert_told(guards.plain_comments, files | {name: what}, "'tell, say' 1 times")
         vague = "/// Holds nothing.\nfn f() {}\n"
-        self.assert_told(guards.plain_comments, files | {name: vague}, "numbers or identifiers")
+        self.assert_told(guards.plain_comments, files | {name: vague}, "digits and backticks")
 
     def test_short_documents(self) -> None:
         short, long = "a b\n" * 350, "a b\n" * 350 + "c"
@@ -153,7 +153,7 @@ class Guards(unittest.TestCase):
         self.assert_told(guards.stubs, files)
         name, anchor, _ = to_add.STUBS[0].lines[0]
         moved = files | {name: files[name].replace(anchor, "")}
-        self.assert_told(guards.stubs, moved, f"{name}: 0 times")
+        self.assert_told(guards.stubs, moved, "not 0 times")
         paths = {stub.what: sorted(stub.touched) for stub in to_add.STUBS}
         lines = [
             f"| {what} | {', '.join(f'`{path}`' for path in names)}, with its `FAMILY` |\n"
@@ -187,7 +187,7 @@ class Guards(unittest.TestCase):
         good = "curl https://quic.example.net/ a.b@example.org example.com harness.rs\n"
         self.assert_told(guards.host_names, {"README.md": good, "docs/notes/a.md": "h3.net"})
         bad = {"docs/guide/quic.md": "--to h3.net:443\n", "examples/a.toml": "to = 'x.test.com'"}
-        self.assert_told(guards.host_names, bad, "h3.net is", "x.test.com is")
+        self.assert_told(guards.host_names, bad, "h3.net belongs", "x.test.com belongs")
 
     def test_invariants(self) -> None:
         """A file may be named by the end of its path; an entry that names no file is a breach."""
@@ -238,7 +238,7 @@ class Guards(unittest.TestCase):
         self.assert_told(guards.hash_maps, CORE | {name: "// no HashMap\nuse std::vec::Vec;\n"})
         self.assert_told(guards.hash_maps, CORE | {name: "use std::collections::HashMap;"}, "core")
         off = "#[allow(clippy::disallowed_types)]\nfn f() {}\n"
-        self.assert_told(guards.hash_maps, CORE | {name: off}, "switches the core's fence off")
+        self.assert_told(guards.hash_maps, CORE | {name: off}, "disables a lint")
 
     def test_import_circles(self) -> None:
         def core(**texts: str) -> dict[str, str]:
@@ -314,11 +314,11 @@ class Guards(unittest.TestCase):
         sound["fuzz/Cargo.toml"] = binaries
         self.assert_told(guards.fuzz_targets, sound)
         new = sound | {"crates/comps/src/protocol/new.rs": ""}
-        self.assert_told(guards.fuzz_targets, new, "new.rs: a parser without")
+        self.assert_told(guards.fuzz_targets, new, "new.rs: add this file to PARSERS")
         tests = sound | {"crates/onion/src/wire/new/tests.rs": ""}
         self.assert_told(guards.fuzz_targets, tests)
         gone = {name: text for name, text in sound.items() if "authority/pins.rs" not in name}
-        self.assert_told(guards.fuzz_targets, gone, "pins.rs: stands in NO_PARSERS")
+        self.assert_told(guards.fuzz_targets, gone, "pins.rs: remove it from NO_PARSERS")
         less = sound | {"fuzz/Cargo.toml": binaries.replace('"topology"', '"geography"')}
         self.assert_told(guards.fuzz_targets, less, "has no fuzz target topology")
         empty = {name: text for name, text in sound.items() if "corpus/toml_keys" not in name}
@@ -351,8 +351,8 @@ class Guards(unittest.TestCase):
         good = listed | {one: "pub struct Unique;\npub struct Other;\n"}
         self.assert_told(guards.type_names, good | {other: "struct Unique;\n"})
         twin = good | {other: "pub enum Unique {}\n"}
-        self.assert_told(guards.type_names, twin, "Unique: exported")
-        self.assert_told(guards.type_names, {}, *["one crate alone"] * len(guards.SHARED_NAMES))
+        self.assert_told(guards.type_names, twin, "Unique: rename a type")
+        self.assert_told(guards.type_names, {}, *["fewer than two"] * len(guards.SHARED_NAMES))
 
     def test_one_scheduler(self) -> None:
         good = "from anabranch import schedulers\n"
@@ -376,7 +376,7 @@ class Guards(unittest.TestCase):
         call = {"crates/router/src/relay.rs": "fn f() { core.elide_crypto(); }\n"}
         self.assert_told(guards.relay_crypto, good | call, told)
         twice = {"crates/onion/src/crypto.rs": keys + keys}
-        self.assert_told(guards.relay_crypto, good | twice, "another place")
+        self.assert_told(guards.relay_crypto, good | twice, "only Keys::elided")
 
     def test_default_schedule(self) -> None:
         core = 'pub const SCHEDULE: &str = "uniform";\npub const EVERY: &str = "20ms";\n'
@@ -389,7 +389,7 @@ class Guards(unittest.TestCase):
         for name, words in said.items():
             twin = {**good, name: words.replace("uniform", "weighted:4")}
             self.assert_told(guards.default_schedule, twin, name)
-        self.assert_told(guards.default_schedule, said, "are not there")
+        self.assert_told(guards.default_schedule, said, "are missing")
 
     def test_one_version(self) -> None:
         good = {
@@ -403,7 +403,7 @@ class Guards(unittest.TestCase):
             twin = {**good, name: good[name].replace("0.2.0", "0.1.1")}
             self.assert_told(guards.one_version, twin, f"{name}: version 0.1.1, Cargo.toml: 0.2.0")
         unsaid = {**good, "CHANGELOG.md": "# Changelog\n\n## Unreleased\n"}
-        self.assert_told(guards.one_version, unsaid, "CHANGELOG.md: version unsaid")
+        self.assert_told(guards.one_version, unsaid, "CHANGELOG.md: version missing")
 
 
 class Fence(unittest.TestCase):

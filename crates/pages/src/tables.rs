@@ -57,7 +57,7 @@ pub fn as_tables(facts: &TraceFacts, summary: &Summary, shown: usize) -> String 
     }
     let hidden = summary.sessions.len().saturating_sub(shown);
     if hidden > 0 {
-        out += &format!("\n{hidden} more sessions; --all shows them\n");
+        out += &format!("\n{hidden} more sessions are not shown; --all shows them\n");
     }
     out
 }
@@ -236,7 +236,7 @@ mod tests {
         let lines = lines(25, 2);
         assert!(lines.contains(&"wlan up 125 12500 50.0 % 25 5.0 5 4.0 4.0 1.0".to_owned()));
         assert_eq!(lines.iter().filter(|line| line.starts_with("session ")).count(), 2);
-        assert_eq!(lines.last().unwrap(), "23 more sessions; --all shows them");
+        assert_eq!(lines.last().unwrap(), "23 more sessions are not shown; --all shows them");
     }
 
     #[test]

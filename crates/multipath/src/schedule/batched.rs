@@ -10,8 +10,8 @@ pub(super) const FAMILY: Family = Family {
     example: "batched",
     about: "like weighted, with runs of 50 to 70 packets (\"batched weighted random\" of the paper \
             TrafficSliver)",
-    plain: "a path is drawn at random for each batch, with probabilities that are drawn again \
-            for each session",
+    plain: "a path is chosen at random for each batch, with random probabilities that differ \
+            between sessions",
     every: Some("50-70p"),
     needs_windows: false,
     build,

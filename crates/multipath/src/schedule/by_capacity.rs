@@ -20,7 +20,7 @@ pub(super) const FAMILY: Family = Family {
             every hour. The start is repeated if the fastest path turns out to be twice as fast. \
             On Tor circuits, whose capacity is not measured, all probabilities are \
             equal",
-    plain: "a path is drawn at random; slow paths are drawn less often, whatever the traffic is",
+    plain: "paths are chosen at random; slow paths are chosen less often, whatever the traffic is",
     every: Some("~4p"),
     needs_windows: true,
     build,

@@ -11,7 +11,7 @@ pub(super) const FAMILY: Family = Family {
     example: "conflux-2013",
     about: "a path carries more if its packets are acknowledged faster, in inverse proportion to \
             the latest time from a packet to its acknowledgement (Conflux as published in 2013)",
-    plain: "circuits whose data are acknowledged faster carry more",
+    plain: "circuits carry more data if their data are acknowledged faster",
     every: Some("1p"),
     needs_windows: true,
     build,

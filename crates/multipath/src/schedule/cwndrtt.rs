@@ -16,8 +16,8 @@ pub(super) const FAMILY: Family = Family {
     about: "the path with the lowest round-trip time. While the congestion window of this path is \
             full, another path is chosen, if it can send at least one packet before the fastest \
             path has room again (CWNDRTT in C tor)",
-    plain: "the circuit that answers fastest is chosen, or another one while its congestion \
-            window is full",
+    plain: "the circuit that answers fastest is chosen; while its congestion window is full, \
+            another circuit is chosen",
     every: Some("1p"),
     needs_windows: true,
     build,

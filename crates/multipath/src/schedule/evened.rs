@@ -15,8 +15,7 @@ pub(super) const FAMILY: Family = Family {
     example: "evened:4",
     about: "like weighted, but in the first half second of traffic after a pause, paths that \
             carried less are preferred",
-    plain: "a path is drawn at random; at first, paths that carried less have a higher \
-            probability",
+    plain: "paths are chosen at random; at first, paths that carried less are chosen more often",
     every: None,
     needs_windows: false,
     build,

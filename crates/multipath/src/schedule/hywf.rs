@@ -13,7 +13,7 @@ pub(super) const FAMILY: Family = Family {
     example: "hywf",
     about: "a random path for each run of 20 packets on average. The probabilities of the paths \
             are drawn for each session (the method of the paper HyWF)",
-    plain: "a path is drawn at random, with probabilities that are drawn again for each session",
+    plain: "paths are chosen at random, with random probabilities that differ between sessions",
     every: Some("~20p"),
     needs_windows: false,
     build,

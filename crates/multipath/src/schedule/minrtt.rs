@@ -12,8 +12,8 @@ pub(super) const FAMILY: Family = Family {
     example: "minrtt",
     about: "always the path with the lowest round-trip time. While the congestion window of this \
             path is full, packets wait (MINRTT in C tor)",
-    plain: "everything goes by the circuit that answers fastest, and waits while its congestion \
-            window is full",
+    plain: "all data use the circuit that answers fastest, and wait while its congestion window \
+            is full",
     every: Some("1p"),
     needs_windows: true,
     build,

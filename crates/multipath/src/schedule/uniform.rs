@@ -13,7 +13,7 @@ pub(super) const FAMILY: Family = Family {
     syntax: "uniform",
     example: "uniform",
     about: "a random path for each run, each path with the same probability",
-    plain: "a path is drawn at random, each with the same probability",
+    plain: "paths are chosen at random, all with the same probability",
     every: None,
     needs_windows: false,
     build,

@@ -17,7 +17,7 @@ pub(super) const DIRICHLET: Family = Family {
     about: "a random path for each run. The probabilities of the paths are drawn for each session \
             from a symmetric Dirichlet distribution. They are nearly equal if ALPHA is large, and \
             very unequal if ALPHA is small; ALPHA is 1 if not given",
-    plain: "a path is drawn at random, with probabilities that are drawn again for each session",
+    plain: "paths are chosen at random, with random probabilities that differ between sessions",
     every: None,
     needs_windows: false,
     build: build_dirichlet,
@@ -30,7 +30,7 @@ pub(super) const FIXED: Family = Family {
     syntax: "weights:W,W,…",
     example: "weights:6,3,1",
     about: "a random path for each run, in proportion to these weights W, one for each path",
-    plain: "a path is drawn at random, with probabilities that the user chose",
+    plain: "paths are chosen at random, with probabilities that the user set",
     every: None,
     needs_windows: false,
     build: build_fixed,

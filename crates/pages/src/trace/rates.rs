@@ -21,8 +21,8 @@ pub(super) fn figure(part: &Part<'_>) -> Markup {
                 @if let Some(text) = in_clear(part.facts) {
                     p {
                         strong { "Not hidden:" } " " (text)
-                        " In sessions of this kind every observer learns the shape of the grey area, in \
-                         packets."
+                        " In these sessions every observer can therefore compute the grey area \
+                         below, as a number of packets."
                     }
                 }
                 p {

@@ -59,7 +59,7 @@ fn numbers_in_clear_are_told_above_the_figure_that_they_give_away() {
         (page.find("Packets of WireGuard have unencrypted numbers"), page.find("grey area is"));
     assert!(warning.is_some() && warning < figure, "{page}");
     // Another session of the trace may be QUIC.
-    assert!(page.contains("In sessions of this kind every observer learns"), "{page}");
+    assert!(page.contains("In these sessions every observer can therefore"), "{page}");
 }
 
 #[test]

@@ -115,7 +115,7 @@ fn what(summary: &Summary, units: Units) -> Markup {
     html! {
         @match sessions { 1 => "One session", n => { (grouped(n as u64)) " sessions" } }
         @match summary.paths.len() {
-            0 => ", recorded as a whole, not split: ",
+            0 => ", recorded as a whole and not split over paths: ",
             1 => " went over a single path: ",
             n => { @if sessions == 1 { " was" } @else { " were" } " split over " (n) " paths: " }
         }
@@ -185,8 +185,8 @@ fn due(every: Every) -> String {
             format!("the path changes after a random time of {} to {}", ms(least), ms(most))
         }
         Every::Growing { least, most } => format!(
-            "the path changes at random intervals, of about {} at the beginning of a page load and \
-             about {} later",
+            "the path changes at random intervals, about every {} at the beginning of a page load \
+             and about every {} later",
             ms(least),
             ms(most)
         ),
@@ -199,8 +199,8 @@ fn shown(report_data: &ReportData<'_>) -> Markup {
         @if shown < all {
             p.muted {
                 "Below, the " (shown) " busiest of " (grouped(all as u64))
-                " sessions are shown one by one; the others are counted under “All sessions \
-                 together”."
+                " sessions are shown one by one; the other sessions are included only in “All \
+                 sessions together”."
             }
         }
     }
@@ -224,7 +224,7 @@ pub(super) fn of_part(part: &Part<'_>) -> Markup {
         @if part.paths.len() > super::MAX_ROWS {
             p.muted {
                 "This list and the figures show the " (super::MAX_ROWS) " first or busiest of " (part.paths.len())
-                " paths; the table shows more."
+                " paths; the table shows further paths."
             }
         }
     }
@@ -285,7 +285,9 @@ pub(super) fn limits(report_data: &ReportData<'_>) -> Markup {
     let sizes = match report_data.facts.unit {
         SizeUnit::IpPacket => "Sizes are those of IP packets with their headers.",
         SizeUnit::Cell => "Sizes are those of Tor cells.",
-        SizeUnit::Direction => "The trace has directions but no sizes: every unit counts as one.",
+        SizeUnit::Direction => {
+            "The trace has directions but no sizes, so each packet or cell counts as one unit."
+        }
     };
     html! {
         section aria-labelledby="limits" {
