@@ -88,7 +88,7 @@ def chapters(names: list[str]) -> dict[str, list[str]]:
         parts[part] = list(dict.fromkeys(found))
         left = [name for name in left if name not in parts[part]]
     if left:
-        raise BookError(f"{', '.join(left)}: no part of the book (scripts/book.py, PARTS)")
+        raise BookError(f"{', '.join(left)}: not in the book: add it to PARTS in scripts/book.py")
     return parts
 
 
@@ -102,7 +102,7 @@ def title(text: str, name: str) -> str:
     """Returns the text of the first heading, without markup."""
     found = re.search(r"^# (.+)$", text, re.MULTILINE)
     if not found:
-        raise BookError(f"{name}: no heading")
+        raise BookError(f"{name}: has no title: begin it with a line '# TITLE'")
     return re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", found.group(1))
 
 
@@ -121,7 +121,7 @@ def copied(text: str, name: str) -> tuple[str, set[str]]:
         if (ROOT / file).is_dir():
             file = posixpath.join(file, "README.md")
         if file.startswith("..") or not (ROOT / file).is_file():
-            raise BookError(f"{name}: leads to {target}, which does not exist")
+            raise BookError(f"{name}: dead link to {target}")
         files.add(file)
         near = posixpath.relpath(page(file), posixpath.dirname(page(name)) or ".")
         return f"{before}{near}{hash_mark}{anchor}"
@@ -209,9 +209,9 @@ def dead(folder: Path) -> Iterator[str]:
             target = target / "index.html" if target.is_dir() else target
             where = file.relative_to(folder)
             if not target.is_file():
-                yield f"{where}: leads to {link}, which does not exist"
+                yield f"{where}: dead link to {link}"
             elif target in pages and unquote(parts.fragment) not in {"", *pages[target].places}:
-                yield f"{where}: leads to {link}, and there is no such place in it"
+                yield f"{where}: dead link to {link}: this page has no such heading"
 
 
 def api_page(api: Path | None, python: Path | None) -> str:
@@ -254,7 +254,7 @@ def main() -> int:
     except BookError as error:
         print(f"book: {error}", file=sys.stderr)
         return 1
-    print(f"book: {arguments.into / 'index.html'}")
+    print(f"book: wrote {arguments.into / 'index.html'}")
     return 0
 
 

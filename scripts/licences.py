@@ -92,13 +92,13 @@ def breaches(packages: list[dict[str, Any]]) -> list[str]:
     for package in packages:
         name, licence = f"{package['name']} {package['version']}", package["license"] or ""
         if not is_taken(licence):
-            found.append(f"{name}: the licence {licence!r} is not one that we take")
+            found.append(f"{name}: licence {licence!r} is not accepted: remove this crate")
     return found
 
 
 def told(packages: list[dict[str, Any]]) -> str:
     """Returns all notices: the list, then every text once with its packages."""
-    lines = ["What the program anabranch is linked from, each with its licence.", ""]
+    lines = ["The libraries in the program anabranch, each with its licence.", ""]
     users: dict[str, list[str]] = {}
     for package in packages:
         name = f"{package['name']} {package['version']}"
@@ -106,7 +106,7 @@ def told(packages: list[dict[str, Any]]) -> str:
         for text in texts(package).values():
             users.setdefault(text.strip(), []).append(name)
         if not texts(package):
-            lines.append(f"    ships no text; by {', '.join(package['authors']) or 'its authors'}")
+            lines.append(f"    without a text; by {', '.join(package['authors']) or 'its authors'}")
     for text, names in users.items():
         lines += ["", "=" * 80, ", ".join(dict.fromkeys(names)), "-" * 80, text]
     return "\n".join(lines) + "\n"
@@ -119,7 +119,7 @@ def main() -> int:
     for breach in found:
         print(f"licences: {breach}", file=sys.stderr)
     if "--check" in sys.argv[1:]:
-        print(f"licences: {len(packages)} crates of others, {len(found)} breaches")
+        print(f"licences: {len(found)} of {len(packages)} third-party crates are not accepted")
         return 1 if found else 0
     sys.stdout.write(told(packages))
     return 0

@@ -31,7 +31,7 @@ def section(page: str, word: str) -> str:
         headline = re.search(r"<h2[^>]*>(.*?)</h2>", part)
         if headline and word in headline.group(1):
             return part.split("</section>")[0]
-    sys.exit(f"picture: the report has no session with {word!r} in its headline")
+    sys.exit(f"picture: no session of the report has {word!r} in its headline")
 
 
 def first(pattern: str, text: str, what: str) -> re.Match[str]:
@@ -42,7 +42,7 @@ def first(pattern: str, text: str, what: str) -> re.Match[str]:
     """
     found = re.search(pattern, text, re.DOTALL)
     if found is None:
-        sys.exit(f"picture: the report has no {what}: has its page changed?")
+        sys.exit(f"picture: the report page has no {what}: adapt the pattern in this script")
     return found
 
 
@@ -55,7 +55,7 @@ def rate_rows(part: str) -> list[tuple[str, str, str, str]]:
     )
     found = list(re.finditer(pattern, figure.group(1), re.DOTALL))
     if len(found) < 3:
-        sys.exit("picture: fewer than two paths have a row")
+        sys.exit("picture: the report has fewer than two paths: record a split session")
     return [
         (
             each["name"],

@@ -36,7 +36,7 @@ class Book(unittest.TestCase):
 
     def test_a_document_without_a_place(self) -> None:
         told = self.refusal(lambda: book.chapters(["README.md", "notes.md"]))
-        assert told.startswith("notes.md: no part of the book")
+        assert told.startswith("notes.md: not in the book")
 
     def test_a_folders_readme_is_its_index(self) -> None:
         text = "[a](../README.md#install) [b](wireguard.md)\n```sh\n[c](none.md)\n```\n"
@@ -50,7 +50,7 @@ class Book(unittest.TestCase):
         for target in ("none.md", "../../../none.md"):
             text = f"[c]({target})"
             told = self.refusal(partial(book.copied, text, "docs/guide/mosh.md"))
-            assert told == f"docs/guide/mosh.md: leads to {target}, which does not exist"
+            assert told == f"docs/guide/mosh.md: dead link to {target}"
 
     def test_dead_links_of_pages(self) -> None:
         with tempfile.TemporaryDirectory() as name:
@@ -63,8 +63,8 @@ class Book(unittest.TestCase):
             (folder / "b.html").write_text('<h2 id="there">b</h2><a href="c.html">c</a>')
             found = sorted(book.dead(folder))
             assert found == [
-                "a.html: leads to b.html#here, and there is no such place in it",
-                "b.html: leads to c.html, which does not exist",
+                "a.html: dead link to b.html#here: this page has no such heading",
+                "b.html: dead link to c.html",
             ]
 
 

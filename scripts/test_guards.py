@@ -164,7 +164,7 @@ class Guards(unittest.TestCase):
         short = table.replace(f"`{name}`, ", "")
         self.assert_told(guards.stubs, files | {"ARCHITECTURE.md": short}, f"{name} had to change")
         long = table.replace("| a cover | ", "| a cover | `docs/b.md`, ")
-        self.assert_told(guards.stubs, files | {"ARCHITECTURE.md": long}, "row says docs/b.md")
+        self.assert_told(guards.stubs, files | {"ARCHITECTURE.md": long}, "row lists docs/b.md")
 
     def test_the_copy_of_to_add_has_a_version_of_its_own(self) -> None:
         """All workspace crates get it, so that cargo never confuses them with the repository's."""

@@ -58,7 +58,7 @@ class Stub:
             old = (copy / path).read_text()
             if old.count(anchor) != 1:
                 sys.exit(
-                    f"{path}: {old.count(anchor)} times the line behind which to add: {anchor!r}"
+                    f"{path}: the line {anchor!r} must occur once, not {old.count(anchor)} times"
                 )
             (copy / path).write_text(old.replace(anchor, anchor + text))
 
@@ -769,9 +769,9 @@ def breaches(stub: Stub, patterns: list[str]) -> list[str]:
     beside = [n for n in names if not any(fnmatch.fnmatch(n, p) for p in patterns)]
     idle = [p for p in patterns if not any(fnmatch.fnmatch(n, p) for n in names)]
     return [
-        f"{stub.what}: {name} had to change, and its row does not say so" for name in beside
+        f"{stub.what}: {name} had to change, but its row does not list it" for name in beside
     ] + [
-        f"{stub.what}: its row says {pattern}, and nothing had to change there" for pattern in idle
+        f"{stub.what}: its row lists {pattern}, where nothing had to change" for pattern in idle
     ]
 
 
@@ -823,7 +823,7 @@ def lab_lists(copy: Path) -> list[str]:
     """
     python, binding = os.environ.get("LAB_PYTHON"), [*ROOT.glob("lab/src/anabranch/_core*.so")]
     if not python or not binding:
-        print("skipped: the lab is not run (LAB_PYTHON, or lab/run-tests --install, is missing)")
+        print("skipped the lab: set LAB_PYTHON, and run lab/run-tests --install")
         return []
     shutil.copyfile(binding[0], copy / binding[0].relative_to(ROOT))
     environment = os.environ | {"PYTHONPATH": str(copy / "lab/src"), "COLUMNS": "400"}
@@ -939,7 +939,7 @@ def main() -> int:
     found += program_lists(copy)
     found += lab_lists(copy)
     print(*found, sep="\n", end="\n" if found else "")
-    print(f"to add: {', '.join(stub.what for stub in STUBS)}: {len(found)} breaches")
+    print(f"added {', '.join(stub.what for stub in STUBS)}: {len(found)} breaches of the table")
     return 1 if found else 0
 
 

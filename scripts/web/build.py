@@ -50,7 +50,7 @@ def main() -> int:
     lacking = _lay_out(manifest, sites, wish.cache, wish.out)
     made = [site for site in sites if _is_made(wish.out, site)]
     (wish.out / "sites.toml").write_text("".join(_listed(wish.out, site) for site in made))
-    print(f"{len(made)} of {len(sites)} sites in {wish.out}")
+    print(f"{len(made)} of {len(sites)} sites are in {wish.out}")
     return 1 if lacking else 0
 
 

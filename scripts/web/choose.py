@@ -67,7 +67,7 @@ def main() -> int:
     sites = _enough(list(_sites(candidates, layers, wish.cache, wish.seed)), wish.sites, dice)
     chosen = [replace(site, monitored=n < wish.monitored) for n, site in enumerate(sites)]
     write(Manifest(tuple(common), tuple(chosen)), wish.out)
-    print(f"{len(chosen)} sites, {wish.monitored} of them monitored: {wish.out}")
+    print(f"wrote {wish.out}: {len(chosen)} sites, {wish.monitored} of them monitored")
     return 0
 
 
@@ -87,13 +87,13 @@ def _sites(
         try:
             archive = fetch(candidate, cache)
         except Unavailable as error:
-            print(f"left out: {error}", file=sys.stderr)
+            print(f"package left out: {error}", file=sys.stderr)
             continue
         folder = unpack(archive, cache / plain(candidate.name))
         name, version = described(archive, folder)
         package = Package(candidate.registry, name, version, digest(archive))
         site = _site(package, folder, layers, random.Random(f"{seed} {candidate.name}"))
-        print(f"{candidate.name}: {site.page if site else 'no page that fits'}", flush=True)
+        print(f"{candidate.name}: {site.page if site else 'no suitable page'}", flush=True)
         shutil.rmtree(folder)
         if site:
             yield site

@@ -65,7 +65,7 @@ def read(path: Path) -> Manifest:
     for site in sites:
         kin = family(site.name)
         if kin in known:
-            raise ValueError(f"{site.name} is {known[kin]} again: keep one of them")
+            raise ValueError(f"{site.name} and {known[kin]} are the same site: keep one of them")
         known[kin] = site.name
     return Manifest(tuple(_package(row) for row in table["common"]), sites)
 

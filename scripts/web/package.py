@@ -57,7 +57,7 @@ def fetch(package: Package, folder: Path) -> Path:
     if package.sha256 and digest(at) != package.sha256:
         at.unlink()
         raise Unavailable(
-            f"{package.name} {package.version}: its SHA-256 is not the one in the manifest"
+            f"{package.name} {package.version}: its SHA-256 differs from that in the manifest"
         )
     return at
 
