@@ -39,7 +39,7 @@ def enter_environment() -> None:
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
     python = str(cache / "anabranch/peers/venv/bin/python")
     if not Path(python).exists():
-        sys.exit("The demo's Python environment could not be made; see above.")
+        sys.exit("The demo's Python environment could not be created; the reason is above.")
     os.environ["ANABRANCH_DEMO"] = "1"
     os.execv(python, [python, *sys.argv])
 
@@ -61,8 +61,8 @@ LOGIN_SECONDS = 12.0
 def main() -> int:
     """Runs the three parts of the demo and prints a summary."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--loopback", action="store_true", help="no emulated network")
-    parser.add_argument("--no-live", action="store_true", help="a line a second instead of a view")
+    parser.add_argument("--loopback", action="store_true", help="emulate no network paths")
+    parser.add_argument("--no-live", action="store_true", help="print lines, not the live view")
     parser.add_argument(
         "--report", type=Path, default=CACHE / "demo", help="folder for the trace and its report"
     )
@@ -77,7 +77,8 @@ def main() -> int:
         faults["observers"] = show_observers(stage, folder)
         faults["report"] = make_report(folder, arguments.report)
     wrong = [f"{name}: {fault}" for name, fault in faults.items() if fault]
-    print(f"\n{time.monotonic() - start:.0f} s.", "All hashes right." if not wrong else "FAILED")
+    verdict = "FAILED:" if wrong else "All downloads have the right hash."
+    print(f"\n{time.monotonic() - start:.0f} s.", verdict)
     print("\n".join(wrong), end="\n" if wrong else "")
     return 1 if wrong else 0
 
@@ -88,7 +89,7 @@ def choose_stage(want_loopback: bool, stack: ExitStack, folder: Path) -> Stage:
         try:
             return emulated(stack, folder)
         except (MissingPeer, PeerFailed, OSError) as error:
-            print(f"No emulated network here ({str(error).splitlines()[0]}).")
+            print(f"Loopback addresses replace emulated paths: {str(error).splitlines()[0]}")
     return loopback(folder)
 
 
@@ -152,7 +153,7 @@ def told(transfer: Transfer, stage: Stage) -> str:
     fault = transfer.fault(stage.length)
     if not fault:
         rate = f"{transfer.seconds:.1f} s, {transfer.goodput_mbits:.0f} Mbit/s"
-        print(f"  {stage.length // MIB} MiB in {rate}, SHA-256 as it should be")
+        print(f"  {stage.length // MIB} MiB in {rate}, with the right SHA-256")
     return fault
 
 
@@ -162,7 +163,7 @@ def show_observers(stage: Stage, folder: Path) -> str:
         name: seen_by_observers(folder / f"{name}.parquet")
         for name in ("WireGuard", "QUIC", "Mosh")
     }
-    print("\nWhat each of the three observers saw (sizes of IP packets):\n")
+    print("\nWhat each of the three observers saw (one observer per path, sizes of IP packets):\n")
     print(observers_table(seen, stage.path_names))
     if paths := seen["WireGuard"]:
         own, every = paths[0]["down"]["packets"], sum(path["down"]["packets"] for path in paths)
@@ -172,12 +173,12 @@ of WireGuard's packets down, and learns from their numbers that all paths carrie
 far end (docs/guide/far-end.md) this observer learns nothing about the other paths."""
         print(told)
     idle = [
-        f"{stage.path_names[path['path']]} saw nothing of {name}"
+        f"{stage.path_names[path['path']]} carried no {name} packets in one direction"
         for name, paths in seen.items()
         for path in paths
         if not (path["up"]["packets"] and path["down"]["packets"])
     ]
-    few = [f"{name} had {len(paths)} paths" for name, paths in seen.items() if len(paths) < 3]
+    few = [f"{name} used only {len(paths)} paths" for name, paths in seen.items() if len(paths) < 3]
     return "; ".join(idle + few)
 
 
@@ -186,7 +187,7 @@ def make_report(folder: Path, target: Path) -> str:
     traces = {name: folder / f"{name}.parquet" for name in ACTS}
     written = {name: trace for name, trace in traces.items() if trace.exists()}
     if not written:
-        return "no trace was written"
+        return "no part of the demo has written a trace"
     target.mkdir(parents=True, exist_ok=True)
     trace, page = target / "demo.parquet", target / "demo.html"
     joined(written, trace)
@@ -194,7 +195,7 @@ def make_report(folder: Path, target: Path) -> str:
         Host("here").must([anabranch(), "report", str(trace), "--output", str(page)])
     except PeerFailed as error:
         return str(error)
-    print(f"\nThe same as a page, for any browser:\n\n  {page}\n\n(made from {trace})")
+    print(f"\nThis page shows the same in a browser:\n\n  {page}\n\nIts data is in {trace}.")
     return ""
 
 

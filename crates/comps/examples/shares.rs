@@ -13,11 +13,11 @@ const DATAGRAMS: u64 = 10_000;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     for family in without_windows() {
         let Ok(schedule) = family.name.parse() else {
-            println!("{:12} needs parameters", family.name);
+            println!("{:12} left out, because it needs an argument", family.name);
             continue;
         };
         match Core::new(Config { schedule, ..Config::of(PATHS) }) {
-            Ok(core) => println!("{:12} {:?} datagrams by each path", family.name, shares(core)),
+            Ok(core) => println!("{:12} {:?} datagrams on the paths", family.name, shares(core)),
             Err(error) => println!("{:12} {error}", family.name),
         }
     }
