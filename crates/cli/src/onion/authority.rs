@@ -400,9 +400,11 @@ fn print_line(log: &Log, event: &AuthorityEvent) {
     let text = match event {
         AuthorityEvent::Trouble(text) => return log.warn(&value(event), text),
         AuthorityEvent::Line(line) => line.clone(),
-        AuthorityEvent::Consensus(relays, _) => format!("consensus: {relays} running relays"),
+        AuthorityEvent::Consensus(relays, _) => {
+            format!("new consensus with {relays} running relays")
+        }
         AuthorityEvent::Relay(id, known) => {
-            format!("relay {} sent a new descriptor; {known} relays are known", hex(id))
+            format!("relay {} sent a new descriptor; this authority knows {known} relays", hex(id))
         }
         AuthorityEvent::Refused(text) => format!("refused a relay's upload: {text}"),
     };

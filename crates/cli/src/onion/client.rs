@@ -452,7 +452,7 @@ impl ClientArgs {
     fn links(&self) -> Result<LinkOptions, Failure> {
         let options = LinkOptions::of_client(&self.link)?;
         match self.is_udp_or()? {
-            true => options.with_lossy("this --design", &self.link, self.udp_or_congestion),
+            true => options.with_lossy("the chosen --design", &self.link, self.udp_or_congestion),
             false => Ok(options),
         }
     }

@@ -238,7 +238,12 @@ fn platform() -> String {
 fn state_folder(name: &str) -> Result<PathBuf, Failure> {
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
     let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).or(home);
-    let to_error = || Failure::misuse("neither HOME nor XDG_STATE_HOME is set; give --data DIR");
+    let to_error = || {
+        Failure::misuse(
+            "no folder for data is known, because neither HOME nor XDG_STATE_HOME is set: add \
+             --data DIR",
+        )
+    };
     Ok(state.ok_or_else(to_error)?.join("anabranch").join(name))
 }
 

@@ -77,7 +77,7 @@ const KEYS: &[Section<'_>] = &[
 /// Designs of multi-path onion routing that the simulator does not support, each with the reason.
 const NOT_BUILT: [(&str, &str); 2] = [
     ("more", "the simulator has no circuits whose relays change with each message"),
-    ("utor", "it is a kind of link: write `link = \"utls\"` in [relays]"),
+    ("utor", "the simulator has it as a kind of link: write `link = \"utls\"` in [relays]"),
 ];
 
 /// Name of the design with one circuit for each stream.

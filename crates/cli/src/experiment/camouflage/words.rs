@@ -166,13 +166,13 @@ pub(super) fn table_rows(report_data: &ReportData<'_>) -> Vec<Vec<String>> {
 /// Returns the text that explains the table with the quantities of the paper's Table 3.
 pub(super) fn table_3() -> &'static str {
     "All downloads have 1,000,000 B. The downloads of one round use the same running programs \
-     within minutes, so a round counts as one value. Numbers of bytes are means over rounds of the \
-     mean over the completed downloads of a round, with 95 % intervals (Student's t). First byte, \
-     goodput and its ratio to Tor alone in the same round are medians over rounds of the round's \
-     median. From six rounds on they have 95 % intervals (by ranks). A download that was aborted \
-     or failed counts as the worst value. Each of our HTTP profiles is compared with the paper's \
-     HTTP. Below \"the paper's\", the number in brackets is the paper's number of bytes, divided \
-     by that of the paper's direct download."
+     within minutes, so a round counts as one value. For numbers of bytes, the mean of each \
+     round's completed downloads is taken, and then the mean over the rounds, with 95 % intervals \
+     (Student's t). For first byte, goodput and its ratio to Tor alone in the same round, medians \
+     replace both means. From six rounds on they have 95 % intervals (by ranks). A download that \
+     was aborted or failed counts as the worst value. Each of our HTTP profiles is compared with \
+     the paper's HTTP. Below \"the paper's\", the number in brackets is the paper's number of \
+     bytes, divided by that of the paper's direct download."
 }
 
 /// Returns the column headings of the table with the values of Figure 7 (goodput over download

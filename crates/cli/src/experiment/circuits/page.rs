@@ -138,7 +138,7 @@ fn conditions(report_data: &ReportData<'_>) -> Markup {
                  each kind; our shares of a core are means over three relays. By default the \
                  clients that create load are spread over all guards, even with one circuit each; \
                  with "
-                code { "--load employed" } " they use the relays of the client that measures."
+                code { "--load employed" } " they use the relays of the measured client."
             }
             p { (words::machine(report_data)) }
             p { (origin(report_data.header)) }

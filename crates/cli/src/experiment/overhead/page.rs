@@ -238,9 +238,9 @@ fn conditions(report_data: &ReportData<'_>) -> Markup {
                 "): three paths of 100 Mbit/s with queues of 250 kB and no loss; each path has \
                  its own address at the client. The schedule is weighted random. For each \
                  repetition the probabilities of the paths are drawn from a flat Dirichlet \
-                 distribution. All programs and switching intervals use the same probabilities. A \
-                 draw that would leave a path nearly unused is repeated. Each download without \
-                 switching uses one path; the repetitions use the paths in turn"
+                 distribution. All programs and switching intervals use the same probabilities. \
+                 If they would leave a path nearly unused, other probabilities are drawn. Each \
+                 download without switching uses one path; the repetitions use the paths in turn"
                 @if !splitter(report_data.header).is_empty() { ", without the further options of the \
                                                             split measurements" }
                 ". Repetitions are interleaved, in a random order that depends on the seed."

@@ -136,11 +136,11 @@ pub(super) const TARGET: &str = "Goodput with switching every 100 ms over three 
                                  a share of the median without splitting";
 
 /// Definition of a download that counts as split.
-pub(super) const COUNTS: &str = "A download counts as split if each path carried 20 to 50 % of the \
-                                 downlink (with two paths: 30 to 70 %); each path has its own \
+pub(super) const COUNTS: &str = "A download counts as split if each path carried 20 to 50 % of \
+                                 the downlink (with two paths: 30 to 70 %); each path has its own \
                                  address. The shares for QUIC use only downloads that count. If \
-                                 none counts, the table shows instead which shares of the bytes \
-                                 the paths carried";
+                                 no download counts, the table shows instead the shares of the \
+                                 bytes that the paths carried";
 
 /// Lists the systems, networks and switching intervals of the default plan that were not measured.
 /// The list is empty if nothing is missing.

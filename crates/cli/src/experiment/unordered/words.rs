@@ -90,16 +90,17 @@ pub(super) fn readings(report_data: &ReportData<'_>) -> String {
     };
     format!(
         "In the paper the delay is normally distributed with a mean of {DELAY_MS} ms. The paper \
-         does not say on which links, with which deviation, with which congestion control or at \
-         which rate. Here each of the three lines has the delay, in both directions. The table \
-         gives its deviation; segments keep their order unless the table says otherwise. Queues \
-         hold {QUEUE_MS} ms. CUBIC and BBR are those of this {tcp}. The paper loses segments \
-         towards the exit only; here both directions are measured. The paper downloads popular \
-         sites. Here a web server next to the exit sends files, each longer than the one before \
-         by the same factor. Circuits are built before, so times are of the downloads alone. The \
-         paper's circuits have windows of 1,000 cells; these have today's congestion control. \
-         Downloads are aborted after {} s and then count as not done. Each round has its own \
-         random seed, which all variants share.{stock}",
+         does not state the links with this delay, the deviation, the congestion control and the \
+         rate. Here each of the three lines has the delay, in both directions. The table gives \
+         the deviation; segments keep their order unless the table mentions reordering. Queues \
+         hold the data of {QUEUE_MS} ms. CUBIC and BBR are those of this {tcp}. The paper loses \
+         segments towards the exit only; here both directions are measured. The paper downloads \
+         popular sites. Here a web server next to the exit sends files, each longer than the one \
+         before by the same factor. Circuits are built before the downloads start, so the times \
+         are those of the downloads alone. The paper's circuits have windows of 1,000 cells; here \
+         circuits have Tor's present congestion control. Downloads are aborted after {} s and \
+         then count as not done. Each round has its own random seed, which all variants \
+         share.{stock}",
         report_data.header["cut"]
     ) + &others(report_data)
 }
@@ -115,10 +116,10 @@ fn others(report_data: &ReportData<'_>) -> String {
         ),
         (
             Arm::PerCircuit,
-            " With one link per circuit, as many connections share a line as there are downloads. \
-             A loss slows down only one of them, and each has its own window. The client's \
-             circuits still share its link to the guard. The links exist before the downloads \
-             start, so no time includes the round trips that open them.",
+            " With one link per circuit, each download has its own connection on a line, with its \
+             own window. A loss slows down only one of these connections. The client's circuits \
+             still share its link to the guard. The links exist before the downloads start, so no \
+             time includes the round trips that open them.",
         ),
         (
             Arm::Mptcp,
@@ -133,15 +134,15 @@ fn others(report_data: &ReportData<'_>) -> String {
 /// Explains the measurement of one link alone, without relays.
 pub(super) fn alone(report_data: &ReportData<'_>) -> String {
     format!(
-        "This table compares three rules of delivery on one unordered link (its TLS records can be \
-         read out of order). The link runs over the line between middle relay and exit, and \
+        "This table compares three rules of delivery on one unordered link (its TLS records can \
+         be read out of order). The link runs over the line between middle relay and exit, and \
          carries {CELL_RATE} cells per second for {} s. The cells belong to {CELL_CIRCUITS} \
-         circuits in turn, and each is sent in its own write. Three moments are recorded for each \
-         cell. 'In order' is when the kernel has delivered all data up to the end of the cell, as \
-         with TLS over TCP. 'By circuit' is when all earlier cells of the same circuit have \
-         arrived, as with a uTor link (--link utls). 'Unordered' is when the cell's own record was \
-         decrypted. The last column is the mean delay by circuit, divided by the mean delay in \
-         order: below 1, uTor is faster.",
+         circuits in turn, and each cell is sent in its own write. Three moments are recorded for \
+         each cell. 'In order' is when the kernel has delivered all data up to the end of the \
+         cell, as with TLS over TCP. 'By circuit' is when all earlier cells of the same circuit \
+         have arrived, as with a uTor link (--link utls). 'Unordered' is when the cell's own \
+         record was decrypted. The last column is the mean delay by circuit, divided by the mean \
+         delay in order: below 1, uTor is faster.",
         report_data.header["seconds"]
     )
 }

@@ -98,7 +98,8 @@ pub(super) fn warning(event: &ClientEvent) -> Option<String> {
             Some(format!("{name} violated the Tor protocol: {violation}"))
         }
         ClientEvent::OutOfMemory => {
-            let text = "queued data reached the limit of --memory, so the client closed a circuit";
+            let text = "queued data reached the limit of --memory, so the client closed a \
+                        circuit: allow more memory if this happens often";
             Some(text.to_owned())
         }
         _ => None,

@@ -82,10 +82,10 @@ pub(crate) fn one_path(protocol: Protocol) -> Option<String> {
 /// (docs/notes/quic-servers.md, docs/results/fingerprinting.md).
 pub(crate) fn quic_price(every: &str) -> String {
     format!(
-        "QUIC is slow with --every {every}: with 100ms most servers keep 13 to 76 % of their \
-         speed, with 1s 81 to 96 %. But with 1s the observer of one path recognises 39 % of web \
-         pages instead of 18 %. With s2n-quic and aioquic servers, --in-order 30ms keeps the whole \
-         speed (docs/guide/quic.md)"
+        "QUIC is slow with --every {every}: most servers keep 13 to 76 % of their speed with \
+         100ms, and 81 to 96 % with 1s. But with 1s the observer of one path recognises 39 % of \
+         web pages, instead of 18 % with 100ms. With s2n-quic and aioquic servers, --in-order \
+         30ms keeps the whole speed (docs/guide/quic.md)"
     )
 }
 
@@ -140,7 +140,7 @@ pub(crate) fn kept(why: StayReason) -> String {
         }
         StayReason::Handshake => "the QUIC handshake of the session is not confirmed".to_owned(),
         StayReason::HandshakePath => {
-            "the session has only datagrams for the --handshake path".to_owned()
+            "the session has only handshakes or DNS queries, which use the --handshake path".to_owned()
         }
         StayReason::Protocol(protocol) => {
             format!(

@@ -154,7 +154,7 @@ impl Book {
             ),
             Event::TuplesCut { session, wanted, used } => format!(
                 "session {}: QUIC uses only {used} of {wanted} combinations of path and source \
-                 port, because --quic-tuples limits their number",
+                 port, because --quic-tuples sets this limit",
                 session.0
             ),
             Event::Pinned { session, path } => format!(
@@ -191,8 +191,9 @@ impl Book {
             ),
             Event::Loop { client } => format!(
                 "routing loop: the splitter's own datagrams come back to it (from {client}), \
-                 because a route sends them into the tunnel that is split: start the splitter with \
-                 --fwmark and the tunnel's FwMark, so that its datagrams stay outside the tunnel"
+                 because a route sends these datagrams into the tunnel that is split: start the \
+                 splitter with --fwmark and the tunnel's FwMark, so that its datagrams stay \
+                 outside the tunnel"
             ),
         }
     }

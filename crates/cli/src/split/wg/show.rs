@@ -110,8 +110,8 @@ impl Tunnel {
         let mark = self.mark.filter(|_| self.unmarked)?;
         Some(format!(
             "the splitter cannot set the firewall mark {mark} on its packets, because it lacks \
-             CAP_NET_ADMIN. This matters only if a firewall (a kill switch) blocks packets without \
-             the mark"
+             CAP_NET_ADMIN. If a firewall (a kill switch) blocks packets without the mark, run \
+             the splitter as root"
         ))
     }
 }
