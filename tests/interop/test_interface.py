@@ -737,12 +737,12 @@ _IN_THE_WAY = [
     (
         ["ip", "tuntap", "add", TUN, "mode", "tun"],
         ["ip", "link", "delete", TUN],
-        "an interface of this name",
+        "an interface with this name",
     ),
     (
         ["ip", "netns", "add", NETNS],
         ["ip", "netns", "delete", NETNS],
-        "a namespace of this name",
+        "a namespace with this name",
     ),
     (
         ["ip", "rule", "add", "fwmark", "7", "lookup", "77", "priority", "1000"],

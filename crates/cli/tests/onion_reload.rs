@@ -85,7 +85,7 @@ fn a_relay_takes_what_it_can_names_the_rest_and_keeps_all_if_the_file_is_wrong()
     assert_eq!(relay.reloaded(), json!([[], []]), "what wanted a restart is as it was");
     for (mistake, words) in [
         ("exti = ['accept *:80']", ":9: unknown key `exti`; did you mean `exit`?"),
-        ("rate = 5", ": --rate 5: a relay needs at least"),
+        ("rate = 5", ": --rate 5 is too low for a relay"),
         ("contact = \"two\\nlines\"", ": contact must be one line"),
         ("exit = ['allow *:80']", "allow *:80"),
     ] {

@@ -345,13 +345,10 @@ impl Options {
                 "--{setting} is missing: {what} (or '{setting} = ...' in the settings file)"
             ))
         };
-        let listen = self
-            .listen
-            .ok_or_else(|| missing("listen", "give the address to which splitters send"))?;
-        let file = self
-            .key
-            .as_ref()
-            .ok_or_else(|| missing("key", "give the file with the keys of this far end"))?;
+        let what = "give the address where this far end receives packets";
+        let listen = self.listen.ok_or_else(|| missing("listen", what))?;
+        let what = "give the file that 'anabranch key' made for this far end";
+        let file = self.key.as_ref().ok_or_else(|| missing("key", what))?;
         let keys = KeyFile::read_for(KeyEnd::Far, file)
             .map_err(|error| Failure::misuse(format!("--key: {error}")))?;
         if keys.peers.is_empty() {
@@ -400,7 +397,7 @@ impl Options {
     /// it.
     fn tls(&self, key: &Path) -> Result<Option<(SocketAddr, tls::Far)>, Failure> {
         let needs = |given: bool, setting: &str, what: &str| match given {
-            true => Err(Failure::misuse(format!("--{setting} needs {what}"))),
+            true => Err(Failure::misuse(format!("--{setting} also needs {what}"))),
             false => Ok(()),
         };
         let Some(listen) = self.listen_tls else {

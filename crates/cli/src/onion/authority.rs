@@ -224,13 +224,14 @@ impl AuthorityArgs {
     }
 
     pub(super) fn description(&self) -> Result<Description, Failure> {
-        let lacks =
-            |what: &str| Failure::misuse(format!("{what} is missing: an authority needs one"));
+        let lacks = |what: &str| {
+            Failure::misuse(format!("{what} is missing: an authority needs this option"))
+        };
         let or = self.listen.first().ok_or_else(|| lacks("--listen ADDRESS:PORT"))?;
         let dir = self.listen_dir.first().ok_or_else(|| lacks("--listen-dir ADDRESS:PORT"))?;
         if or.port() == 0 || dir.port() == 0 {
-            let message = "--listen and --listen-dir need ports from 1 to 65535, because they are \
-                        published";
+            let message = "--listen and --listen-dir need ports from 1 to 65535, because the \
+                           authority publishes these ports";
             return Err(Failure::misuse(message));
         }
         let nickname = self.nickname.clone().ok_or_else(|| lacks("--nickname NAME"))?;

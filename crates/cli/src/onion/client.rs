@@ -602,8 +602,10 @@ impl ClientArgs {
         let Some(name) = &self.schedule else {
             return match (&self.every, &self.redraw) {
                 (None, None) => Ok(None),
-                (Some(_), _) => Err(Failure::misuse("--every needs --schedule: add it")),
-                (None, Some(_)) => Err(Failure::misuse("--redraw needs --schedule: add it")),
+                (Some(_), _) => Err(Failure::misuse("--every needs --schedule: add --schedule")),
+                (None, Some(_)) => {
+                    Err(Failure::misuse("--redraw needs --schedule: add --schedule"))
+                }
             };
         };
         let wrong = |error: SpecError| Failure::misuse(format!("--schedule: {error}"));

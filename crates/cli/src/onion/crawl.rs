@@ -176,7 +176,7 @@ fn report(log: &Log, found: &SiteContent, judged: &HidingObjects, asked: Option<
     let of = if of.is_empty() { of } else { format!(" ({of})") };
     let mut text = format!(
         "the web site has {objects} files and {pages} pages; {kept} of the files{of} can carry \
-         hidden data: {hides} bytes in all, at most"
+         hidden data, at most {hides} bytes in all"
     );
     let why = left_out(found, judged);
     if !why.is_empty() {
@@ -185,7 +185,7 @@ fn report(log: &Log, found: &SiteContent, judged: &HidingObjects, asked: Option<
     if let Some([taken, asked]) = asked {
         let rate = 100.0 * taken as f64 / asked.max(1) as f64;
         text += &format!(
-            "\nthe browser accepted {taken} of {asked} files in which data was hidden, {rate:.1} %"
+            "\nthe browser accepted {taken} of {asked} files with hidden data, {rate:.1} %"
         );
     }
     let event = json!({

@@ -176,7 +176,7 @@ impl LinkOptions {
     ) -> Result<LinkOptions, Failure> {
         if let Some(wanted) = wanted {
             let Some(linking) = &mut self.quic else {
-                let message = "--quic-congestion needs --link quic: add it";
+                let message = "--quic-congestion needs --link quic: add --link quic";
                 return Err(Failure::misuse(message.to_owned()));
             };
             linking.congestion = wanted.into();

@@ -337,7 +337,7 @@ impl RelayArgs {
         let options = match self.udp_or {
             true => options.with_lossy("--udp-or", &self.link, self.udp_or_congestion)?,
             false if self.udp_or_congestion.is_some() => {
-                let message = "--udp-or-congestion needs --udp-or: add it";
+                let message = "--udp-or-congestion needs --udp-or: add --udp-or";
                 return Err(Failure::misuse(message.to_owned()));
             }
             false => options,
@@ -359,7 +359,7 @@ impl RelayArgs {
             (true, false) => {
                 let first = self.listen.first().copied();
                 let first = first.ok_or_else(|| {
-                    Failure::misuse("--listen ADDRESS:PORT is missing: a bridge needs one")
+                    Failure::misuse("--listen ADDRESS:PORT is missing: a bridge needs this option")
                 })?;
                 Offers::read(&self.pt, first).map(Some)
             }
@@ -400,20 +400,25 @@ impl RelayArgs {
         let rate = self.rate.unwrap_or(RATE);
         let burst = self.burst.unwrap_or(rate);
         if rate < LEAST_RATE {
-            let message =
-                format!("--rate {rate}: a relay needs at least {LEAST_RATE} bytes per second");
+            let message = format!(
+                "--rate {rate} is too low for a relay: write {LEAST_RATE} (bytes per second) or \
+                 more"
+            );
             return Err(Failure::misuse(message));
         }
         if burst < rate {
-            let message =
-                format!("--burst {burst} is less than --rate {rate}: set it to {rate} or more");
+            let message = format!(
+                "--burst {burst} is less than --rate {rate}: set --burst to {rate} or more"
+            );
             return Err(Failure::misuse(message));
         }
         Ok([rate, burst, 0])
     }
 
     pub(super) fn description(&self) -> Result<Description, Failure> {
-        let lacks = |what: &str| Failure::misuse(format!("{what} is missing: a relay needs one"));
+        let lacks = |what: &str| {
+            Failure::misuse(format!("{what} is missing: a relay needs this option"))
+        };
         let first = self.listen.first().ok_or_else(|| lacks("--listen ADDRESS:PORT"))?;
         let to_error = |at: &SocketAddr| {
             Failure::misuse(format!("--listen {at}: write a port from 1 to 65535"))

@@ -81,8 +81,8 @@ impl Rates {
         match self {
             Rates::Table(table) => Ok(table.clone()),
             Rates::Public(public) => Err(format!(
-                "the table `{}` has rates of relays, so only relays can use it; write a rate, or a \
-                 list of rates",
+                "the table `{}` has rates of relays, so it is allowed only in [relays]; write a \
+                 rate, or a list of rates",
                 public.name()
             )),
         }

@@ -693,7 +693,7 @@ mod tests {
         ),
         ("web = 3", "web = 3\nattachment = '0s'", "s.toml:10: `0s` is not valid; write the age"),
         ("web = 3", "web = 3\nattachment = 'often'", "s.toml:10: `often` is not valid; write"),
-        ("web = 3", "web = 3\nmerging = 'guard'", "s.toml:10: `guard` is not a relay at which"),
+        ("web = 3", "web = 3\nmerging = 'guard'", "s.toml:10: `guard` is not a place where"),
         (
             "web = 3",
             "web = 3\nmultipath = 'mtor'\nmerging = 'middle'",

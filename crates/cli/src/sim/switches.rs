@@ -110,7 +110,8 @@ pub(super) fn joining(
              `merging = \"exit\"`, or `multipath = \"merged\"`"
         ),
         other => format!(
-            "`{other}` is not a relay at which circuits of a stream join; write `exit` or `middle`"
+            "`{other}` is not a place where circuits of a stream can join; write `exit` or \
+             `middle` (relay)"
         ),
     };
     Err(at(written.span(), problem))

@@ -137,9 +137,8 @@ fn entrance(
                 return Err(in_setting(setting)("this option needs an interface: add --tun NAME"));
             }
         }
-        let listen = options
-            .listen
-            .ok_or_else(|| missing("listen", "give the address to which clients send"))?;
+        let what = "give the address where the splitter receives packets";
+        let listen = options.listen.ok_or_else(|| missing("listen", what))?;
         let to = options.to.clone().ok_or_else(|| missing("to", "give the server's address"))?;
         return Ok((Entrance::Port { listen, to }, far_end));
     };
@@ -249,8 +248,8 @@ fn far_end(options: &Options, paths: usize) -> Result<Option<FarEnd>, Failure> {
         return match given.into_iter().find(|(_, given)| *given) {
             Some(("decoys", _)) => refuse(
                 "decoys",
-                "decoys need a far end, because an unmodified server would take them for data: add \
-                 --key FILE",
+                "decoys (dummy packets) need a far end, because an unmodified server would take \
+                 them for data: add --key FILE",
             ),
             Some((setting, _)) => {
                 refuse(setting, "this option needs a far end ('anabranch merge'): add --key FILE")
@@ -316,22 +315,24 @@ fn check_unused_with_key(options: &Options) -> Result<(), Failure> {
         (
             options.handshake.is_some(),
             "handshake",
-            "remove this option, because packets to a far end all look alike, handshakes too",
+            "remove this option, because packets to a far end (--key) all look alike, handshakes \
+             too",
         ),
         (
             options.in_order.is_some(),
             "in-order",
-            "remove this option, because with a far end both ends always restore the order",
+            "remove this option, because with a far end (--key) both ends always restore the \
+             order",
         ),
         (
             options.keep_silent_paths,
             "keep-silent-paths",
-            "remove this option, because with a far end each path is tested separately",
+            "remove this option, because with a far end (--key) each path is tested separately",
         ),
         (
             options.protocol.is_some(),
             "protocol",
-            "remove this option, because with a far end every protocol is split",
+            "remove this option, because with a far end (--key) every protocol is split",
         ),
     ];
     match given.into_iter().find(|(given, ..)| *given) {
@@ -481,7 +482,7 @@ impl Roles {
         match others.map(|(_, path)| path).find(|path| !listed(path)) {
             Some(idle) => Err(Failure::misuse(format!(
                 "path '{}' would carry nothing, because neither --scheduled nor --handshake names \
-                 it: add it to --scheduled, or remove the path",
+                 it: add this path to --scheduled, or remove it",
                 idle.name
             ))),
             None => Ok(handshake.is_none_or(|index| listed(&paths[index]))),
@@ -512,10 +513,7 @@ fn check_outputs(options: &Options, paths: &[PathSpec]) -> Result<(), Failure> {
         };
     };
     if options.pcap_files.is_some() && options.pcap_size.is_none() {
-        return refuse(
-            "pcap-files",
-            "this option needs the size at which a new file begins: add --pcap-size MB",
-        );
+        return refuse("pcap-files", "this option needs the size of the files: add --pcap-size MB");
     }
     if pcap.exists() && !pcap.is_dir() {
         return Err(in_setting("pcap")(format!("'{}' is not a directory", pcap.display())));

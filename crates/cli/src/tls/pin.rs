@@ -80,8 +80,8 @@ impl ServerCertVerifier for Pinned {
         }
         Err(Error::General(format!(
             "the received certificate has the SHA-256 {shown}, which is not the value of \
-             --tls-fingerprint: compare it with the value that the far end printed. If they \
-             differ, another server answers at the far end's address"
+             --tls-fingerprint: compare the received value with the one that the far end printed. \
+             If these two differ, another server answers at the far end's address"
         )))
     }
 

@@ -130,8 +130,8 @@ pub(super) fn lengths(part: &Part<'_>) -> Markup {
                         Measure::Packets => { "the number of " (part.units.plural()) " in a run" }
                     }
                     ", each mark ten times the one before. When the path changes, packets that \
-                     are still under way on the old path arrive mixed with those of the new one; \
-                     this makes many short runs of few "
+                     are still under way on the old path arrive mixed with packets on the new \
+                     path; this makes many short runs of few "
                     (part.units.plural()) "."
                 }
             }

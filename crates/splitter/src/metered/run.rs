@@ -71,7 +71,7 @@ const PATH_COUNTERS: [PathCounter; 6] = [
     ("path_copies", "Copies of datagrams sent to test a path", None, |path| {
         vec![(None, path.copies)]
     }),
-    ("path_refused", "ICMP messages which report that the server's port is closed", None, |path| {
+    ("path_refused", "ICMP messages received because the server's port is closed", None, |path| {
         vec![(None, path.refused)]
     }),
 ];

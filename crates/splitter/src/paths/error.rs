@@ -92,7 +92,7 @@ impl fmt::Display for SpecError {
                  to 15 letters, digits or characters of '_=+.-'"
             ),
             SpecError::Both(name) => {
-                write!(f, "path '{name}': if: and wg: both name an interface; give one of them")
+                write!(f, "path '{name}': if: and wg: both name an interface; remove one of them")
             }
             SpecError::Address(text) => write!(f, "'{text}' is not an IP address"),
             SpecError::Ports(text) => {

@@ -498,7 +498,7 @@ impl Machine {
         (tunnel && !chosen).then(|| {
             format!(
                 "its packets leave by the tunnel '{leaves}'. If this is the tunnel that you \
-                 split, its packets come back to the splitter in a loop: choose the interface \
+                 split, the packets come back to the splitter in a loop: choose the interface \
                  below the tunnel (if:DEVICE), or set --fwmark to the tunnel's firewall mark"
             )
         })

@@ -183,8 +183,7 @@ impl Taps {
 
 /// Returns the error to report about the capture `name`, which ended because of `error`.
 fn stopped(name: &str, error: &io::Error) -> io::Error {
-    let text =
-        format!("recording for {name} stopped ({error}); packets recorded before are kept");
+    let text = format!("recording for {name} stopped ({error}); packets recorded before are kept");
     io::Error::new(error.kind(), text)
 }
 

@@ -77,13 +77,13 @@ impl fmt::Display for SteerError {
             }
             SteerError::Interface(name) => write!(
                 f,
-                "--tun {name}: an interface of this name exists, which no splitter made: choose \
-                 another name, or remove it ('ip link delete {name}')"
+                "--tun {name}: an interface with this name exists, and no splitter made it: \
+                 choose another name, or remove the interface ('ip link delete {name}')"
             ),
             SteerError::Namespace(name) => write!(
                 f,
-                "--netns {name}: a namespace of this name exists, which no splitter made: choose \
-                 another name, or remove it ('ip netns delete {name}')"
+                "--netns {name}: a namespace with this name exists, and no splitter made it: \
+                 choose another name, or remove the namespace ('ip netns delete {name}')"
             ),
             SteerError::Occupied(what) => write!(f, "--route: {what}; remove it first"),
             SteerError::Resolver(file) => write!(

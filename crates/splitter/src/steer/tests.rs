@@ -396,7 +396,7 @@ fn what_is_there_already_and_not_ours_is_left_alone_and_told() {
             becomes(&before, state);
         };
         let strange = Tun::create("any0").unwrap();
-        refused("an interface of this name");
+        refused("an interface with this name");
         drop(strange);
         let ip = |words: &str| run(&format!("ip {words}"));
         ip("rule add fwmark 7 lookup 77 priority 1001");

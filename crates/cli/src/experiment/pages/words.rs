@@ -83,7 +83,7 @@ impl ReportData<'_> {
         let command = command.trim_end();
         format!(
             "in split loads, `{command}` runs in front of the tunnel's server, and splits the \
-             server's packets by its own schedule"
+             server's packets by a schedule of its own"
         )
     }
 }

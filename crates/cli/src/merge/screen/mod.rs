@@ -41,8 +41,8 @@ fn words(news: &News) -> String {
         }
         News::NoServer { client, server } if server.is_empty() => {
             format!(
-                "client '{client}' has not chosen one of the servers: start its splitter with \
-                 --behind NAME"
+                "client '{client}' has not chosen one of the servers: start the client's splitter \
+                 with --behind NAME"
             )
         }
         News::NoServer { client, server } if server == INTERFACE => {
@@ -53,8 +53,8 @@ fn words(news: &News) -> String {
         }
         News::NoServer { client, server } => {
             format!(
-                "client '{client}' asks for the server '{server}', but no --to has this name: \
-                 correct --to here, or --behind of the client's splitter"
+                "client '{client}' asks for the server '{server}', but no --to of this far end \
+                 has this name: correct --to, or --behind of the client's splitter"
             )
         }
         News::Ended { client } => format!("client '{client}' disconnected"),

@@ -129,7 +129,7 @@ pub(super) fn news(event: &ClientEvent) -> Option<String> {
             Some(format!("circuit {circuit} built: {}", path.join(", ")))
         }
         ClientEvent::Linked(circuit, design, _) => Some(format!(
-            "circuit {circuit} was added to the circuits over which streams are split ({design})"
+            "circuit {circuit} now carries streams that are split over several circuits ({design})"
         )),
         ClientEvent::Closed(circuit, path, cause) => {
             Some(format!("circuit {circuit} ({}) closed: {cause}", path.join(", ")))

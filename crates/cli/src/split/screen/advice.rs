@@ -140,7 +140,7 @@ pub(crate) fn kept(why: StayReason) -> String {
         }
         StayReason::Handshake => "the QUIC handshake of the session is not confirmed".to_owned(),
         StayReason::HandshakePath => {
-            "the session has only handshakes or DNS queries, which use the --handshake path".to_owned()
+            "the session has only handshakes and DNS queries, for the --handshake path".to_owned()
         }
         StayReason::Protocol(protocol) => {
             format!(

@@ -218,7 +218,7 @@ fn session_name(session: Option<SessionId>) -> String {
 
 fn down(reason: DownReason) -> &'static str {
     match reason {
-        DownReason::Interface => "its interface or address has disappeared",
+        DownReason::Interface => "the path's interface or address has disappeared",
         DownReason::Unreachable => "the server cannot be reached over this path",
         DownReason::Dialling => "its connection to the far end is not open",
         DownReason::Proxy => "its proxy closed the connection or refuses to relay",
@@ -231,8 +231,8 @@ fn down(reason: DownReason) -> &'static str {
         }
         DownReason::DataUnanswered => {
             "the server does not answer data sent on this path, and few packets ever arrived on \
-             it. Either the path loses most packets, or the server accepts data from one address \
-             only"
+             this path. Either the path loses most packets, or the server accepts data from one \
+             address only"
         }
         DownReason::Unheard => "the far end does not answer on this path",
     }
