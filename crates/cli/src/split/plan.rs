@@ -482,7 +482,7 @@ impl Roles {
         match others.map(|(_, path)| path).find(|path| !listed(path)) {
             Some(idle) => Err(Failure::misuse(format!(
                 "path '{}' would carry nothing, because neither --scheduled nor --handshake names \
-                 it: add this path to --scheduled, or remove it",
+                 it: add this path to --scheduled, or remove the path",
                 idle.name
             ))),
             None => Ok(handshake.is_none_or(|index| listed(&paths[index]))),

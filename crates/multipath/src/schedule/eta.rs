@@ -15,7 +15,7 @@ pub(super) const FAMILY: Family = Family {
     example: "eta",
     about: "the path on which the next packet should arrive first, estimated from the congestion \
             window, the queue and, for Tor circuits, the TCP connection to the first relay",
-    plain: "the circuit whose next data should arrive first is chosen",
+    plain: "data use the circuit over which they should arrive first",
     every: Some("1p"),
     needs_windows: true,
     build,

@@ -262,8 +262,8 @@ fn nobody(part: &Part<'_>) -> Markup {
             }
             (_, true, false) => {
                 strong { "The downlink was hardly split:" } " one path carried " (percent(down))
-                " of it. The server answered on this path, on whatever path the client sent. The \
-                 most that one observer saw of the uplink is "
+                " of it. The server answered on that path, whatever path the client used. The most \
+                 that one observer saw of the uplink is "
                 b { (percent(up)) } "."
             }
             (_, false, true) => {
