@@ -43,7 +43,7 @@ const COLUMNS: [Column<Row>; 5] = [
 ];
 
 const SET_COLUMNS: [Column<SetNumbers>; 8] = [
-    Column::<SetNumbers>::text("fullest sets", 20, 0, |set, _, _| {
+    Column::<SetNumbers>::text("circuit sets", 20, 0, |set, _, _| {
         set.schedule.replace(" --every", "").into()
     })
     .up_to(30),
