@@ -121,15 +121,16 @@ pub(super) fn judged() -> &'static str {
     "A claim is judged by the 95 % interval of a measured value. The claim holds if the whole \
      interval satisfies its bound, and does not hold if no part of it does. Otherwise the claim \
      cannot be judged. The bounds are ours, because the paper (StegoTorus, CCS 2012) gives \
-     numbers without intervals. For a claim of many times the bytes, the bound is about half of \
-     the paper's factor. Downloads over two kinds of connection are compared by the ratio of \
-     their medians in each round. The interval is computed from the ranks of these ratios, and \
-     needs six rounds. For a stream of constant bandwidth, the medians at the worst and at the \
-     shortest round-trip time are compared, within their intervals. A stream that was aborted is \
-     not constant. For a sustained stream, the share of 50 kB/s that arrives in a second is \
-     judged, at all round-trip times from 200 ms on. If a claim about the cost of HTTP does not \
-     hold for our profile, our profile costs less. A constant bandwidth of http-opaque is not a \
-     claim of the paper; it is a target for our profile."
+     numbers without intervals. For a claim that a connection sends many times the bytes, the \
+     bound is about half of the paper's factor. Downloads over two kinds of connection are \
+     compared by the ratio of their medians in each round. The interval is computed from the \
+     ranks of these ratios, and needs six rounds. For a stream of constant bandwidth, the medians \
+     at the worst and at the shortest round-trip time are compared, within their intervals. A \
+     stream that was aborted is not constant. For a sustained stream, the share of 50 kB/s that \
+     arrives in a second is judged, at all round-trip times from 200 ms on. If a claim about the \
+     cost of HTTP does not hold for our profile, our profile costs less than the paper's. A \
+     constant bandwidth of http-opaque is not a claim of the paper; it is a target for our \
+     profile."
 }
 
 /// Returns the paper's claims as rows of a table. The headings are [`CLAIM_HEAD`].

@@ -47,9 +47,9 @@ pub(super) fn title(arm: Arm) -> &'static str {
 pub(super) fn description() -> String {
     format!(
         "The client's line has {UP_KBIT} kbit/s up and {DOWN_KBIT} kbit/s down, a round-trip time \
-         of {RTT} ms, and a queue of {QUEUE_KB} kB in each direction. At its other end, a host \
-         without limits runs a web server, and a bridge and relays of C tor (the Tor project's \
-         program). All numbers of bytes are bytes of IP packets on the client's line"
+         of {RTT} ms, and a queue of {QUEUE_KB} kB in each direction. At the other end of the \
+         line, a host without limits runs a web server, and a bridge and relays of C tor (the Tor \
+         project's program). All numbers of bytes are bytes of IP packets on the client's line"
     )
 }
 
@@ -81,16 +81,17 @@ pub(super) fn how_often(report_data: &ReportData<'_>) -> String {
 /// Describes how the experiment measures a download and a stream.
 pub(super) fn method() -> String {
     "For each measurement a bridge and a client of C tor start with empty data folders. The \
-     client knows only the bridge; its circuits continue over one middle relay and one exit. All \
-     of them are C tor; the directory authority is Anabranch's. Counting starts after a first \
-     byte has been fetched, when the link is open. A download starts when the line has been idle \
-     for half a second. Its cost is all bytes on the line until 0.3 s after the last byte, \
-     including C tor's own padding and maintenance. Goodput is the length divided by the time \
-     from the SOCKS request to the last byte. For a stream, the bytes on the line are read each \
-     second from its first byte on. Payload is random, and every byte is compared. Without Tor, \
-     `anabranch pt client` and `anabranch pt server` carry a connection to the web server, with \
-     one link for each download. For webtunnel, nginx with TLS stands in front of the bridge. The \
-     HTTP profiles run without a web site, so there are no other visitors."
+     client knows only the bridge; circuits continue over one middle relay and one exit. All \
+     these programs are C tor; only the directory authority is Anabranch's. Bytes are counted \
+     only after a first byte has been fetched, so the link is open. A download starts when the \
+     line has been idle for half a second. The cost of a download is all bytes on the line until \
+     0.3 s after the last byte, including C tor's own padding and maintenance. Goodput is the \
+     length divided by the time from the SOCKS request to the last byte. For a stream, the bytes \
+     on the line are counted for each second from its first byte on. Payload is random, and every \
+     byte is compared. Without Tor, `anabranch pt client` and `anabranch pt server` carry a \
+     connection to the web server, with one link for each download. For webtunnel, nginx with TLS \
+     stands in front of the bridge. The HTTP profiles run without a web site, so there are no \
+     other visitors."
         .to_owned()
 }
 
@@ -251,9 +252,9 @@ pub(super) fn figure_6() -> &'static str {
      line receives per second, in kB/s: the median over all seconds of all rounds and, in \
      brackets, the lower and the upper quartile. The second is the payload that arrives per \
      second, as a share of the rate at which the web server sends the stream: the median over \
-     rounds. The paper does not state in which direction it counts bandwidth. Its values are about \
-     70 kB/s higher than 1.07 times the rate of the stream. So the absolute values cannot be \
-     compared with the paper. What can be compared is how constant the rate is."
+     rounds. The paper does not state in which direction it counts bandwidth. Its values are \
+     about 70 kB/s higher than 1.07 times the rate of the stream. So the absolute values cannot \
+     be compared with the paper. Only the constancy of the rate can be compared."
 }
 
 /// Describes the result of a measurement in a few words.

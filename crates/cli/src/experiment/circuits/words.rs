@@ -131,7 +131,7 @@ const BUSY: f64 = 0.7;
 
 /// Column headings of the table of the paper's claims, each with its verdict.
 pub(super) const HEAD: [&str; 6] =
-    ["place", "design", "claim", "ratio to one circuit", "paper", "verdict"];
+    ["network", "design", "claim", "ratio to one circuit", "paper", "verdict"];
 
 /// Explains how the verdict about each claim of the paper is reached.
 pub(super) fn judged() -> String {
@@ -208,9 +208,9 @@ pub(super) fn verdict_rows(report_data: &ReportData<'_>) -> Vec<Vec<String>> {
 pub(super) fn cell_head(report_data: &ReportData<'_>) -> Vec<String> {
     let bulk = format!("{} MiB, ms (paper)", report_data.bulk());
     owned(&[
-        "place",
+        "network",
         "design",
-        "networks",
+        "rounds",
         "failed",
         "first byte, ms",
         "first byte with optimistic data, ms",

@@ -99,27 +99,28 @@ fn contents(report_data: &ReportData<'_>) -> String {
 fn made(report_data: &ReportData<'_>) -> String {
     let [first, second, third] = RTTS;
     format!(
-        "* **Sites**: pages of documentation and front-end packages of Debian and npm, pinned by a \
-         manifest (`scripts/web`); list: SHA-256 `{}`. Caddy serves them unmodified, over HTTP/2 \
-         and HTTP/3, with gzip. Each site has its own address, name and certificate.\n* \
+        "* **Sites**: pages of documentation and front-end packages of Debian and npm, pinned by \
+         a manifest (`scripts/web`); list: SHA-256 `{}`. Caddy serves them unmodified, over \
+         HTTP/2 and HTTP/3, with gzip. Each site has its own address, name and certificate.\n* \
          **Browser**: Debian's Chromium, headless, a new process and profile for each load: \
-         nothing is cached, no session is resumed. Window of 1280 by 800. It uses HTTP/3 from the \
-         first packet with sites that have it (as with an HTTPS record in DNS), and HTTP/2 with \
-         the others; a site always uses the same protocol. Protocols: {}.\n* **End of a load**: \
-         half a second after the last request ended, but not before the load event. If a page \
-         keeps making requests, the load ends ten seconds after the load event. The load event \
-         must come within {} s.\n* **Tunnel**: WireGuard, wireguard-go at both ends, MTU 1420 \
-         (1407 with a far end, `anabranch merge`, for undefended loads too). It is connected \
-         before the page is opened. WireGuard renews its keys on its usual schedule, also during a \
-         load.\n* **Splitter**: `anabranch split`, a new process with its own seed for each load. \
-         Schedule: {}. Undefended loads use the same program with the first path alone.\n* **Far \
-         end**: {}.\n* **Network**: emulated (`anabranch emulate`): three paths of {} Mbit/s, \
-         round-trip times of {first}, {second} and {third} ms, queues of {:.0} kB, no loss. TCP in \
-         the tunnel: cubic.{}\n* **Order**: seeded (seed {}), one repetition after another; split \
-         and undefended loads of all pages are interleaved.\n* **Failures**: a failed attempt is \
-         recorded and repeated at the end, up to three attempts in all. An attempt fails if there \
-         is no load event in time, no answer with status 200 over the right protocol, an \
-         incomplete request, or if the browser, the tunnel or the splitter exits.\n* {}",
+         nothing is cached, no session is resumed. Window of 1280 by 800. The browser uses HTTP/3 \
+         from the first packet with sites that have it (as with an HTTPS record in DNS), and \
+         HTTP/2 with the others; a site always uses the same protocol. Protocols: {}.\n* **End of \
+         a load**: half a second after the last request ended, but not before the load event. If \
+         a page keeps making requests, the load ends ten seconds after the load event. The load \
+         event must come within {} s.\n* **Tunnel**: WireGuard, wireguard-go at both ends, MTU \
+         1420 (1407 with a far end, `anabranch merge`, for undefended loads too). It is connected \
+         before the page is opened. WireGuard renews its keys on its usual schedule, also during \
+         a load.\n* **Splitter**: `anabranch split`, a new process with its own seed for each \
+         load. Schedule: {}. Undefended loads use the same program with the first path alone.\n* \
+         **Far end**: {}.\n* **Network**: emulated (`anabranch emulate`): three paths of {} \
+         Mbit/s, round-trip times of {first}, {second} and {third} ms, queues of {:.0} kB, no \
+         loss. TCP in the tunnel: cubic.{}\n* **Order**: seeded (seed {}), one repetition after \
+         another; split and undefended loads of all pages are interleaved.\n* **Failures**: a \
+         failed attempt is recorded and repeated at the end, up to three attempts in all. An \
+         attempt fails if there is no load event in time, no answer with status 200 over the \
+         right protocol, an incomplete request, or if the browser, the tunnel or the splitter \
+         exits.\n* {}",
         report_data.header["web"].as_str().unwrap_or_default(),
         report_data.header["http"].as_str().unwrap_or_default(),
         report_data.header["patience"],

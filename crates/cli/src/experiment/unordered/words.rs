@@ -214,11 +214,11 @@ pub(super) const PAIR_HEAD: [&str; 4] = [
 pub(super) fn compared() -> String {
     format!(
         "According to the paper, at 5 % loss more than {} of the unordered downloads are done \
-         within {} s, but less than {} of the ordered ones. That time depends on settings that \
-         the paper does not give. So here the comparison is made when {} of our downloads over \
-         ordered links are done. The table has medians over rounds with their 95 % intervals \
-         (without an assumption on the distribution); all variants of a round share its random \
-         seed. Ratios of times use the median over the downloads of a round.",
+         within {} s, but less than {} of the ordered ones. But this time depends on settings \
+         that the paper does not give. So here the comparison is made at the moment when {} of \
+         our downloads over ordered links are done. The table has medians over rounds with their \
+         95 % intervals (without an assumption on the distribution); all variants of a round \
+         share its random seed. Ratios of times use the median over the downloads of a round.",
         percent(paper::UNORDERED),
         paper::MOMENT,
         percent(paper::ORDERED),
