@@ -238,6 +238,6 @@ mod tests {
     #[test]
     fn a_node_names_what_it_dropped() {
         let none = numbers(&NodeCounters::default());
-        assert!(none.ends_with("made: 0; dropped: none"), "{none}");
+        assert!(none.ends_with("made: 0; packets dropped: none"), "{none}");
     }
 }

@@ -117,7 +117,7 @@ mod tests {
             (&[b"\x05\xff"], false, "wants a user name and a password"),
             (&[b"\x05\x02"], false, "wants a user name and a password"),
             (&[b"\x05\xff"], true, "accepts neither"),
-            (&[b"\x05\x01"], true, "not offered"),
+            (&[b"\x05\x01"], true, "did not offer"),
             (&[b"\x05\x02", b"\x01\x01"], true, "refuses the user name or the password"),
             (&[b"\x05\0", b"\x05\x07\0\x01\0\0\0\0\0\0"], false, "does not relay UDP"),
             (&[b"\x05\0", b"\x05\x02\0\x01\0\0\0\0\0\0"], false, "not allowed by its rules"),
