@@ -231,8 +231,8 @@ fn down(reason: DownReason) -> &'static str {
         }
         DownReason::DataUnanswered => {
             "the server does not answer data sent on this path, and few packets ever arrived on \
-             this path. Either the path loses most packets, or the server accepts data from one \
-             address only"
+             it. Either the path loses most packets, or the server accepts data from one address \
+             only"
         }
         DownReason::Unheard => "the far end does not answer on this path",
     }
