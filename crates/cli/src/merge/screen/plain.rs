@@ -78,7 +78,7 @@ pub(super) fn about(about: &ActiveSettings) -> Vec<String> {
     let public = secret_text(&about.public);
     let mut lines = vec![
         format!("listening on {listen}{tcp}{tls_at} for {servers}: {dealing}, seed {seed}"),
-        format!("public key {public}; accepts: {}", about.clients.join(", ")),
+        format!("public key {public}; accepts the clients {}", about.clients.join(", ")),
     ];
     lines.extend(tls.map(|(_, sum)| format!("TLS certificate: --tls-fingerprint {sum}")));
     let web = about.web_server.as_ref();
