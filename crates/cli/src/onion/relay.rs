@@ -416,9 +416,8 @@ impl RelayArgs {
     }
 
     pub(super) fn description(&self) -> Result<Description, Failure> {
-        let lacks = |what: &str| {
-            Failure::misuse(format!("{what} is missing: a relay needs this option"))
-        };
+        let lacks =
+            |what: &str| Failure::misuse(format!("{what} is missing: a relay needs this option"));
         let first = self.listen.first().ok_or_else(|| lacks("--listen ADDRESS:PORT"))?;
         let to_error = |at: &SocketAddr| {
             Failure::misuse(format!("--listen {at}: write a port from 1 to 65535"))

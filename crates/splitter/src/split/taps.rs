@@ -237,11 +237,9 @@ mod tests {
         let error = taps(before, &[("--trace t", Some("full")), ("--pcap d", None)]).finish();
         let text = error.unwrap_err().to_string();
         assert!(text.starts_with("recording for --pcap c stopped ("), "{text}");
-        assert!(
-            text.ends_with(
-                "; recording for --trace t stopped (full); packets recorded before are kept"
-            )
-        );
+        assert!(text.ends_with(
+            "; recording for --trace t stopped (full); packets recorded before are kept"
+        ));
         assert!(!text.contains("--pcap d"), "{text}");
         taps(Vec::new(), &[("--trace t", None)]).finish().unwrap();
     }

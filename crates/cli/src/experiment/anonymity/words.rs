@@ -110,8 +110,7 @@ fn consensus(listing: &Listing) -> String {
 }
 
 /// Column headings of the table of the paper's claims.
-pub(super) const CLAIM_HEAD: [&str; 4] =
-    ["claim of the paper", "paper's value", "verdict", "ours"];
+pub(super) const CLAIM_HEAD: [&str; 4] = ["claim of the paper", "paper's value", "verdict", "ours"];
 
 /// Returns the paper's claims, with verdicts, as rows of a table.
 pub(super) fn claim_rows(claims: &[Claim]) -> Vec<[String; 4]> {

@@ -199,9 +199,9 @@ impl CamouflageArgs {
         if !self.arms.is_empty() {
             let bare = self.arms.iter().find_map(|arm| Some((arm, self.lacks(*arm)?)));
             return match bare {
-                Some((arm, option)) => Err(Failure::misuse(format!(
-                    "--arms {arm} needs {option}: add this option"
-                ))),
+                Some((arm, option)) => {
+                    Err(Failure::misuse(format!("--arms {arm} needs {option}: add this option")))
+                }
                 None => Ok(self.arms.clone()),
             };
         }

@@ -88,9 +88,8 @@ impl Shape {
     /// client has to begin with at least 64 bytes. The server has to answer with at least 64 bytes
     /// before the client continues, and has to send the last step.
     pub fn new(name: &str, steps: Vec<Step>) -> Result<Shape, ShapeFault> {
-        let fault = |why: &str| {
-            Err(ShapeFault(format!("shape '{name}' (a recorded connection): {why}")))
-        };
+        let fault =
+            |why: &str| Err(ShapeFault(format!("shape '{name}' (a recorded connection): {why}")));
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         if !(1..=NAME).contains(&name.len()) || !name.bytes().all(plain) {
             return fault("the name of a shape has 1 to 64 letters, digits, '-', '_' and '.'");
