@@ -32,7 +32,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// Time between the first two updates of the probabilities from the paths' capacities.
 const FIRST: Duration = Duration::from_secs(1);
 
-/// The growing intervals start again if the largest capacity is this many times as large as before.
+/// The growing intervals start again when the largest capacity has grown by this factor.
 const FASTER: u64 = 2;
 
 /// Rate of all paths together for which the probabilities are computed, in units of the fastest
