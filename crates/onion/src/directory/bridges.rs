@@ -51,7 +51,7 @@ impl BridgeIdentity {
         let ours = self.rsa.is_none_or(|rsa| rsa == bridge.status.rsa_identity)
             && self.ed25519.is_none_or(|key| key == bridge.microdesc.ed_identity);
         if !ours {
-            return Err(DocumentError::Stranger);
+            return Err(DocumentError::WrongIdentity);
         }
         bridge.status.addresses.clone_from(&self.addresses);
         Ok(bridge)
@@ -177,7 +177,7 @@ mod tests {
         }
         for (rsa, ed25519) in [(Some([1; 20]), None), (Some(rsa), Some([1; 32]))] {
             let refused = identity(rsa, ed25519).check(&text(keys), NOW);
-            assert_eq!(refused.map(drop), Err(DocumentError::Stranger));
+            assert_eq!(refused.map(drop), Err(DocumentError::WrongIdentity));
         }
         let changed = text(keys).replacen("router river", "router rover", 1);
         let refused = identity(Some(rsa), None).check(&changed, NOW);

@@ -500,7 +500,7 @@ fn who_enters_by_bridges_asks_nobody_else_and_first_who_they_are() {
     }
     assert_eq!(pause(&directory, 0, NOW), 500);
     let events = bootstrap_at(&mut directory, &cache, 500, NOW);
-    let stranger = Failure::Document(DocumentError::Stranger);
+    let stranger = Failure::Document(DocumentError::WrongIdentity);
     assert!(events.iter().any(|event| matches!(event, Event::Bridge(1, _))));
     assert!(events.iter().any(
         |event| matches!(event, Event::Failed(JobDocument::Bridge(0), _, why) if *why == stranger)

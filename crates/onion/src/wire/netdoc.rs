@@ -222,7 +222,7 @@ pub enum DocumentError {
     /// number required.
     TooFewSigners(usize, usize),
     /// The document belongs to a relay or an authority other than the requested one.
-    Stranger,
+    WrongIdentity,
     /// The document is not valid yet.
     TooEarly,
     /// The document has expired.
@@ -239,7 +239,7 @@ impl DocumentError {
             | DocumentError::Malformed(_)
             | DocumentError::BadSignature => true,
             DocumentError::TooFewSigners(..)
-            | DocumentError::Stranger
+            | DocumentError::WrongIdentity
             | DocumentError::TooEarly
             | DocumentError::Expired => false,
         }
@@ -279,7 +279,7 @@ impl fmt::Display for DocumentError {
                     "only {did} of the configured authorities signed the document, but {must} must"
                 )
             }
-            DocumentError::Stranger => out.write_str(
+            DocumentError::WrongIdentity => out.write_str(
                 "the directory document belongs to another relay or authority than requested",
             ),
             DocumentError::TooEarly => {
