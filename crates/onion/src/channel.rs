@@ -624,7 +624,7 @@ impl Channel {
             return Err(Fault::OutOfPlace(Command::CAPABILITIES));
         }
         self.negotiation.take_capabilities(body)?;
-        if self.negotiation.agreed().early {
+        if self.negotiation.agreed().unordered {
             self.order = Some(Box::default());
             // Cells up to NETINFO that are already in the outbox are not numbered.
             self.unfixed = self.sent_netinfo.then_some(self.outbox.len());
@@ -806,7 +806,7 @@ mod tests {
                 QuicPreferences { port: port.unwrap_or_default(), first_byte, unless_unordered };
             let ordered = Capabilities::ORDERED;
             let capabilities =
-                Capabilities { early: unordered, parallel_quic: port.is_some(), ..ordered };
+                Capabilities { unordered, parallel_quic: port.is_some(), ..ordered };
             Start { quic_preferences, capabilities, ..start(certificate) }
         };
         let starts = [of(one, Some(them.tls_certificate)), of(two, None)];

@@ -110,7 +110,7 @@ impl Peer {
         }
         let start = Start {
             peer_certificate: link.peer_certificate().map(sha256),
-            capabilities: Capabilities { early: unordered, ..Capabilities::ORDERED },
+            capabilities: Capabilities { unordered, ..Capabilities::ORDERED },
             ..Start::new(Time::ZERO, unix(), to.ip())
         };
         let channel = Channel::new(Role::Client, start);

@@ -546,11 +546,11 @@ impl World {
             unless_unordered: false,
         };
         let lossy = [from, to].map(lossy);
-        let start = |peer: Option<_>, own: Option<_>, (early, has_quic, preferences), lossy| {
+        let start = |peer: Option<_>, own: Option<_>, (unordered, has_quic, preferences), lossy| {
             let peer = peer.map_or(Ipv4Addr::new(10, 9, 9, 9).into(), |(relay, _)| address(relay));
             Start {
                 own: own.map(|(relay, _)| address(relay)).into_iter().collect(),
-                capabilities: Capabilities { early, parallel_quic: has_quic, lossy, ..made },
+                capabilities: Capabilities { unordered, parallel_quic: has_quic, lossy, ..made },
                 quic_preferences: preferences,
                 ..Start::new(self.now, unix, peer)
             }
@@ -772,7 +772,7 @@ impl World {
     ) -> LinkId {
         self.links += 1;
         let id = LinkId::new(0, self.links);
-        let capabilities = Capabilities { whole, early: unordered, ..Capabilities::ORDERED };
+        let capabilities = Capabilities { whole, unordered, ..Capabilities::ORDERED };
         let start = Start { capabilities, ..Start::new(self.now, UNIX, peer) };
         self.feed(relay + 1, LinkInput::Opened { link: id, target: None, start });
         id

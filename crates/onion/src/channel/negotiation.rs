@@ -38,7 +38,7 @@ pub struct Capabilities {
     /// applies to each QUIC stream, or to the whole link if it has one order.
     pub whole: bool,
     /// True if TLS records may be decrypted out of order. The neighbour must support it too.
-    pub early: bool,
+    pub unordered: bool,
     /// True if a QUIC link may run alongside this link. The neighbour must support it too.
     pub parallel_quic: bool,
     /// True if the link can also carry cells that may be lost. This requires a QUIC stream per
@@ -52,7 +52,7 @@ impl Capabilities {
     pub const ORDERED: Capabilities = Capabilities {
         stream_per_circuit: false,
         whole: true,
-        early: false,
+        unordered: false,
         parallel_quic: false,
         lossy: false,
     };
@@ -76,7 +76,7 @@ impl Capabilities {
     fn wanted(self) -> Extensions {
         let is_stream = !self.stream_per_circuit;
         Extensions {
-            early: self.early && is_stream,
+            unordered: self.unordered && is_stream,
             parallel_quic: self.parallel_quic && is_stream,
             lossy: self.lossy && self.stream_per_circuit,
         }
@@ -204,7 +204,7 @@ mod tests {
 
     fn wanting_all(role: Role) -> Channel {
         let ordered = Capabilities::ORDERED;
-        let capabilities = Capabilities { early: true, parallel_quic: true, ..ordered };
+        let capabilities = Capabilities { unordered: true, parallel_quic: true, ..ordered };
         Channel::new(role, Start { capabilities, ..start(None) })
     }
 
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn what_both_ends_want_is_agreed() {
-        let agreed = |early, parallel_quic| Extensions { early, parallel_quic, lossy: false };
+        let agreed = |unordered, parallel_quic| Extensions { unordered, parallel_quic, lossy: false };
         for (one, two, version, both) in [
             ((None, false), (Some(9), false), 5, agreed(false, false)),
             ((None, false), (None, false), 5, agreed(false, false)),
@@ -231,9 +231,9 @@ mod tests {
             for end in &ends {
                 assert!(end.is_open() && end.negotiation.version == version, "{one:?} {two:?}");
                 assert_eq!(end.negotiation.agreed(), both, "{one:?} {two:?}");
-                assert_eq!(end.order.is_some(), both.early);
-                assert_eq!(end.is_held_back(), both.early, "until records have one size");
-                assert_eq!(end.takes_detours(), both.parallel_quic && !both.early);
+                assert_eq!(end.order.is_some(), both.unordered);
+                assert_eq!(end.is_held_back(), both.unordered, "until records have one size");
+                assert_eq!(end.takes_detours(), both.parallel_quic && !both.unordered);
             }
         }
     }
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(named(&Channel::new(Role::Client, start(None))), [0, 3, 0, 4, 0, 5]);
         let with = |capabilities| Start { capabilities, ..start(None) };
         let quic =
-            Capabilities { early: true, parallel_quic: true, ..Capabilities::STREAM_PER_CIRCUIT };
+            Capabilities { unordered: true, parallel_quic: true, ..Capabilities::STREAM_PER_CIRCUIT };
         assert_eq!(named(&Channel::new(Role::Client, with(quic))), [0, 5]);
         let lossy = Capabilities { lossy: true, ..Capabilities::STREAM_PER_CIRCUIT };
         assert_eq!(named(&Channel::new(Role::Client, with(lossy))), [0, 5, 0, 103]);
@@ -294,7 +294,7 @@ mod tests {
         let command = Command::CAPABILITIES;
         let out_of_place = Err(Fault::OutOfPlace(command));
         let all =
-            link::put_capabilities(Extensions { early: true, parallel_quic: true, lossy: true });
+            link::put_capabilities(Extensions { unordered: true, parallel_quic: true, lossy: true });
         let netinfo = link::put_netinfo(&Info { unix: None, seen: None, own: Vec::new() });
         // The cell arrives before VERSIONS, at either end.
         for role in [Role::Client, Role::Responder(credentials(2))] {
@@ -335,7 +335,7 @@ mod tests {
             let result = hears(&mut asked(&[5, 103]), command, body);
             assert_eq!(result, Err(Fault::Malformed(command)), "{body:?}");
         }
-        for (body, early, parallel_quic) in [
+        for (body, unordered, parallel_quic) in [
             (&[1, 0][..], false, false),
             (&[1, 1], true, false),
             (&[1, 2], false, true),
@@ -346,7 +346,7 @@ mod tests {
         ] {
             let mut responder = asked(&[5, 103]);
             assert_eq!(hears(&mut responder, command, body), Ok(CellOutcome::Own), "{body:?}");
-            let agreed = Extensions { early, parallel_quic, lossy: false };
+            let agreed = Extensions { unordered, parallel_quic, lossy: false };
             assert_eq!(responder.negotiation.agreed(), agreed, "{body:?}");
         }
     }

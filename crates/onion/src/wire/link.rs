@@ -47,7 +47,7 @@ pub fn put_versions(versions: &[u16]) -> Vec<u8> {
 pub struct Extensions {
     /// Cells have sequence numbers and all TLS records have the same size, so that records can be
     /// decrypted out of order (`docs/spec/unordered-links.md`).
-    pub early: bool,
+    pub unordered: bool,
     /// The responder may announce its port for QUIC links (`docs/spec/quic-links.md`).
     pub parallel_quic: bool,
     /// On a QUIC link: datagrams carry the cells of lossy circuits, which may be lost
@@ -56,24 +56,24 @@ pub struct Extensions {
 }
 
 impl Extensions {
-    /// Bit for the extension `early` in the first capability byte of a CAPABILITIES cell.
-    const EARLY: u8 = 1;
+    /// Bit for the extension `unordered` in the first capability byte of a CAPABILITIES cell.
+    const UNORDERED: u8 = 1;
     /// Bit for the extension `parallel_quic` in the first capability byte of a CAPABILITIES cell.
-    const BESIDE: u8 = 2;
+    const PARALLEL_QUIC: u8 = 2;
     /// Bit for the extension `lossy` (cells in datagrams) in the first capability byte of a
     /// CAPABILITIES cell.
     const LOSSY: u8 = 4;
 
     /// Returns whether any extension is set.
     pub fn any(self) -> bool {
-        self.early || self.parallel_quic || self.lossy
+        self.unordered || self.parallel_quic || self.lossy
     }
 
     /// Returns the extensions that are set in both `self` and `other`.
     #[must_use]
     pub fn and(self, other: Extensions) -> Extensions {
         Extensions {
-            early: self.early && other.early,
+            unordered: self.unordered && other.unordered,
             parallel_quic: self.parallel_quic && other.parallel_quic,
             lossy: self.lossy && other.lossy,
         }
@@ -83,10 +83,10 @@ impl Extensions {
 /// Returns the body of a CAPABILITIES cell: the number of capability bytes, followed by these
 /// bytes.
 pub fn put_capabilities(wanted: Extensions) -> [u8; 2] {
-    let early = if wanted.early { Extensions::EARLY } else { 0 };
-    let parallel_quic = if wanted.parallel_quic { Extensions::BESIDE } else { 0 };
+    let unordered = if wanted.unordered { Extensions::UNORDERED } else { 0 };
+    let parallel_quic = if wanted.parallel_quic { Extensions::PARALLEL_QUIC } else { 0 };
     let lossy = if wanted.lossy { Extensions::LOSSY } else { 0 };
-    [1, early | parallel_quic | lossy]
+    [1, unordered | parallel_quic | lossy]
 }
 
 /// Parses a CAPABILITIES cell. Ignores unknown bits and bytes. Returns `None` if the cell has no
@@ -96,8 +96,8 @@ pub fn read_capabilities(body: &[u8]) -> Option<Extensions> {
     let bits = *rest.get(..usize::from(*length))?.first()?;
     let has = |bit| bits & bit != 0;
     Some(Extensions {
-        early: has(Extensions::EARLY),
-        parallel_quic: has(Extensions::BESIDE),
+        unordered: has(Extensions::UNORDERED),
+        parallel_quic: has(Extensions::PARALLEL_QUIC),
         lossy: has(Extensions::LOSSY),
     })
 }
@@ -489,8 +489,8 @@ mod tests {
     #[test]
     fn capabilities_are_read_as_far_as_they_are_known() {
         for bits in 0..8 {
-            let [early, parallel_quic, lossy] = [0, 1, 2].map(|bit| bits >> bit & 1 == 1);
-            let wanted = Extensions { early, parallel_quic, lossy };
+            let [unordered, parallel_quic, lossy] = [0, 1, 2].map(|bit| bits >> bit & 1 == 1);
+            let wanted = Extensions { unordered, parallel_quic, lossy };
             let body = put_capabilities(wanted);
             assert_eq!(body, [1, bits]);
             assert_eq!(read_capabilities(&body), Some(wanted));

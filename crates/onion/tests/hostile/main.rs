@@ -90,7 +90,7 @@ impl Neighbour {
         let link = world.raw_link_that_is([true, unordered], 0, peer());
         let start = Start {
             peer_certificate: Some(world.relays[0].tls_certificate),
-            capabilities: Capabilities { early: unordered, ..Capabilities::ORDERED },
+            capabilities: Capabilities { unordered, ..Capabilities::ORDERED },
             ..Start::new(world.now, world::UNIX, peer())
         };
         let rng = seed::stream(1, 0, "neighbour");

@@ -445,13 +445,13 @@ impl Links {
             self.sessions.insert(at.session, link);
         }
         let offers_quic = lossy || self.quic.is_some();
-        let early = self.are_unordered() && !simulates_quic;
+        let unordered = self.are_unordered() && !simulates_quic;
         let made =
             if simulates_quic { Capabilities::STREAM_PER_CIRCUIT } else { Capabilities::ORDERED };
         let is_relay = self.hosts.certificates.contains_key(&io.host);
         let offers = offers_quic && is_relay && at.target.is_none();
         let start = Start {
-            capabilities: Capabilities { parallel_quic: offers_quic, lossy, early, ..made },
+            capabilities: Capabilities { parallel_quic: offers_quic, lossy, unordered, ..made },
             quic_preferences: QuicPreferences {
                 port: if offers { QUIC_PORT } else { 0 },
                 ..usual.quic_preferences

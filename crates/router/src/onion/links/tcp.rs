@@ -317,7 +317,7 @@ impl TcpLinks {
             capabilities: Capabilities {
                 stream_per_circuit: conn.link().promises().stream_per_circuit,
                 whole: conn.link().promises().whole,
-                early: self.may_be_unordered
+                unordered: self.may_be_unordered
                     && !conn.by_transport
                     && conn.link().early_records().is_some_and(EarlyRecords::can_be_unordered),
                 parallel_quic: !conn.by_transport && self.routes.is_none(),
