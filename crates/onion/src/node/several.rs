@@ -389,7 +389,7 @@ impl<R: NodeRole> Node<R> {
         self.report_cut(now, id);
         let streams = self.streams_over(id) > 0;
         let Some(several) = self.sets.several(id) else { return };
-        several.tends();
+        several.leg_timer_expired();
         let Some(retransmitter) = several.end.retransmitter_mut() else { return };
         for action in retransmitter.actions(now, streams) {
             match action {
@@ -460,7 +460,7 @@ impl<R: NodeRole> Node<R> {
     pub(crate) fn await_leg_actions(&mut self, id: SetId) {
         let streams = self.streams_over(id) > 0;
         let Some(several) = self.sets.several(id) else { return };
-        let due = several.tends_sooner(streams);
+        let due = several.arm_leg_timer(streams);
         self.timers.extend(due.map(|time| (time, Timer::LegActions(id))));
     }
 

@@ -64,7 +64,7 @@ pub(crate) struct SetLegs {
     format: Option<Format>,
     /// Expiry time of the timer for actions on the set's parallel circuits; `None` if the timer is
     /// not set.
-    tends_at: Option<Time>,
+    leg_timer: Option<Time>,
 }
 
 /// A cell of the trunk (the circuit that continues where the set's legs join) that is to be sent
@@ -113,7 +113,7 @@ impl SetLegs {
             lively: None,
             counted: 0,
             format: None,
-            tends_at: None,
+            leg_timer: None,
         }
     }
 
@@ -128,15 +128,15 @@ impl SetLegs {
     /// Sets the timer for actions on legs (parallel circuits) if the next action is due before the
     /// timer expires. `streams` is true if the circuit set has streams. Returns the timer's new
     /// time, or `None` if the timer does not change.
-    pub(crate) fn tends_sooner(&mut self, streams: bool) -> Option<Time> {
+    pub(crate) fn arm_leg_timer(&mut self, streams: bool) -> Option<Time> {
         let due = self.end.retransmitter()?.next_timeout(streams)?;
-        let sooner = self.tends_at.is_none_or(|at| due < at);
-        sooner.then(|| *self.tends_at.insert(due))
+        let sooner = self.leg_timer.is_none_or(|at| due < at);
+        sooner.then(|| *self.leg_timer.insert(due))
     }
 
     /// Notes that the timer for actions on legs (parallel circuits) has expired.
-    pub(crate) fn tends(&mut self) {
-        self.tends_at = None;
+    pub(crate) fn leg_timer_expired(&mut self) {
+        self.leg_timer = None;
     }
 
     /// Counts the buffered bytes again ([`SetLegs::held`]). Returns the previous count and the new
