@@ -255,7 +255,7 @@ impl Relay {
                 self.create(now, link_circuit, cell.command, body);
             }
             Command::CREATED2 => self.created(now, link_circuit, body),
-            Command::ONWARD => self.bridge(now, link_circuit, body),
+            Command::ONWARD => self.extend_for_shard(now, link_circuit, body),
             Command::INTRODUCE => self.introduce_for_sibling(now, link_circuit, body),
             Command::MEET => self.meet_for_sibling(now, link_circuit, body),
             Command::REPLACED => self.replaced_by_sibling(body),
@@ -306,7 +306,7 @@ impl Relay {
     /// Continues a circuit on a link of this shard, at the request of another parallel core (shard)
     /// of this relay, which has the relay's end of the circuit. `link_circuit` leads to that shard.
     /// `body` is the data of EXTEND2.
-    fn bridge(&mut self, now: Time, link_circuit: LinkCircuit, body: &Body) {
+    fn extend_for_shard(&mut self, now: Time, link_circuit: LinkCircuit, body: &Body) {
         let circuit = self.circuits.next_index();
         let Some(wish) = Extend::read(body) else {
             return self.refuse(link_circuit, CircuitFault::Message);
