@@ -166,7 +166,7 @@ impl Set {
             return None;
         }
         if streams.have_leg_windows() {
-            streams.may_go_by(several.open());
+            streams.may_go_by(several.legs_with_room());
         }
         let next = streams.next(now, several.next_again().is_none())?;
         if next == Next::Data

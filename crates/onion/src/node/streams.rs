@@ -228,7 +228,7 @@ impl<R: NodeRole> Node<R> {
             let outlet = set.outlet(queued);
             let sendme = read_sendme(message.data).ok_or(CircuitFault::SendmeVersion)?;
             leg.acknowledged(now, sendme, outlet)?;
-            set.several().into_iter().for_each(SetLegs::opened);
+            set.several().into_iter().for_each(SetLegs::note_acknowledgement);
             self.pump(now, id);
             return Ok(());
         }

@@ -50,7 +50,7 @@ pub(crate) struct SetLegs {
     /// copy, the window of a leg is 0 if no stream has room on the leg.
     narrowed: Vec<PathView>,
     /// True if the other end has acknowledged data on any leg (parallel circuit).
-    opened: bool,
+    has_acknowledgement: bool,
     /// True if the circuit set's streams are paused.
     resting: bool,
     /// The leg (parallel circuit) on which the most recent message with a sequence number arrived;
@@ -108,7 +108,7 @@ impl SetLegs {
             seed,
             views: Vec::new(),
             narrowed: Vec::new(),
-            opened: false,
+            has_acknowledgement: false,
             resting: false,
             lively: None,
             counted: 0,
@@ -266,8 +266,8 @@ impl SetLegs {
     }
 
     /// Notes that the other end has acknowledged data on some leg (parallel circuit).
-    pub(crate) fn opened(&mut self) {
-        self.opened = true;
+    pub(crate) fn note_acknowledgement(&mut self) {
+        self.has_acknowledgement = true;
     }
 
     /// Updates the scheduler's views of all legs (parallel circuits).
@@ -345,7 +345,7 @@ impl SetLegs {
     /// leg's first SWITCH exceeds [`FIRST`].
     fn first_room(&self, leg: PathId) -> u64 {
         let is_stock = self.design == Design::Conflux && self.end.is_exit();
-        if self.opened || !is_stock || self.end.measured_legs() < 2 {
+        if self.has_acknowledgement || !is_stock || self.end.measured_legs() < 2 {
             return u64::MAX;
         }
         match self.end.backlog(leg) {
@@ -431,7 +431,7 @@ impl SetLegs {
 
     /// Iterates over the legs (parallel circuits) that can take data now: their windows and queues
     /// have room.
-    pub(crate) fn open(&self) -> impl Iterator<Item = PathId> + '_ {
+    pub(crate) fn legs_with_room(&self) -> impl Iterator<Item = PathId> + '_ {
         let is_open = |view: &&PathView| view.usable && view.window.is_none_or(|room| room > 0);
         let views = self.views.iter().enumerate();
         views.filter(move |(_, view)| is_open(view)).map(|(at, _)| PathId::at(at))
