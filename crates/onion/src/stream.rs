@@ -120,9 +120,9 @@ trait Flow: Send {
         Ok(())
     }
 
-    /// Asks the peer to pause sending if `rest` is true, and to resume otherwise. `waiting` is the
+    /// Asks the peer to pause sending if `pause` is true, and to resume otherwise. `waiting` is the
     /// number of bytes that wait for the local program.
-    fn rest(&mut self, now: Time, rest: bool, waiting: usize, replies: &mut Replies<'_>);
+    fn set_paused(&mut self, now: Time, pause: bool, waiting: usize, replies: &mut Replies<'_>);
 
     /// Notes that the local program has read `bytes` bytes, and that `waiting` bytes are left.
     fn consumed(&mut self, now: Time, bytes: usize, waiting: usize, replies: &mut Replies<'_>);
@@ -271,10 +271,10 @@ impl Stream {
         if self.may_begin() { self.outgoing.len() } else { 0 }
     }
 
-    /// Asks the peer to pause if `rest` is true, and to resume otherwise.
-    pub(crate) fn rest(&mut self, now: Time, rest: bool, control: &mut VecDeque<ControlMessage>) {
+    /// Asks the peer to pause if `pause` is true, and to resume otherwise.
+    pub(crate) fn set_paused(&mut self, now: Time, pause: bool, control: &mut VecDeque<ControlMessage>) {
         let waiting = self.incoming.len();
-        self.flow.rest(now, rest, waiting, &mut Replies { stream: self.id, by: None, control });
+        self.flow.set_paused(now, pause, waiting, &mut Replies { stream: self.id, by: None, control });
     }
 
     /// Returns the reason of the END message to send now. Returns `None` while bytes must be sent

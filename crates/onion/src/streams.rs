@@ -334,11 +334,11 @@ impl Streams {
         bytes.map_or(u64::MAX, |bytes| bytes.div_ceil(format.data()) as u64)
     }
 
-    /// Asks the peer to pause all streams if `rest` is true, and to resume them otherwise. Streams
+    /// Asks the peer to pause all streams if `pause` is true, and to resume them otherwise. Streams
     /// pause while too many bytes wait for earlier messages on other legs (parallel circuits).
-    pub(crate) fn rest(&mut self, now: Time, rest: bool) {
+    pub(crate) fn set_paused(&mut self, now: Time, pause: bool) {
         for stream in self.streams.values_mut() {
-            stream.rest(now, rest, &mut self.control);
+            stream.set_paused(now, pause, &mut self.control);
         }
     }
 

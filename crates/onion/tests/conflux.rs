@@ -496,7 +496,7 @@ fn download_in(max_cells: usize) -> (bool, usize) {
     let mut rested = false;
     for _ in 0..1_000 {
         set.world.run_for(Duration::from_millis(50));
-        rested |= set.world.client.fullest_sets(1).iter().any(|report| report.resting);
+        rested |= set.world.client.fullest_sets(1).iter().any(|report| report.paused);
         let [waiting, reordered, _] = set.world.client.waiting();
         assert!(reordered <= waiting && waiting <= max_cells * CELL, "{waiting} bytes");
     }

@@ -47,7 +47,7 @@ fn set_value(seen: &SetNumbers, legs: Vec<Value>) -> Value {
     json!({
         "design": seen.design, "schedule": seen.schedule, "streams": seen.streams,
         "reordered": seen.reordered, "reordered_most": seen.most_reordered,
-        "reorder_limit": seen.budget, "kept": seen.kept, "resting": seen.resting, "legs": legs,
+        "reorder_limit": seen.budget, "kept": seen.kept, "resting": seen.paused, "legs": legs,
     })
 }
 

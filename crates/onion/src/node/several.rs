@@ -215,7 +215,7 @@ impl<R: NodeRole> Node<R> {
         let leg = self.sets.several(id).and_then(|several| several.leg_that_owes(index));
         leg.into_iter().for_each(|leg| self.send_received(now, id, leg, false));
         self.recount(id);
-        self.rest_or_go_on(now, id);
+        self.pause_or_resume(now, id);
         taken
     }
 
@@ -313,17 +313,17 @@ impl<R: NodeRole> Node<R> {
 
     /// Pauses the streams of the circuit set `id` while too many bytes wait for missing messages,
     /// in this set or in all sets together. Resumes paused streams otherwise.
-    fn rest_or_go_on(&mut self, now: Time, id: SetId) {
+    fn pause_or_resume(&mut self, now: Time, id: SetId) {
         let scarce = self.memory.is_scarce(self.channels.used());
         let Some(Set { streams, route: Route::Several(several), .. }) = self.sets.get_mut(id)
         else {
             return;
         };
-        if let Some(rest) = several.rest_changed(scarce) {
-            if rest {
+        if let Some(pause) = several.pause_changed(scarce) {
+            if pause {
                 several.hurry();
             }
-            streams.rest(now, rest);
+            streams.set_paused(now, pause);
         }
     }
 

@@ -30,7 +30,7 @@ pub struct SetNumbers {
     pub budget: usize,
     /// True if the circuit set's streams are paused (XOFF) because too many bytes wait for earlier
     /// messages.
-    pub resting: bool,
+    pub paused: bool,
     /// The set's parallel circuits (legs), by slot.
     pub legs: Vec<LegNumbers>,
 }

@@ -52,7 +52,7 @@ pub(crate) struct SetLegs {
     /// True if the other end has acknowledged data on any leg (parallel circuit).
     has_acknowledgement: bool,
     /// True if the circuit set's streams are paused.
-    resting: bool,
+    paused: bool,
     /// The leg (parallel circuit) on which the most recent message with a sequence number arrived;
     /// `None` before the first.
     lively: Option<PathId>,
@@ -109,7 +109,7 @@ impl SetLegs {
             views: Vec::new(),
             narrowed: Vec::new(),
             has_acknowledgement: false,
-            resting: false,
+            paused: false,
             lively: None,
             counted: 0,
             format: None,
@@ -481,7 +481,7 @@ impl SetLegs {
     /// just sent on that leg or waits for data on it. Returns `None` if the chosen leg's queue is
     /// full.
     pub(crate) fn counted_control(&mut self, now: Time) -> Option<PathId> {
-        let by_last = self.resting || self.end.is_exit();
+        let by_last = self.paused || self.end.is_exit();
         let assigned = if by_last { None } else { self.assign(now, 1) };
         let leg = assigned.and_then(|(leg, _)| self.takes_control(leg));
         leg.or_else(|| self.control())
@@ -490,8 +490,8 @@ impl SetLegs {
     /// Returns the leg (parallel circuit) for messages other than data, even if the leg's queue is
     /// full. Returns `None` if no leg is linked, or if all legs have stopped answering.
     pub(crate) fn preferred(&self) -> Option<PathId> {
-        let rests = self.resting && self.design.is_resilient();
-        let lively = self.lively.filter(|leg| rests && self.end.may_send(*leg));
+        let is_paused = self.paused && self.design.is_resilient();
+        let lively = self.lively.filter(|leg| is_paused && self.end.may_send(*leg));
         let current = self.end.current().filter(|leg| !self.end.is_silent(*leg));
         let usable = || {
             let legs = self.circuits.iter().map(|(leg, _)| leg);
@@ -521,7 +521,7 @@ impl SetLegs {
             kept: self.end.retransmitter().map_or(0, Retransmitter::bytes),
             most_reordered: waiting.most(),
             budget: waiting.budget(),
-            resting: self.resting,
+            paused: self.paused,
             legs: self.legs(circuits, channels).collect(),
         }
     }
@@ -585,10 +585,10 @@ impl SetLegs {
     /// `None` if nothing changes. If memory is `scarce`, the streams are paused as soon as any
     /// message waits for an earlier one. They stay paused until the missing message arrives, or
     /// its loss ends the circuit set.
-    pub(crate) fn rest_changed(&mut self, scarce: bool) -> Option<bool> {
+    pub(crate) fn pause_changed(&mut self, scarce: bool) -> Option<bool> {
         let waits = scarce && self.end.bytes() > 0;
         let pressed = self.end.queue().is_pressed() || waits;
-        (std::mem::replace(&mut self.resting, pressed) != pressed).then_some(pressed)
+        (std::mem::replace(&mut self.paused, pressed) != pressed).then_some(pressed)
     }
 }
 

@@ -79,7 +79,7 @@ impl Flow for LegWindows {
 
     /// Does nothing: the peer need not be asked to pause, because the windows always limit its
     /// data.
-    fn rest(&mut self, _: Time, _: bool, _: usize, _: &mut Replies<'_>) {}
+    fn set_paused(&mut self, _: Time, _: bool, _: usize, _: &mut Replies<'_>) {}
 
     fn consumed(&mut self, now: Time, bytes: usize, waiting: usize, replies: &mut Replies<'_>) {
         for (leg, on) in self.legs.iter_mut() {

@@ -19,7 +19,7 @@ pub(super) struct Rates {
     peers_limit: u64,
     sent_xoff: bool,
     /// True while the peer must pause because all streams of the circuit set are paused.
-    resting: bool,
+    paused: bool,
     /// Total number of bytes received.
     received: u64,
     /// Number of XOFF messages sent to the peer.
@@ -57,7 +57,7 @@ impl Rates {
             limit: ours as usize * DATA,
             peers_limit: peers * DATA as u64,
             sent_xoff: false,
-            resting: false,
+            paused: false,
             received: 0,
             stopped_peer: 0,
             drain: Drain::default(),
@@ -105,7 +105,7 @@ impl Rates {
             self.drain.since = None;
             self.raise();
         }
-        let due = if self.sent_xoff { waiting == 0 && !self.resting } else { self.rate_changed() };
+        let due = if self.sent_xoff { waiting == 0 && !self.paused } else { self.rate_changed() };
         due.then(|| self.release())
     }
 
@@ -188,20 +188,20 @@ impl Flow for Rates {
         Ok(())
     }
 
-    /// Asks the peer to pause if `rest` is true, and to resume otherwise. The peer accepts at most
+    /// Asks the peer to pause if `pause` is true, and to resume otherwise. The peer accepts at most
     /// one XOFF for each `limit` bytes that it has sent. A stream that has carried less data is
     /// therefore not paused.
-    fn rest(&mut self, _now: Time, rest: bool, waiting: usize, replies: &mut Replies<'_>) {
+    fn set_paused(&mut self, _now: Time, pause: bool, waiting: usize, replies: &mut Replies<'_>) {
         let may_stop = self.received >= self.limit as u64 * (self.stopped_peer + 1);
-        if rest && !self.sent_xoff && may_stop {
+        if pause && !self.sent_xoff && may_stop {
             self.stop();
             replies.push(RelayCommand::XOFF, vec![0]);
         }
-        if !rest && self.resting && self.sent_xoff && waiting == 0 {
+        if !pause && self.paused && self.sent_xoff && waiting == 0 {
             let rate = self.release();
             replies.push(RelayCommand::XON, put_xon(rate).to_vec());
         }
-        self.resting = rest;
+        self.paused = pause;
     }
 
     fn consumed(&mut self, now: Time, bytes: usize, waiting: usize, replies: &mut Replies<'_>) {
@@ -310,18 +310,18 @@ mod tests {
     fn a_stream_that_has_brought_enough_rests_and_goes_on_when_it_may() {
         let mut ours = rates(Side::Client);
         let mut control = VecDeque::new();
-        let mut rest = |ours: &mut Rates, rest| {
+        let mut set_paused = |ours: &mut Rates, pause| {
             let mut replies = Replies { stream: 7, by: None, control: &mut control };
-            ours.rest(Time::ZERO, rest, 0, &mut replies);
+            ours.set_paused(Time::ZERO, pause, 0, &mut replies);
             control.drain(..).map(|message| message.command).collect::<Vec<_>>()
         };
-        assert_eq!(rest(&mut ours, true), [], "a stock peer would take it for a flood");
-        rest(&mut ours, false);
+        assert_eq!(set_paused(&mut ours, true), [], "a stock peer would take it for a flood");
+        set_paused(&mut ours, false);
         ours.received = 500 * DATA as u64;
-        assert_eq!(rest(&mut ours, true), [RelayCommand::XOFF]);
-        assert_eq!(rest(&mut ours, true), []);
+        assert_eq!(set_paused(&mut ours, true), [RelayCommand::XOFF]);
+        assert_eq!(set_paused(&mut ours, true), []);
         assert_eq!(ours.drained(Time::ZERO, DATA, 0), None, "its program does not end the rest");
-        assert_eq!(rest(&mut ours, false), [RelayCommand::XON]);
-        assert_eq!(rest(&mut ours, true), [], "not twice for the same bytes");
+        assert_eq!(set_paused(&mut ours, false), [RelayCommand::XON]);
+        assert_eq!(set_paused(&mut ours, true), [], "not twice for the same bytes");
     }
 }

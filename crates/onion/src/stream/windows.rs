@@ -62,7 +62,7 @@ impl Flow for Windows {
 
     /// Does nothing: the peer need not be asked to pause, because a fixed window always limits its
     /// data.
-    fn rest(&mut self, _: Time, _: bool, _: usize, _: &mut Replies<'_>) {}
+    fn set_paused(&mut self, _: Time, _: bool, _: usize, _: &mut Replies<'_>) {}
 
     fn consumed(&mut self, _now: Time, _bytes: usize, waiting: usize, replies: &mut Replies<'_>) {
         self.open(waiting, replies);

@@ -228,7 +228,7 @@ impl SetLine {
             SetLine::Set(row) => {
                 let seen = &row.set.seen;
                 let streams = if seen.streams == 1 { "stream" } else { "streams" };
-                let resting = if seen.resting { "; resting" } else { "" };
+                let resting = if seen.paused { "; resting" } else { "" };
                 let schedule = seen.schedule.replace(" --every", "");
                 format!("{schedule}; {} {streams}{resting}", seen.streams)
             }

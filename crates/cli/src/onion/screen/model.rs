@@ -242,7 +242,7 @@ pub(super) mod tests {
             most_reordered: 40_000,
             kept: 0,
             budget: 1 << 20,
-            resting: false,
+            paused: false,
             legs: vec![linked, linking],
         };
         status.sets = vec![SetStatus { number: 4, seen, places }];

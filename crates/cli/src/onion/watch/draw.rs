@@ -50,7 +50,7 @@ const SET_COLUMNS: [Column<SetNumbers>; 8] = [
     Column::number("streams", 7, 1, |set, _, _| set.streams.to_string().into()),
     Column::number("legs", 4, 2, |set, _, _| set.legs.len().to_string().into()),
     Column::number("waiting", 8, 3, |set, _, ink| {
-        let style = if set.resting { ink.doubtful() } else { ink.faint() };
+        let style = if set.paused { ink.doubtful() } else { ink.faint() };
         Span::styled(scaled(set.reordered as f64, "B"), style)
     }),
     Column::text("of limit", 10, 4, |set, _, ink| {
