@@ -187,7 +187,7 @@ struct LossyOutbox {
     /// True if the driver (I/O code) was notified that cells wait.
     is_notified: bool,
     /// IDs of circuits that were closed recently, oldest first.
-    left: VecDeque<u32>,
+    closed_ids: VecDeque<u32>,
 }
 
 /// A neighbour's offer of QUIC links, and the state of our attempts to open one.
@@ -484,12 +484,12 @@ impl Channels {
             Ids::None => return None,
         };
         let mut draws = (0..TRIES).map(|_| rng.next_u32() & (highest - 1) | bit);
-        let rests = |id: u32| {
+        let is_retired = |id: u32| {
             let is_ordered = link.channel.cell_order().is_some_and(|order| order.knows(id));
-            is_ordered || link.lossy.left.contains(&id)
+            is_ordered || link.lossy.closed_ids.contains(&id)
         };
         let is_free =
-            |id: &u32| *id & (highest - 1) != 0 && !link.circuits.contains_key(id) && !rests(*id);
+            |id: &u32| *id & (highest - 1) != 0 && !link.circuits.contains_key(id) && !is_retired(*id);
         let free = draws.find(is_free)?;
         link.add(free, owner);
         Some(LinkCircuit { link: id, id: free })
@@ -506,12 +506,12 @@ impl Channels {
             }
             link.policy.remove(link_circuit.id);
             if let Some(order) = link.channel.order() {
-                order.left(link_circuit.id);
+                order.close(link_circuit.id);
             }
             if link.channel.takes_lossy() {
-                let excess = (link.lossy.left.len() + 1).saturating_sub(MOST_CLOSED_IDS);
-                link.lossy.left.drain(..excess);
-                link.lossy.left.push_back(link_circuit.id);
+                let excess = (link.lossy.closed_ids.len() + 1).saturating_sub(MOST_CLOSED_IDS);
+                link.lossy.closed_ids.drain(..excess);
+                link.lossy.closed_ids.push_back(link_circuit.id);
             }
         }
     }

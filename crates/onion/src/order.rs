@@ -20,7 +20,7 @@ use crate::wire::cell::{Body, Cell, Command};
 const HELD: usize = 2_048;
 /// Time for which the ID of a closed circuit is not reused. It is longer than cells can be in
 /// transit.
-const REST: Duration = Duration::from_secs(300);
+const ID_REUSE_DELAY: Duration = Duration::from_secs(300);
 
 /// Error for a cell with a sequence number that no correct neighbour assigns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ struct Sequence {
     /// Sequence number of the next cell that we expect from the neighbour.
     expected: u32,
     /// True if the circuit with this ID is closed, and the ID must not be reused yet.
-    rests: bool,
+    is_retired: bool,
 }
 
 /// Sequence numbers and stored cells of all circuit IDs on one link, in both directions.
@@ -78,9 +78,9 @@ pub struct CellOrder {
     /// earlier circuit. They wait until the earlier circuit's last cell has arrived.
     reborn: BTreeMap<u32, HeldCell>,
     /// IDs of circuits that closed since the last call of [`CellOrder::tick`].
-    left: Vec<u32>,
+    newly_closed: Vec<u32>,
     /// IDs that must not be reused yet, with the times at which they become free.
-    resting: VecDeque<(Time, u32)>,
+    retired_until: VecDeque<(Time, u32)>,
     /// Number of cells that arrived before an earlier cell of their circuit.
     early: u64,
 }
@@ -140,10 +140,10 @@ impl CellOrder {
 
     /// Notes that the circuit with the ID `circuit` is closed. Cells of the circuit that are still
     /// in transit are also handled in order.
-    pub fn left(&mut self, circuit: u32) {
+    pub fn close(&mut self, circuit: u32) {
         let sequence = self.circuits.entry(circuit).or_default();
-        if !std::mem::replace(&mut sequence.rests, true) {
-            self.left.push(circuit);
+        if !std::mem::replace(&mut sequence.is_retired, true) {
+            self.newly_closed.push(circuit);
         }
     }
 
@@ -151,8 +151,8 @@ impl CellOrder {
     /// handled. Keeps the state while the ID must not be reused, or while stored cells wait for a
     /// missing one.
     pub fn settle(&mut self, circuit: u32) {
-        let rests = self.circuits.get(&circuit).is_none_or(|sequence| sequence.rests);
-        if !rests && circuit != 0 && self.held.range(all_of(circuit)).next().is_none() {
+        let is_retired = self.circuits.get(&circuit).is_none_or(|sequence| sequence.is_retired);
+        if !is_retired && circuit != 0 && self.held.range(all_of(circuit)).next().is_none() {
             self.circuits.remove(&circuit);
         }
     }
@@ -171,9 +171,9 @@ impl CellOrder {
     /// Frees the IDs of closed circuits whose waiting time has passed at `now`, and starts the
     /// waiting time of circuits that closed since the last call.
     pub fn tick(&mut self, now: Time) {
-        self.resting.extend(self.left.drain(..).map(|circuit| (now + REST, circuit)));
-        while let Some((_, circuit)) = self.resting.pop_front_if(|(until, _)| *until <= now) {
-            if self.circuits.get(&circuit).is_some_and(|sequence| sequence.rests) {
+        self.retired_until.extend(self.newly_closed.drain(..).map(|circuit| (now + ID_REUSE_DELAY, circuit)));
+        while let Some((_, circuit)) = self.retired_until.pop_front_if(|(until, _)| *until <= now) {
+            if self.circuits.get(&circuit).is_some_and(|sequence| sequence.is_retired) {
                 self.forget(circuit);
                 self.reborn.remove(&circuit);
             }
@@ -237,7 +237,7 @@ mod tests {
             let firsts: Vec<u32> = vec![0, 5, u32::MAX - 40, u32::MAX];
             let mut cells: Vec<(u32, u32)> = Vec::new();
             for (circuit, first) in (0..).zip(&firsts) {
-                let sequence = Sequence { expected: *first, sent: *first, rests: false };
+                let sequence = Sequence { expected: *first, sent: *first, is_retired: false };
                 order.circuits.insert(circuit, sequence);
                 cells.extend((0..300).map(|_| (circuit, order.number(circuit))));
             }
@@ -292,12 +292,12 @@ mod tests {
         assert_eq!(take(&mut order, 9, Command::CREATE2, 0), Err(WrongNumber));
         assert_eq!(take(&mut order, 9, RELAY, 1), Ok(Turn::Now));
         assert_eq!(order.next(9).unwrap().cell().command, Command::DESTROY);
-        order.left(9);
+        order.close(9);
         order.forget(9);
         assert_eq!(order.next(9).unwrap().cell().command, Command::CREATE2);
         assert_eq!(all_turns(&mut order, 9, 1), [1]);
         order.tick(Time::ZERO);
-        order.tick(Time::ZERO + REST);
+        order.tick(Time::ZERO + ID_REUSE_DELAY);
         assert!(order.knows(9), "the new one lives");
     }
 
@@ -306,7 +306,7 @@ mod tests {
         let mut order = CellOrder::default();
         assert_eq!([order.number(4), order.number(4)], [0, 1]);
         assert_eq!(all_turns(&mut order, 4, 0), [0]);
-        order.left(4);
+        order.close(4);
         assert_eq!(order.number(4), 2, "the DESTROY");
         order.tick(Time::from_secs(10));
         assert_eq!(all_turns(&mut order, 4, 1), [1]);
@@ -320,10 +320,10 @@ mod tests {
     #[test]
     fn an_id_whose_circuit_was_left_before_it_said_anything_rests_too() {
         let mut order = CellOrder::default();
-        order.left(4);
+        order.close(4);
         assert_eq!(order.number(4), 0, "the DESTROY");
         order.tick(Time::ZERO);
-        order.tick(Time::ZERO + REST);
+        order.tick(Time::ZERO + ID_REUSE_DELAY);
         assert!(!order.knows(4));
     }
 
