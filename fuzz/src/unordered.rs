@@ -130,7 +130,7 @@ fn order(mut input: Input<'_>) {
 /// Ends a circuit if `command` is DESTROY. The numbers of its ID then start again at zero.
 fn ends(order: &mut CellOrder, next: &mut BTreeMap<u32, u32>, circuit: u32, command: Command) {
     if command == Command::DESTROY {
-        order.left(circuit);
+        order.close(circuit);
         order.forget(circuit);
         next.remove(&circuit);
     }

@@ -58,7 +58,7 @@ pub(crate) enum Timer {
     /// Next check whether the link has been idle for long enough to send padding.
     Padding(LinkId),
     /// Next check whether the link has been without circuits for long enough to be closed.
-    Rest(LinkId),
+    IdleCheck(LinkId),
     /// Next attempt to open a QUIC link alongside this link.
     QuicRetry(LinkId),
     /// Time at which the node acknowledges the cells that arrived on the QUIC link.
@@ -336,7 +336,7 @@ impl<R: NodeRole> Node<R> {
                 Timer::Segments(set) => self.segments_due(now, set),
                 Timer::LossyLinks => self.lossy_links_due(now),
                 Timer::LossyLegs(set) => self.lossy_legs_due(now, set),
-                Timer::Rest(id) => {
+                Timer::IdleCheck(id) => {
                     if self.is_spare(now, id) {
                         self.closed(now, id);
                         self.put(LinkOutput::Close { link: id });

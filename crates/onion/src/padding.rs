@@ -150,7 +150,7 @@ impl Rules {
 
     /// Returns a random time for which a link stays open without circuits. `is_clients` is true if
     /// one end is a client.
-    pub(crate) fn rest(&self, is_clients: bool, rng: &mut dyn CryptoRng) -> Duration {
+    pub(crate) fn idle_timeout(&self, is_clients: bool, rng: &mut dyn CryptoRng) -> Duration {
         let whole = if is_clients {
             CLIENTS_LINK + part_of(CLIENTS_LINK / 2, rng)
         } else {
@@ -168,10 +168,10 @@ pub(crate) struct IdleTimes {
     /// Time at which the padding timer runs next; `None` if the timer is not set.
     pub(crate) watched: Option<Time>,
     /// Time for which the link stays open without circuits.
-    pub(crate) rest: Duration,
-    /// Time at which the node checks next whether the link has been without circuits for `rest`;
+    pub(crate) idle_timeout: Duration,
+    /// Time at which the node checks next whether the link has been without circuits for `idle_timeout`;
     /// `None` if no check is planned.
-    pub(crate) resting: Option<Time>,
+    pub(crate) idle_check: Option<Time>,
     /// Time at which the last cell was sent or received.
     moved: Time,
     /// Time at which the last cell other than padding was sent or received.
@@ -219,8 +219,8 @@ impl IdleTimes {
     }
 
     /// Returns the time at which the node closes the link if it then has no circuits.
-    pub(crate) fn rests_until(&self) -> Time {
-        self.used + self.rest
+    pub(crate) fn idle_deadline(&self) -> Time {
+        self.used + self.idle_timeout
     }
 }
 

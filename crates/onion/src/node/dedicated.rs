@@ -12,7 +12,7 @@ use crate::wire::extend::Target;
 
 /// Time for which a dedicated link stays open without circuits, so that cells in transit are not
 /// lost.
-pub(super) const REST: Duration = Duration::from_secs(1);
+pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The link on which a circuit continues to its next relay.
 pub(crate) enum NextLink {
@@ -44,18 +44,18 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Schedules the closing of the link `id` after [`REST`], if the link was opened for one
+    /// Schedules the closing of the link `id` after [`IDLE_TIMEOUT`], if the link was opened for one
     /// circuit and has no circuits any more.
     pub(super) fn let_go(&mut self, now: Time, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
-        let until = now + REST;
+        let until = now + IDLE_TIMEOUT;
         let is_left = link.is_dedicated && link.channel.is_open() && link.circuits() == 0;
-        if !is_left || link.quiet.resting.is_some_and(|resting| resting <= until) {
+        if !is_left || link.quiet.idle_check.is_some_and(|idle_check| idle_check <= until) {
             return;
         }
-        if let Some(later) = link.quiet.resting.take() {
-            self.timers.remove(&(later, Timer::Rest(id)));
+        if let Some(later) = link.quiet.idle_check.take() {
+            self.timers.remove(&(later, Timer::IdleCheck(id)));
         }
-        self.rest_until(id, until);
+        self.check_idle_at(id, until);
     }
 }

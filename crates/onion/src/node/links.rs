@@ -269,16 +269,16 @@ impl<R: NodeRole> Node<R> {
     /// amount.
     fn settle(&mut self, now: Time, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
-        link.quiet.rest = self.rules.rest(link.channel.is_clients(), &mut *self.rng);
+        link.quiet.idle_timeout = self.rules.idle_timeout(link.channel.is_clients(), &mut *self.rng);
         if self.rules.amount != Amount::Full && link.channel.has_padding() {
             link.channel.ask_padding(Padding::Stop);
         }
         if link.is_dedicated {
-            link.quiet.rest = dedicated::REST;
+            link.quiet.idle_timeout = dedicated::IDLE_TIMEOUT;
             return;
         }
-        let until = now + link.quiet.rest;
-        self.rest_until(id, until);
+        let until = now + link.quiet.idle_timeout;
+        self.check_idle_at(id, until);
     }
 
     /// Closes the link `id` because of a protocol violation, after sending the bytes that are

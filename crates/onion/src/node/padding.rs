@@ -69,25 +69,25 @@ impl<R: NodeRole> Node<R> {
         let circuits = self.channels.circuits_with_quic(id);
         let Some(link) = self.channels.link(id) else { return false };
         let until = match circuits {
-            0 => link.quiet.rests_until(),
+            0 => link.quiet.idle_deadline(),
             _ if link.is_dedicated => {
                 // The timer starts again when the link's last circuit closes.
-                link.quiet.resting = None;
+                link.quiet.idle_check = None;
                 return false;
             }
-            _ => now + link.quiet.rest,
+            _ => now + link.quiet.idle_timeout,
         };
         if until > now {
-            self.rest_until(id, until);
+            self.check_idle_at(id, until);
         }
         until <= now
     }
 
     /// Sets a timer for `until`, at which the node checks whether it can close the link `id`.
-    pub(crate) fn rest_until(&mut self, id: LinkId, until: Time) {
+    pub(crate) fn check_idle_at(&mut self, id: LinkId, until: Time) {
         let Some(link) = self.channels.link(id) else { return };
-        link.quiet.resting = Some(until);
-        self.timers.insert((until, Timer::Rest(id)));
+        link.quiet.idle_check = Some(until);
+        self.timers.insert((until, Timer::IdleCheck(id)));
     }
 
     /// Removes the timers of a closing link. Without this, timers of short-lived links would stay
@@ -95,10 +95,10 @@ impl<R: NodeRole> Node<R> {
     pub(crate) fn disarm(&mut self, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         let watched = link.quiet.watched.take().map(|time| (time, Timer::Padding(id)));
-        let resting = link.quiet.resting.take().map(|time| (time, Timer::Rest(id)));
+        let idle_check = link.quiet.idle_check.take().map(|time| (time, Timer::IdleCheck(id)));
         let quic_offer = link.quic_offer.take().and_then(|quic_offer| quic_offer.again);
         let quic_offer = quic_offer.map(|time| (time, Timer::QuicRetry(id)));
-        for timer in watched.into_iter().chain(resting).chain(quic_offer) {
+        for timer in watched.into_iter().chain(idle_check).chain(quic_offer) {
             self.timers.remove(&timer);
         }
     }
