@@ -462,7 +462,7 @@ impl NodeRole for ClientRole {
         node.tear_down(circuit, cause);
     }
 
-    fn take_passing_cell(node: &mut Client, now: Time, trunk: u32, _: Command, body: &mut Body) {
+    fn take_trunk_cell(node: &mut Client, now: Time, trunk: u32, _: Command, body: &mut Body) {
         node.inbound(now, trunk, body);
     }
 

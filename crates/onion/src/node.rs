@@ -33,7 +33,7 @@ mod links;
 mod lossy;
 mod memory;
 mod padding;
-mod passing;
+mod trunk;
 mod quic_offers;
 mod several;
 mod streams;
@@ -181,7 +181,7 @@ pub trait NodeRole: Sized {
 
     /// Forwards a cell from the legs of a circuit set along its trunk, the circuit that continues
     /// from the relay where the legs join. The caller forwards the trunk's cells in order.
-    fn take_passing_cell(
+    fn take_trunk_cell(
         node: &mut Node<Self>,
         now: Time,
         trunk: u32,
@@ -475,7 +475,7 @@ impl<R: NodeRole> Node<R> {
             Carrier::Link(link_circuit) => {
                 self.channels.push(now, link_circuit, command, &body);
             }
-            Carrier::Legs(legs) => self.pass(now, legs, command, &body),
+            Carrier::Legs(legs) => self.send_on_legs(now, legs, command, &body),
         }
     }
 }

@@ -533,7 +533,7 @@ impl NodeRole for RelayRole {
         node.tear_down(circuit, reason);
     }
 
-    fn take_passing_cell(
+    fn take_trunk_cell(
         node: &mut Relay,
         now: Time,
         trunk: u32,

@@ -25,7 +25,7 @@ mod circuit_sets;
 pub(crate) mod lossy;
 pub(crate) mod lossy_legs;
 pub(crate) mod numbers;
-pub(crate) mod passing;
+pub(crate) mod trunk;
 mod several;
 
 /// Number of queued cells of a leg (parallel circuit) above which no bytes are read from streams
@@ -135,7 +135,7 @@ impl Set {
     /// Returns true if the parallel circuits (legs) of the set carry the cells of another circuit
     /// (the trunk), which continues where the legs join.
     pub(crate) fn is_merged(&self) -> bool {
-        matches!(&self.route, Route::Several(several) if several.passing.is_some())
+        matches!(&self.route, Route::Several(several) if several.trunk_state.is_some())
     }
 
     /// Returns the number of parallel circuits that both ends have linked to the set; `None` if

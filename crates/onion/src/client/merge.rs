@@ -38,8 +38,8 @@ impl Client {
             last_id: self.rng.next_u32() as u16,
             cells: [0; 2],
         });
-        let passing = self.sets.several(id).and_then(|several| several.passing.as_mut());
-        passing.ok_or(NoSet::Gone)?.trunk = Some(trunk);
+        let trunk_state = self.sets.several(id).and_then(|several| several.trunk_state.as_mut());
+        trunk_state.ok_or(NoSet::Gone)?.trunk = Some(trunk);
         self.extend(now, trunk);
         Ok(())
     }
@@ -110,8 +110,8 @@ impl Client {
     /// Removes the trunk (the circuit that continues where the set's legs join) of a set that has
     /// ended, and ends the trunk's streams.
     pub(super) fn leave_trunk(&mut self, id: SetId) {
-        let passing = self.sets.several(id).and_then(|several| several.passing.as_mut());
-        if let Some(trunk) = passing.and_then(|passing| passing.trunk.take()) {
+        let trunk_state = self.sets.several(id).and_then(|several| several.trunk_state.as_mut());
+        if let Some(trunk) = trunk_state.and_then(|trunk_state| trunk_state.trunk.take()) {
             self.drop_circuit(trunk, Cause::SetEnded);
         }
     }

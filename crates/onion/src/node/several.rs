@@ -62,7 +62,7 @@ impl<'a> Port<'a> {
 
     /// Sends a cell of the trunk (the circuit that continues where the set's legs join) on this
     /// leg (parallel circuit). The leg's other end forwards the cell.
-    pub(super) fn pass(&mut self, now: Time, command: Command, body: &mut Body) {
+    pub(super) fn send_trunk_cell(&mut self, now: Time, command: Command, body: &mut Body) {
         self.layers.wrap(command, body);
         self.control.passed();
         self.channels.push(now, self.link_circuit, command, body);
@@ -386,7 +386,7 @@ impl<R: NodeRole> Node<R> {
     /// Performs the due actions on the parallel circuits (legs) of a resilient set, which survives
     /// the loss of legs. An example is the acknowledgement of messages.
     pub(super) fn tend(&mut self, now: Time, id: SetId) {
-        self.report_cut(now, id);
+        self.report_trunk_closed(now, id);
         let streams = self.streams_over(id) > 0;
         let Some(several) = self.sets.several(id) else { return };
         several.leg_timer_expired();

@@ -140,7 +140,7 @@ impl<R: NodeRole> Node<R> {
         let parts = self.circuits.get_mut(leg).and_then(R::Circuit::parts);
         let Some((carrier, Some(leg), layers)) = parts else { return false };
         let format = layers.format();
-        let mut passing = Vec::new();
+        let mut cells = Vec::new();
         for _ in waiting..QUEUE_HIGH {
             let onto = OutLeg { by: ONLY, format, has_room: leg.has_room(), prefix: &[] };
             let mut body = [0; BODY];
@@ -154,12 +154,12 @@ impl<R: NodeRole> Node<R> {
                 Carrier::Link(link_circuit) => {
                     self.channels.push(now, link_circuit, Command::RELAY, &body);
                 }
-                Carrier::Legs(_) => passing.push(body),
+                Carrier::Legs(_) => cells.push(body),
             }
         }
         match carrier {
-            Carrier::Legs(legs) if !passing.is_empty() => {
-                self.pass_all(now, legs, &passing);
+            Carrier::Legs(legs) if !cells.is_empty() => {
+                self.send_all_on_legs(now, legs, &cells);
                 true
             }
             _ => false,

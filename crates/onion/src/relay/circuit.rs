@@ -480,7 +480,7 @@ impl Relay {
         let Some(circuit) = self.circuits.get(index) else { return };
         if let Some(set) = circuit.trunk_of {
             self.leave_trunk(set, reason);
-            return self.cut_trunk(set, reason);
+            return self.note_trunk_closed(set, reason);
         }
         let link_circuit = circuit.previous;
         self.channels.destroy(link_circuit, reason);

@@ -36,9 +36,9 @@ impl Relay {
             return Ok(());
         }
         let trunk = self.circuits.next_index();
-        let passing = self.sets.several(id).and_then(|several| several.passing.as_mut());
-        let passing = passing.filter(|passing| passing.trunk.is_none() && !passing.is_cut());
-        passing.ok_or(CircuitFault::Extend)?.trunk = Some(trunk);
+        let trunk_state = self.sets.several(id).and_then(|several| several.trunk_state.as_mut());
+        let trunk_state = trunk_state.filter(|trunk_state| trunk_state.trunk.is_none() && !trunk_state.is_closed());
+        trunk_state.ok_or(CircuitFault::Extend)?.trunk = Some(trunk);
         self.circuits.insert(Circuit::trunk(id));
         self.head_for(now, trunk, wish);
         Ok(())
@@ -85,7 +85,7 @@ impl Relay {
         self.role.stats.relayed += 1;
         let most = self.role.config.max_queue;
         let Some(several) = self.sets.several(id) else { return };
-        if several.passing.as_ref().is_some_and(|passing| passing.len() >= most) {
+        if several.trunk_state.as_ref().is_some_and(|trunk_state| trunk_state.len() >= most) {
             return self.break_set(id, CircuitFault::Flood);
         }
         several.push_cell(command, body);
@@ -95,8 +95,8 @@ impl Relay {
     /// Closes the trunk of the set `id` (the circuit that continues where its legs join), if there
     /// is one.
     pub(super) fn leave_trunk(&mut self, id: SetId, reason: DestroyReason) {
-        let passing = self.sets.several(id).and_then(|several| several.passing.as_mut());
-        if let Some(trunk) = passing.and_then(|passing| passing.trunk.take()) {
+        let trunk_state = self.sets.several(id).and_then(|several| several.trunk_state.as_mut());
+        if let Some(trunk) = trunk_state.and_then(|trunk_state| trunk_state.trunk.take()) {
             self.drop_circuit(trunk, reason);
         }
     }

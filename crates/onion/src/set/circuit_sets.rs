@@ -59,7 +59,7 @@ impl CircuitSets {
     pub(crate) fn trunk_of(&self, id: SetId) -> Option<u32> {
         match &self.get(id)?.route {
             Route::One(_) => None,
-            Route::Several(several) => several.passing.as_ref()?.trunk,
+            Route::Several(several) => several.trunk_state.as_ref()?.trunk,
         }
     }
 

@@ -8,7 +8,7 @@ use anabranch_multipath::{Assignment, LegView, PathId, PathView, Splitter, Time,
 
 use super::QUEUE_HIGH;
 use super::numbers::{LegNumbers, SetNumbers};
-use super::passing::Passing;
+use super::trunk::TrunkState;
 use crate::channels::Channels;
 use crate::conflux::legs::Legs;
 use crate::conflux::{
@@ -36,7 +36,7 @@ pub(crate) struct SetLegs {
     pub(crate) design: Design,
     /// The trunk (the circuit that continues from the relay at which the legs join) and its
     /// waiting cells. `None` if the legs do not join at a middle relay.
-    pub(crate) passing: Option<Passing>,
+    pub(crate) trunk_state: Option<TrunkState>,
     /// The parallel circuits of the set, by slot.
     circuits: Legs<u32>,
     /// Cells that arrived recently on any leg (parallel circuit).
@@ -69,7 +69,7 @@ pub(crate) struct SetLegs {
 
 /// A cell of the trunk (the circuit that continues where the set's legs join) that is to be sent
 /// on a leg.
-pub(crate) struct PassingCell {
+pub(crate) struct TrunkCell {
     /// The cell's sequence number in the circuit set if the cell is retransmitted; `None` if it is
     /// new.
     again: Option<u64>,
@@ -100,7 +100,7 @@ impl SetLegs {
         SetLegs {
             end,
             design,
-            passing: design.is_merged().then(Passing::default),
+            trunk_state: design.is_merged().then(TrunkState::default),
             circuits: Legs::default(),
             arrivals: Arrivals::default(),
             dealing,
@@ -121,7 +121,7 @@ impl SetLegs {
     /// the circuits carry whole cells to or from a middle relay at which they join.
     pub(crate) fn takes_format(&mut self, format: Format) -> bool {
         !self.design.is_resilient()
-            || self.passing.is_some()
+            || self.trunk_state.is_some()
             || *self.format.get_or_insert(format) == format
     }
 
@@ -150,31 +150,31 @@ impl SetLegs {
     /// messages to send that wait for a leg (parallel circuit), and sent ones that are not yet
     /// acknowledged.
     pub(crate) fn held(&self) -> usize {
-        self.end.held() + self.passing.as_ref().map_or(0, Passing::bytes)
+        self.end.held() + self.trunk_state.as_ref().map_or(0, TrunkState::bytes)
     }
 
     /// Marks the circuit set as ended, and drops all waiting messages and cells.
     pub(crate) fn die(&mut self) {
         self.end.die();
-        self.passing.iter_mut().for_each(Passing::clear);
+        self.trunk_state.iter_mut().for_each(TrunkState::clear);
     }
 
     /// Queues a cell of the trunk (the circuit that continues where the set's legs join), to be
     /// sent on any leg.
     pub(crate) fn push_cell(&mut self, command: Command, body: &Body) {
-        let (Some(passing), Some(retransmitter)) =
-            (&mut self.passing, self.end.retransmitter_mut())
+        let (Some(trunk_state), Some(retransmitter)) =
+            (&mut self.trunk_state, self.end.retransmitter_mut())
         else {
             return;
         };
-        passing.push(command, retransmitter.copy_of(body));
+        trunk_state.push(command, retransmitter.copy_of(body));
     }
 
     /// Returns true if cells of the trunk (the circuit that continues where the set's legs join)
     /// are waiting.
     pub(crate) fn has_cells(&self) -> bool {
-        let new = self.passing.as_ref().is_some_and(|passing| passing.len() > 0);
-        new || self.passing.is_some() && self.to_send_again() > 0
+        let new = self.trunk_state.as_ref().is_some_and(|trunk_state| trunk_state.len() > 0);
+        new || self.trunk_state.is_some() && self.to_send_again() > 0
     }
 
     /// Returns the leg for the next cells of the trunk (the circuit that continues where the set's
@@ -182,17 +182,17 @@ impl SetLegs {
     /// no leg has room.
     pub(crate) fn choose_cells(&mut self, now: Time) -> Option<(PathId, u64)> {
         let again = self.to_send_again();
-        let new = self.passing.as_ref().map_or(0, |passing| passing.len() as u64);
+        let new = self.trunk_state.as_ref().map_or(0, |trunk_state| trunk_state.len() as u64);
         let new = if self.is_full() { 0 } else { new };
         (again + new > 0).then(|| self.assign(now, again + new))?
     }
 
     /// Returns the next cell of the trunk (the circuit that continues where the set's legs join)
     /// to send. Retransmissions come first. Returns `None` if there is nothing to send.
-    pub(crate) fn next_cell(&mut self) -> Option<PassingCell> {
+    pub(crate) fn next_cell(&mut self) -> Option<TrunkCell> {
         let retransmitter = self.end.retransmitter_mut()?;
         if let Some(SentMessage { number, command, data, .. }) = retransmitter.take_again() {
-            return Some(PassingCell {
+            return Some(TrunkCell {
                 again: Some(number),
                 command: Command(command.0),
                 body: data,
@@ -201,8 +201,8 @@ impl SetLegs {
         if self.is_full() {
             return None;
         }
-        let (command, body) = self.passing.as_mut()?.pop()?;
-        Some(PassingCell { again: None, command, body })
+        let (command, body) = self.trunk_state.as_mut()?.pop()?;
+        Some(TrunkCell { again: None, command, body })
     }
 
     /// Assigns a sequence number to a cell of the trunk (the circuit that continues where the
@@ -216,9 +216,9 @@ impl SetLegs {
         &mut self,
         now: Time,
         leg: PathId,
-        cell: PassingCell,
+        cell: TrunkCell,
     ) -> Result<Mark, ConfluxFault> {
-        let PassingCell { again, command, body: data } = cell;
+        let TrunkCell { again, command, body: data } = cell;
         let mark = match again {
             Some(number) => self.end.again(leg, number, 0)?,
             None => self.end.send(leg)?,

@@ -14,7 +14,7 @@ use crate::conflux::{Acknowledged, Arrival, Closes, ConfluxFault};
 use crate::ending::{Carrier, Ending};
 use crate::event::CircuitFault;
 use crate::set::QUEUE_HIGH;
-use crate::set::passing::{Passing, as_cell, as_message};
+use crate::set::trunk::{TrunkState, as_cell, as_message};
 use crate::table::SetId;
 use crate::wire::cell::{Body, Command};
 use crate::wire::message::{DestroyReason, RelayCommand};
@@ -22,7 +22,7 @@ use crate::wire::message::{DestroyReason, RelayCommand};
 impl<R: NodeRole> Node<R> {
     /// Queues a cell of the trunk (the circuit that continues where the set's legs join), to be
     /// sent on a leg of the set `id`.
-    pub(crate) fn pass(&mut self, now: Time, id: SetId, command: Command, body: &Body) {
+    pub(crate) fn send_on_legs(&mut self, now: Time, id: SetId, command: Command, body: &Body) {
         self.sets.several(id).into_iter().for_each(|several| several.push_cell(command, body));
         self.deal_cells(now, id);
         self.await_leg_actions(id);
@@ -30,7 +30,7 @@ impl<R: NodeRole> Node<R> {
 
     /// Queues several cells of the trunk (the circuit that continues where the set's legs join),
     /// to be sent on legs of the set `id`.
-    pub(super) fn pass_all(&mut self, now: Time, id: SetId, cells: &[Body]) {
+    pub(super) fn send_all_on_legs(&mut self, now: Time, id: SetId, cells: &[Body]) {
         if let Some(several) = self.sets.several(id) {
             cells.iter().for_each(|body| several.push_cell(Command::RELAY, body));
         }
@@ -42,8 +42,8 @@ impl<R: NodeRole> Node<R> {
     /// `id` until all cells that were received together have been handled. Distribution after
     /// every cell would cost more time than handling the cell.
     pub(crate) fn deal_later(&mut self, id: SetId) {
-        let passing = self.sets.several(id).and_then(|several| several.passing.as_mut());
-        if passing.is_some_and(Passing::becomes_undealt) {
+        let trunk_state = self.sets.several(id).and_then(|several| several.trunk_state.as_mut());
+        if trunk_state.is_some_and(TrunkState::becomes_undealt) {
             self.undealt.push(id);
         }
     }
@@ -51,8 +51,8 @@ impl<R: NodeRole> Node<R> {
     /// Distributes the queued cells of all circuit sets for which [`Node::deal_later`] was called.
     pub(super) fn deal_undealt(&mut self, now: Time) {
         while let Some(id) = self.undealt.pop() {
-            let passing = self.sets.several(id).and_then(|several| several.passing.as_mut());
-            passing.into_iter().for_each(Passing::sees_dealing);
+            let trunk_state = self.sets.several(id).and_then(|several| several.trunk_state.as_mut());
+            trunk_state.into_iter().for_each(TrunkState::sees_dealing);
             self.deal_cells(now, id);
             self.recount(id);
             self.await_leg_actions(id);
@@ -71,7 +71,7 @@ impl<R: NodeRole> Node<R> {
         match carrier {
             Carrier::Link(link_circuit) => Some(self.channels.waiting(link_circuit)),
             Carrier::Legs(legs) => {
-                Some(self.sets.several(legs)?.passing.as_ref().map_or(0, |passing| passing.len()))
+                Some(self.sets.several(legs)?.trunk_state.as_ref().map_or(0, |trunk_state| trunk_state.len()))
             }
         }
     }
@@ -100,19 +100,19 @@ impl<R: NodeRole> Node<R> {
     /// Notes that the trunk of the set `id` (the circuit that continues where its legs join) is
     /// closed. The closing is reported to the other end later, by TRUNCATED on every leg. DESTROY
     /// would report only the closing of one leg.
-    pub(crate) fn cut_trunk(&mut self, id: SetId, reason: DestroyReason) {
-        let passing = self.sets.several(id).and_then(|several| several.passing.as_mut());
-        passing.into_iter().for_each(|passing| passing.cut(reason));
+    pub(crate) fn note_trunk_closed(&mut self, id: SetId, reason: DestroyReason) {
+        let trunk_state = self.sets.several(id).and_then(|several| several.trunk_state.as_mut());
+        trunk_state.into_iter().for_each(|trunk_state| trunk_state.close(reason));
         self.recount(id);
         self.timers.insert((Time::ZERO, Timer::LegActions(id)));
     }
 
     /// Reports the closing of the trunk (the circuit that continues where the set's legs join) to
     /// the other end on every leg, once.
-    pub(super) fn report_cut(&mut self, now: Time, id: SetId) {
+    pub(super) fn report_trunk_closed(&mut self, now: Time, id: SetId) {
         let Some(several) = self.sets.several(id) else { return };
         let circuits: Vec<u32> = several.circuits().collect();
-        let reason = several.passing.as_mut().and_then(|passing| passing.take_cut_reason());
+        let reason = several.trunk_state.as_mut().and_then(|trunk_state| trunk_state.take_close_reason());
         if let Some(reason) = reason {
             let send = |at| {
                 self.send_relay_cell(now, at, Command::RELAY, RelayCommand::TRUNCATED, &[reason.0])
@@ -156,7 +156,7 @@ impl<R: NodeRole> Node<R> {
             let mut body: Body = *body.ok_or(ConfluxFault::Incoherent)?;
             let mark = several.send_cell(now, leg, cell)?;
             port.send_before(now, &mark);
-            port.pass(now, command, &mut body);
+            port.send_trunk_cell(now, command, &mut body);
         }
         self.look_again(now, id, leg, index);
         Ok(())
@@ -204,10 +204,10 @@ impl<R: NodeRole> Node<R> {
     ) -> Result<(), CircuitFault> {
         let several = self.sets.several(id).ok_or(CircuitFault::Unrecognised)?;
         let leg = several.leg(index).ok_or(ConfluxFault::NotLinked)?;
-        match &several.passing {
+        match &several.trunk_state {
             // The client sent these cells before it knew that the trunk is closed: no violation.
-            Some(passing) if passing.is_cut() => return Ok(()),
-            Some(passing) if passing.trunk.is_some() => {}
+            Some(trunk_state) if trunk_state.is_closed() => return Ok(()),
+            Some(trunk_state) if trunk_state.trunk.is_some() => {}
             _ => return Err(CircuitFault::Unrecognised),
         }
         let arrival = several.end.receive_cell(leg, as_message(command, &body[..]));
@@ -255,13 +255,13 @@ impl<R: NodeRole> Node<R> {
         // Only cells in order count towards the window. Otherwise a peer could enlarge the queue's
         // limit by sending only cells that must wait.
         several.count_received(now);
-        let Some(passing) = &mut several.passing else { return Ok(()) };
-        if !passing.may_go_on(command) {
+        let Some(trunk_state) = &mut several.trunk_state else { return Ok(()) };
+        if !trunk_state.may_go_on(command) {
             several.end.die();
             return Err(CircuitFault::RelayEarly);
         }
-        if let Some(trunk) = passing.trunk {
-            R::take_passing_cell(self, now, trunk, command, body);
+        if let Some(trunk) = trunk_state.trunk {
+            R::take_trunk_cell(self, now, trunk, command, body);
         }
         Ok(())
     }

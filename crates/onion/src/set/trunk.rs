@@ -13,7 +13,7 @@ const MOST_EARLY: u8 = 8;
 
 /// State of a set of parallel circuits (legs) that join at a middle relay.
 #[derive(Debug, Default)]
-pub(crate) struct Passing {
+pub(crate) struct TrunkState {
     /// The trunk: the circuit that continues from the relay at which the legs join. The client's
     /// trunk has the encryption layers of the hops after that relay. `None` before the trunk
     /// exists.
@@ -26,16 +26,16 @@ pub(crate) struct Passing {
     undealt: bool,
     /// Reason for the closing of the trunk (the circuit that continues where the set's legs join);
     /// `None` while the trunk is open.
-    cut: Option<DestroyReason>,
-    /// True if the client has been notified of `cut`.
+    close_reason: Option<DestroyReason>,
+    /// True if the client has been notified of `close_reason`.
     is_notified: bool,
 }
 
-impl Passing {
+impl TrunkState {
     /// Notes that the trunk (the circuit that continues where the set's legs join) is closed for
     /// `reason`, so that no further cells are forwarded.
-    pub(crate) fn cut(&mut self, reason: DestroyReason) {
-        self.cut.get_or_insert(reason);
+    pub(crate) fn close(&mut self, reason: DestroyReason) {
+        self.close_reason.get_or_insert(reason);
         self.clear();
     }
 
@@ -45,14 +45,14 @@ impl Passing {
     }
 
     /// Returns true if the trunk (the circuit that continues where the set's legs join) is closed.
-    pub(crate) fn is_cut(&self) -> bool {
-        self.cut.is_some()
+    pub(crate) fn is_closed(&self) -> bool {
+        self.close_reason.is_some()
     }
 
     /// Returns the reason for the closing of the trunk (the circuit that continues where the set's
     /// legs join). Returns `None` if the trunk is open, or if the reason was already returned.
-    pub(crate) fn take_cut_reason(&mut self) -> Option<DestroyReason> {
-        self.cut.filter(|_| !std::mem::replace(&mut self.is_notified, true))
+    pub(crate) fn take_close_reason(&mut self) -> Option<DestroyReason> {
+        self.close_reason.filter(|_| !std::mem::replace(&mut self.is_notified, true))
     }
 
     /// Queues a cell of the trunk (the circuit that continues where the set's legs join), to be
@@ -114,22 +114,22 @@ mod tests {
 
     #[test]
     fn eight_cells_of_a_set_go_on_as_relay_early() {
-        let mut passing = Passing::default();
-        assert!((0..8).all(|_| passing.may_go_on(Command::RELAY_EARLY)));
-        assert!(passing.may_go_on(Command::RELAY));
-        assert!(!passing.may_go_on(Command::RELAY_EARLY));
+        let mut trunk_state = TrunkState::default();
+        assert!((0..8).all(|_| trunk_state.may_go_on(Command::RELAY_EARLY)));
+        assert!(trunk_state.may_go_on(Command::RELAY));
+        assert!(!trunk_state.may_go_on(Command::RELAY_EARLY));
     }
 
     #[test]
     fn a_cell_goes_as_a_message_and_comes_back() {
-        let mut passing = Passing::default();
+        let mut trunk_state = TrunkState::default();
         let body = [7; BODY];
-        passing.push(Command::RELAY_EARLY, body.to_vec());
-        assert_eq!((passing.len(), passing.bytes()), (1, BODY));
-        let (command, kept) = passing.pop().unwrap();
+        trunk_state.push(Command::RELAY_EARLY, body.to_vec());
+        assert_eq!((trunk_state.len(), trunk_state.bytes()), (1, BODY));
+        let (command, kept) = trunk_state.pop().unwrap();
         let message = as_message(command, &kept);
         assert_eq!(as_cell(message.command, message.data), Some((Command::RELAY_EARLY, body)));
         assert_eq!(as_cell(message.command, &kept[1..]), None);
-        assert!(passing.pop().is_none());
+        assert!(trunk_state.pop().is_none());
     }
 }
