@@ -38,7 +38,7 @@ pub use utls::EarlyCounts;
 pub struct Promises {
     /// True if all bytes arrive in the order in which they were written, as long as the link is
     /// open. If false, records of `record` bytes arrive complete, but in any order.
-    pub whole: bool,
+    pub in_order: bool,
     /// True if each circuit has a stream of its own: bytes are ordered only within a circuit, so
     /// that no circuit waits for another. If false, all bytes share one order.
     pub stream_per_circuit: bool,

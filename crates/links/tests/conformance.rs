@@ -223,7 +223,7 @@ fn conforms<L: StreamLink + ?Sized>(make: impl Fn(Carrier, u64) -> Ends<L>) {
 /// Both ends send 400 cells, several of them in one write. Each cell arrives once. The cells arrive
 /// in order if the link promises it.
 fn all_cells_come_once<L: StreamLink + ?Sized>(mut ends: Ends<L>, name: &str) {
-    let whole = ends.ends[0].promises().whole;
+    let whole = ends.ends[0].promises().in_order;
     let mut received = [Vec::new(), Vec::new()];
     for turn in 0..20u32 {
         for end in &mut ends.ends {

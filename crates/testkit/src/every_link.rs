@@ -63,7 +63,7 @@ fn cells_come_once_and_in_the_order_that_is_promised(pair: &mut impl LinkEnds, n
     let (length, mut received) = (pair.cell(), [Vec::new(), Vec::new()]);
     let [promises, theirs] = [0, 1].map(|end| pair.link(end).promises());
     let same =
-        [promises.whole == theirs.whole, promises.stream_per_circuit == theirs.stream_per_circuit];
+        [promises.in_order == theirs.in_order, promises.stream_per_circuit == theirs.stream_per_circuit];
     assert_eq!(same, [true; 2], "{name}: both ends promise the same");
     for number in 0..CELLS {
         let command = if number == 0 { CREATES } else { DATA };
@@ -89,11 +89,11 @@ fn cells_come_once_and_in_the_order_that_is_promised(pair: &mut impl LinkEnds, n
             all.push(number);
         }
         assert!(
-            !promises.whole || promises.stream_per_circuit || all.is_sorted(),
+            !promises.in_order || promises.stream_per_circuit || all.is_sorted(),
             "{name}: out of order"
         );
         for (circuit, mut numbers) in by_circuit {
-            assert!(!promises.whole || numbers.is_sorted(), "{name}: circuit {circuit:#x}");
+            assert!(!promises.in_order || numbers.is_sorted(), "{name}: circuit {circuit:#x}");
             numbers.sort_unstable();
             assert!(
                 numbers.into_iter().eq(0..CELLS),

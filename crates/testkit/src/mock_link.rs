@@ -30,7 +30,7 @@ impl MockLink {
 
 impl Link for MockLink {
     fn promises(&self) -> Promises {
-        Promises { whole: true, stream_per_circuit: false, record: self.record }
+        Promises { in_order: true, stream_per_circuit: false, record: self.record }
     }
 
     fn state(&self) -> State {

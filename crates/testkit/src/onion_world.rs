@@ -766,13 +766,13 @@ impl World {
     /// If `unordered` is true, cells may overtake each other.
     pub fn raw_link_that_is(
         &mut self,
-        [whole, unordered]: [bool; 2],
+        [reliable, unordered]: [bool; 2],
         relay: usize,
         peer: IpAddr,
     ) -> LinkId {
         self.links += 1;
         let id = LinkId::new(0, self.links);
-        let capabilities = Capabilities { whole, unordered, ..Capabilities::ORDERED };
+        let capabilities = Capabilities { reliable, unordered, ..Capabilities::ORDERED };
         let start = Start { capabilities, ..Start::new(self.now, UNIX, peer) };
         self.feed(relay + 1, LinkInput::Opened { link: id, target: None, start });
         id

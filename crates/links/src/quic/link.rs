@@ -421,7 +421,7 @@ impl QuicLink {
 impl Link for QuicLink {
     fn promises(&self) -> Promises {
         let record = usize::from(self.connection.stats().path.current_mtu);
-        Promises { whole: true, stream_per_circuit: true, record }
+        Promises { in_order: true, stream_per_circuit: true, record }
     }
 
     fn state(&self) -> State {

@@ -142,7 +142,7 @@ impl Tls {
 
     /// Expects exactly `content` bytes of content in each later record of the peer, as agreed with
     /// the peer. Records that [`EarlyRecords::receive_early`] completes are then decrypted even if
-    /// earlier ones have not arrived, and the link is no longer [in order](Promises::whole). All
+    /// earlier ones have not arrived, and the link is no longer [in order](Promises::in_order). All
     /// earlier records must have been read.
     ///
     /// # Errors
@@ -210,8 +210,8 @@ impl Link for Tls {
             Phase::Records(records) => records.early(),
             _ => None,
         };
-        let whole = early.is_none();
-        Promises { whole, stream_per_circuit: false, record: self.fixed.unwrap_or(SENT) }
+        let in_order = early.is_none();
+        Promises { in_order, stream_per_circuit: false, record: self.fixed.unwrap_or(SENT) }
     }
 
     fn state(&self) -> State {

@@ -36,7 +36,7 @@ pub struct Capabilities {
     pub stream_per_circuit: bool,
     /// True if the carrier is reliable: bytes arrive in order, or the link closes. The order
     /// applies to each QUIC stream, or to the whole link if it has one order.
-    pub whole: bool,
+    pub reliable: bool,
     /// True if TLS records may be decrypted out of order. The neighbour must support it too.
     pub unordered: bool,
     /// True if a QUIC link may run alongside this link. The neighbour must support it too.
@@ -51,7 +51,7 @@ impl Capabilities {
     /// arrive in one order.
     pub const ORDERED: Capabilities = Capabilities {
         stream_per_circuit: false,
-        whole: true,
+        reliable: true,
         unordered: false,
         parallel_quic: false,
         lossy: false,

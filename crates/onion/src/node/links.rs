@@ -22,10 +22,10 @@ impl<R: NodeRole> Node<R> {
         // Refuse connections that may lose bytes. Both ends would have to number cells to restore
         // their order.
         let role =
-            R::channel_role(self, target.is_some(), &start).filter(|_| start.capabilities.whole);
+            R::channel_role(self, target.is_some(), &start).filter(|_| start.capabilities.reliable);
         let Some(role) = role else {
-            let is_whole = start.capabilities.whole;
-            let fault = if is_whole { LinkFault::TooManyHalfOpen } else { LinkFault::NotWhole };
+            let is_reliable = start.capabilities.reliable;
+            let fault = if is_reliable { LinkFault::TooManyHalfOpen } else { LinkFault::NotWhole };
             self.violated(id, fault);
             return self.put(LinkOutput::Close { link: id });
         };

@@ -316,7 +316,7 @@ impl TcpLinks {
             own: conn.target.is_none().then(|| sha256(conn.link().own_certificate())),
             capabilities: Capabilities {
                 stream_per_circuit: conn.link().promises().stream_per_circuit,
-                whole: conn.link().promises().whole,
+                reliable: conn.link().promises().in_order,
                 unordered: self.may_be_unordered
                     && !conn.by_transport
                     && conn.link().early_records().is_some_and(EarlyRecords::can_be_unordered),
