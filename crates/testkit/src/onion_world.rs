@@ -762,7 +762,7 @@ impl World {
         self.raw_link_that_is([true, false], relay, peer)
     }
 
-    /// Opens a link like [`World::raw_link`]. If `whole` is false, the link may lose lossy cells.
+    /// Opens a link like [`World::raw_link`]. If `reliable` is false, the link may lose lossy cells.
     /// If `unordered` is true, cells may overtake each other.
     pub fn raw_link_that_is(
         &mut self,

@@ -57,7 +57,7 @@ impl fmt::Display for NotStored {
 pub struct HsDir {
     stored: BTreeMap<[u8; 32], StoredDescriptor>,
     bytes: usize,
-    most: usize,
+    max_bytes: usize,
     swept: u64,
 }
 
@@ -137,10 +137,10 @@ impl StoredDescriptor {
 }
 
 impl HsDir {
-    /// Creates an empty directory. Its descriptors may use at most `most` bytes.
+    /// Creates an empty directory. Its descriptors may use at most `max_bytes` bytes.
     #[must_use]
-    pub fn new(most: usize) -> HsDir {
-        HsDir { stored: BTreeMap::new(), bytes: 0, most, swept: 0 }
+    pub fn new(max_bytes: usize) -> HsDir {
+        HsDir { stored: BTreeMap::new(), bytes: 0, max_bytes, swept: 0 }
     }
 
     /// Returns whether a request concerns the descriptors of onion services.
@@ -234,7 +234,7 @@ impl HsDir {
     /// first, and among equal ones the earliest to expire. The descriptor with the key `newest`
     /// stays, as in C tor, because its publisher cannot know the limit.
     fn relieve(&mut self, newest: &[u8; 32]) {
-        if self.bytes <= self.most {
+        if self.bytes <= self.max_bytes {
             return;
         }
         let others = self.stored.iter().filter(|(key, _)| *key != newest);
@@ -242,7 +242,7 @@ impl HsDir {
             others.map(|(key, stored)| (stored.fetched, stored.ends, *key)).collect();
         order.sort_unstable();
         for (_, _, key) in order {
-            if self.bytes <= self.most - self.most / SPARE {
+            if self.bytes <= self.max_bytes - self.max_bytes / SPARE {
                 break;
             }
             self.bytes -= self.stored.remove(&key).map_or(0, |stored| stored.bytes());
@@ -335,15 +335,15 @@ mod tests {
 
     #[test]
     fn a_flood_of_descriptors_is_bounded_and_drives_out_what_nobody_fetches() {
-        let most = 200_000;
-        let mut dir = HsDir::new(most);
+        let max_bytes = 200_000;
+        let mut dir = HsDir::new(max_bytes);
         let wanted = descriptor(200, 1, 5_000);
         dir.publish(&wanted.text(), NOW).unwrap();
         (0..2).for_each(|_| assert!(dir.find(&wanted.blinded_key, NOW).is_some()));
         for service in 0..120 {
             let one = descriptor(service, 1, 5_000);
             dir.publish(&one.text(), NOW + u64::from(service)).unwrap();
-            assert!(dir.bytes() <= most, "{} bytes", dir.bytes());
+            assert!(dir.bytes() <= max_bytes, "{} bytes", dir.bytes());
             assert!(dir.find(&one.blinded_key, NOW + u64::from(service)).is_some());
         }
         let sum: usize = dir.stored.values().map(StoredDescriptor::bytes).sum();
