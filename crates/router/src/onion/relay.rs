@@ -26,7 +26,7 @@ use sd_notify::NotifyState;
 use super::dirclient::{DirClient, News, unix};
 use super::keyring::KeyRing;
 use super::links::quic::{self, QuicCounts, QuicLinking};
-use super::links::ring::{self, Siblings};
+use super::links::ring::{self, ShardRings};
 use super::meter::Meter;
 use super::mptcp::{self, MptcpCounts, TcpKind};
 use super::newcomers::Entrance;
@@ -593,7 +593,7 @@ fn shards(
     let (responder, initiator) = roles(credentials);
     let (hsdir, mut taps) =
         (SharedHsDir::default(), std::mem::take(&mut settings.taps).into_iter());
-    let make = |(number, siblings): (usize, Siblings)| {
+    let make = |(number, siblings): (usize, ShardRings)| {
         let (config, rng) = (config.clone(), Box::new(anabranch_os::entropy::generator()?));
         let context = Context::with_certificate(&key.certificate, &key.key);
         let mut core = Relay::new(config, responder.clone(), initiator.clone(), rng);

@@ -19,7 +19,7 @@ use anabranch_os::poller::{Poller, Ready};
 use super::dirclient::unix;
 use super::external_socket::{CoreStream, ExternalEvent, ExternalSocket, IoEvent};
 use super::links::quic::{QuicCounts, QuicLinking, QuicLinks, QuicSockets};
-use super::links::ring::{ShardClaims, SiblingLink, Siblings, WAKER};
+use super::links::ring::{ShardClaims, SiblingLink, ShardRings, WAKER};
 use super::links::tcp::TAP;
 use super::links::{CARRIERS, Carrier, Carriers, LinkEnd, LinkEvent, OpenedLink, file};
 use super::mptcp::TcpKind;
@@ -255,8 +255,8 @@ impl<C: Core + LinkCore> CoreDriver<C> {
     ///
     /// # Errors
     /// A system call fails.
-    pub(super) fn join(&mut self, siblings: Siblings) -> io::Result<()> {
-        let Siblings { rings, claims, .. } = siblings;
+    pub(super) fn join(&mut self, siblings: ShardRings) -> io::Result<()> {
+        let ShardRings { rings, claims, .. } = siblings;
         self.poller.add(rings.waker(), WAKER)?;
         for SiblingLink { link, first, shard } in rings.links() {
             let input = LinkInput::Sibling { link, first, shard };

@@ -68,7 +68,7 @@ impl AsFd for Waker {
 
 /// A shard's access to the other shards (threads) of its relay: ring buffers to and from each of
 /// them, and the tables that all shards share.
-pub(in crate::onion) struct Siblings {
+pub(in crate::onion) struct ShardRings {
     pub(in crate::onion) rings: Rings,
     pub(in crate::onion) claims: ShardClaims,
     points: Arc<Mutex<Points>>,
@@ -174,11 +174,11 @@ struct RingEnd<End> {
 ///
 /// # Errors
 /// A system call fails, for example because file descriptors run out.
-pub(in crate::onion) fn shards(count: usize) -> io::Result<Vec<Siblings>> {
+pub(in crate::onion) fn shards(count: usize) -> io::Result<Vec<ShardRings>> {
     let wakers = (0..count).map(|_| Waker::new().map(Arc::new)).collect::<io::Result<Vec<_>>>()?;
     let (claims, points, sets) = (Arc::default(), Arc::default(), Arc::default());
-    let mut shards: Vec<Siblings> = (0..count)
-        .map(|shard| Siblings {
+    let mut shards: Vec<ShardRings> = (0..count)
+        .map(|shard| ShardRings {
             rings: Rings {
                 shard,
                 waker: Arc::clone(&wakers[shard]),
@@ -212,7 +212,7 @@ fn sibling(shard: usize) -> LinkId {
     LinkId::new(CARRIER, shard as u64)
 }
 
-impl Siblings {
+impl ShardRings {
     /// Returns the waker of this shard (thread). Other shards use it to signal this shard.
     pub(in crate::onion) fn waker(&self) -> &Arc<Waker> {
         &self.rings.waker
@@ -440,7 +440,7 @@ mod tests {
 
     const ANN: [u8; 20] = [1; 20];
 
-    fn two() -> [Siblings; 2] {
+    fn two() -> [ShardRings; 2] {
         shards(2).unwrap().try_into().ok().unwrap()
     }
 
@@ -454,7 +454,7 @@ mod tests {
         assert!(shards_alone().rings.links().is_empty());
     }
 
-    fn shards_alone() -> Siblings {
+    fn shards_alone() -> ShardRings {
         shards(1).unwrap().pop().unwrap()
     }
 
@@ -469,7 +469,7 @@ mod tests {
 
     /// Sends `bytes` bytes, which are more than the ring buffer holds. Continues at each signal
     /// that there is room.
-    fn send(shard: Siblings, bytes: u64) {
+    fn send(shard: ShardRings, bytes: u64) {
         let (mut rings, mut poller) = (shard.rings, Poller::new(4).unwrap());
         poller.add(&*rings.waker, WAKER).unwrap();
         let link = rings.links()[0].link;
@@ -510,7 +510,7 @@ mod tests {
 
     #[test]
     fn a_shard_goes_by_the_link_that_another_has() {
-        let [Siblings { claims: mut one, .. }, Siblings { claims: mut two, .. }] = two();
+        let [ShardRings { claims: mut one, .. }, ShardRings { claims: mut two, .. }] = two();
         assert_eq!(one.claim(ANN), None);
         one.count(LinkId::new(0, 7), ANN);
         assert_eq!(two.claim(ANN), Some(sibling(0)));

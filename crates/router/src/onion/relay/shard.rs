@@ -19,7 +19,7 @@ use super::{LiveSettings, Numbers, SETS, Watch};
 use crate::onion::answers::Answers;
 use crate::onion::external_socket::IoEvent;
 use crate::onion::links::quic::{QuicLinking, QuicSockets};
-use crate::onion::links::ring::Siblings;
+use crate::onion::links::ring::ShardRings;
 use crate::onion::meter::Meter;
 use crate::onion::mptcp::TcpKind;
 use crate::onion::newcomers::{ConnectionSlot, Entrance};
@@ -43,7 +43,7 @@ pub(super) struct Parts {
     /// Rate limits for receiving and for sending. All of the relay's event loops share them.
     pub(super) meters: [Meter; 2],
     pub(super) policy: ExitPolicy,
-    pub(super) siblings: Siblings,
+    pub(super) siblings: ShardRings,
     pub(super) hsdir: SharedHsDir,
     /// Packet tap that delivers TCP segments out of order; `None` if all links are ordered.
     pub(super) tap: Option<Tap>,
