@@ -118,7 +118,7 @@ const MOST_CLOSED_IDS: usize = 1_024;
 const TRIES: usize = 64;
 /// Receive-buffer capacity in bytes that a link keeps while it is idle; capacity above it is
 /// freed.
-const TRICKLE: usize = 4 << 10;
+const IDLE_CAPACITY: usize = 4 << 10;
 
 /// A circuit on a link, its queued cells, and a count of recently sent ones.
 struct CircuitQueue {
@@ -207,11 +207,11 @@ pub(crate) struct QuicOffer {
 }
 
 impl Link {
-    /// Releases spare capacity of the inbox above `TRICKLE` bytes, and returns the number of bytes
+    /// Releases spare capacity of the inbox above `IDLE_CAPACITY` bytes, and returns the number of bytes
     /// released.
     pub(crate) fn rest(&mut self) -> usize {
         let before = self.inbox.capacity();
-        self.inbox.shrink_to(TRICKLE);
+        self.inbox.shrink_to(IDLE_CAPACITY);
         before - self.inbox.capacity()
     }
 }

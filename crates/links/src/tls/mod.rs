@@ -60,7 +60,7 @@ pub const FAMILY: StreamFamily = StreamFamily {
 /// of a KeyUpdate message, which must fit into one record.
 const LEAST: usize = 5;
 /// Maximum total size of the buffers that a link keeps after [`Link::rest`], in bytes.
-const TRICKLE: usize = 4 << 10;
+const IDLE_CAPACITY: usize = 4 << 10;
 
 /// A TLS link, as client or server.
 pub struct Tls {
@@ -247,7 +247,7 @@ impl Link for Tls {
         let count = self.arrived.len();
         // Short data is copied. Otherwise a link with little data would keep the buffer of a link
         // with much data.
-        match into.is_empty() && count > TRICKLE {
+        match into.is_empty() && count > IDLE_CAPACITY {
             true => std::mem::swap(into, &mut self.arrived),
             false => into.append(&mut self.arrived),
         }
@@ -273,7 +273,7 @@ impl Link for Tls {
 
     fn rest(&mut self) -> usize {
         let before = self.arrived.capacity();
-        self.arrived.shrink_to(TRICKLE);
+        self.arrived.shrink_to(IDLE_CAPACITY);
         let given = before - self.arrived.capacity();
         match &mut self.phase {
             Phase::Records(records) => given + records.rest(),

@@ -7,7 +7,7 @@
 
 use anabranch_multipath::Time;
 
-use super::TRICKLE;
+use super::IDLE_CAPACITY;
 use super::keys::Cipher;
 use super::messages::{Messages, Note, TlsViolation};
 use super::opener::{Content, Opener};
@@ -154,7 +154,7 @@ impl Records {
 
     /// Shrinks the buffers, and returns the number of bytes released.
     pub(super) fn rest(&mut self) -> usize {
-        self.sealer.rest(TRICKLE) + self.opener.rest()
+        self.sealer.rest(IDLE_CAPACITY) + self.opener.rest()
     }
 
     /// Changes our keys if the peer has requested that. Several requests that arrive while we send

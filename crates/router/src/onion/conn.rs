@@ -32,7 +32,7 @@ const RECORDS: usize = 2;
 const SMALL: usize = 32 << 10;
 /// Number of bytes that a link must transfer between two checks for idle links; with fewer bytes
 /// it is idle. Also the size in bytes of an idle link's buffer, after it has been reduced.
-const TRICKLE: usize = 4 << 10;
+const IDLE_CAPACITY: usize = 4 << 10;
 
 /// A link to a neighbour (relay or client) over TCP, and its socket.
 pub(super) struct Conn {
@@ -371,11 +371,11 @@ impl Conn {
     pub(super) fn rest(&mut self) -> Option<usize> {
         let transferred = self.transferred.iter().sum();
         let since = transferred - std::mem::replace(&mut self.transferred_before, transferred);
-        if since >= TRICKLE as u64 {
+        if since >= IDLE_CAPACITY as u64 {
             return None;
         }
         let before = self.sealed.capacity();
-        self.sealed.shrink_to(TRICKLE);
+        self.sealed.shrink_to(IDLE_CAPACITY);
         Some(before - self.sealed.capacity() + self.link.rest())
     }
 
