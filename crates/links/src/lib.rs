@@ -163,7 +163,7 @@ pub trait Link {
 
     /// Releases buffers that grew in a burst of traffic, and returns the number of bytes released.
     /// The owner calls this when the link has transferred little recently.
-    fn rest(&mut self) -> usize;
+    fn shrink_buffers(&mut self) -> usize;
 
     /// Closes the link, and notifies the peer that no more data follows.
     fn close(&mut self);

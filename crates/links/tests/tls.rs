@@ -197,15 +197,15 @@ fn a_link_that_rests_gives_back_the_room_of_a_burst_and_goes_on() {
         let mut plain = vec![0];
         pair.server.read(&mut plain).unwrap();
         assert_eq!(plain.len(), 100_001);
-        assert!(pair.server.rest() >= 90_000);
-        assert_eq!(pair.server.rest(), 0, "there is no more");
+        assert!(pair.server.shrink_buffers() >= 90_000);
+        assert_eq!(pair.server.shrink_buffers(), 0, "there is no more");
     }
     pair.client.write(&[7; 100_000]).unwrap();
     pair.settle(|| usize::MAX).unwrap();
     assert_eq!(arrived(&mut pair.server).len(), 100_000);
-    assert!(pair.server.rest() < 90_000, "an empty buffer takes the room with the data");
+    assert!(pair.server.shrink_buffers() < 90_000, "an empty buffer takes the room with the data");
     pair.client.write(&[8; 100_000]).unwrap();
     pair.settle(|| usize::MAX).unwrap();
-    pair.server.rest();
+    pair.server.shrink_buffers();
     assert_eq!(arrived(&mut pair.server).len(), 100_000, "what waits is kept");
 }

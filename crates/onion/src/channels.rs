@@ -209,7 +209,7 @@ pub(crate) struct QuicOffer {
 impl Link {
     /// Releases spare capacity of the inbox above `IDLE_CAPACITY` bytes, and returns the number of bytes
     /// released.
-    pub(crate) fn rest(&mut self) -> usize {
+    pub(crate) fn shrink_buffers(&mut self) -> usize {
         let before = self.inbox.capacity();
         self.inbox.shrink_to(IDLE_CAPACITY);
         before - self.inbox.capacity()

@@ -227,7 +227,7 @@ pub trait LinkCore {
 
     /// Releases unused buffer memory of a link that has received little recently. Returns the
     /// number of bytes released; 0 in a node without such buffers.
-    fn rest(&mut self, _link: LinkId) -> usize {
+    fn shrink_buffers(&mut self, _link: LinkId) -> usize {
         0
     }
 

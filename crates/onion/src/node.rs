@@ -547,8 +547,8 @@ impl<R: NodeRole> LinkCore for Node<R> {
         self.channels.wants_look(link)
     }
 
-    fn rest(&mut self, link: LinkId) -> usize {
-        self.channels.link(link).map_or(0, |link| link.rest())
+    fn shrink_buffers(&mut self, link: LinkId) -> usize {
+        self.channels.link(link).map_or(0, |link| link.shrink_buffers())
     }
 
     fn write(&mut self, now: Time, stream: StreamKey, bytes: &[u8]) -> usize {

@@ -145,8 +145,8 @@ fn a_link_at_rest_gives_back_what_a_burst_took(pair: &mut impl LinkEnds, name: &
     }
     pair.settle(&mut received);
     for end in 0..2 {
-        pair.link(end).rest();
-        assert_eq!(pair.link(end).rest(), 0, "{name}: there is no more");
+        pair.link(end).shrink_buffers();
+        assert_eq!(pair.link(end).shrink_buffers(), 0, "{name}: there is no more");
     }
     pair.link(0).write(&cell(1, DATA, 64, length)).unwrap();
     pair.settle(&mut received);

@@ -58,7 +58,7 @@ impl Link for MockLink {
         Err(Fault::Misuse("it has no keys"))
     }
 
-    fn rest(&mut self) -> usize {
+    fn shrink_buffers(&mut self) -> usize {
         0
     }
 

@@ -500,7 +500,7 @@ impl Link for QuicLink {
 
     /// Shrinks the buffer `refused`, and returns the number of bytes released. The connection's
     /// buffers shrink by themselves.
-    fn rest(&mut self) -> usize {
+    fn shrink_buffers(&mut self) -> usize {
         let before = self.refused.capacity();
         self.refused.shrink_to_fit();
         before - self.refused.capacity()

@@ -59,7 +59,7 @@ pub const FAMILY: StreamFamily = StreamFamily {
 /// Minimum number of content bytes in a record if all records have the same size. It is the length
 /// of a KeyUpdate message, which must fit into one record.
 const LEAST: usize = 5;
-/// Maximum total size of the buffers that a link keeps after [`Link::rest`], in bytes.
+/// Maximum total size of the buffers that a link keeps after [`Link::shrink_buffers`], in bytes.
 const IDLE_CAPACITY: usize = 4 << 10;
 
 /// A TLS link, as client or server.
@@ -271,12 +271,12 @@ impl Link for Tls {
         Ok(())
     }
 
-    fn rest(&mut self) -> usize {
+    fn shrink_buffers(&mut self) -> usize {
         let before = self.arrived.capacity();
         self.arrived.shrink_to(IDLE_CAPACITY);
         let given = before - self.arrived.capacity();
         match &mut self.phase {
-            Phase::Records(records) => given + records.rest(),
+            Phase::Records(records) => given + records.shrink_buffers(),
             // The library's own buffers shrink by themselves.
             Phase::Library(_) | Phase::Lost => given,
         }

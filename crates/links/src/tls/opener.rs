@@ -173,7 +173,7 @@ impl Opener {
 
     /// Shrinks the buffer of the incomplete record to its content. Returns the number of bytes
     /// released.
-    pub(super) fn rest(&mut self) -> usize {
+    pub(super) fn shrink_buffers(&mut self) -> usize {
         let before = self.partial.capacity();
         self.partial.shrink_to_fit();
         before - self.partial.capacity()

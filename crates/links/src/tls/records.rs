@@ -153,8 +153,8 @@ impl Records {
     }
 
     /// Shrinks the buffers, and returns the number of bytes released.
-    pub(super) fn rest(&mut self) -> usize {
-        self.sealer.rest(IDLE_CAPACITY) + self.opener.rest()
+    pub(super) fn shrink_buffers(&mut self) -> usize {
+        self.sealer.shrink_buffers(IDLE_CAPACITY) + self.opener.shrink_buffers()
     }
 
     /// Changes our keys if the peer has requested that. Several requests that arrive while we send

@@ -111,7 +111,7 @@ impl Sealer {
     }
 
     /// Shrinks the buffer to a capacity of `room` bytes, and returns the number of bytes released.
-    pub(super) fn rest(&mut self, room: usize) -> usize {
+    pub(super) fn shrink_buffers(&mut self, room: usize) -> usize {
         let before = self.out.capacity();
         self.out.shrink_to(room);
         before - self.out.capacity()

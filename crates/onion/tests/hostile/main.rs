@@ -584,14 +584,14 @@ fn a_link_that_rests_gives_back_the_room_of_a_burst() {
     let mut world = World::new(Setting::default());
     let link = Neighbour::new(&mut world).link;
     let core = &mut world.relays[0].core;
-    core.rest(link);
+    core.shrink_buffers(link);
     let mut cells = Vec::new();
     for _ in 0..200 {
         put_fixed(&mut cells, 0, Command::PADDING, &[0; BODY]);
     }
     core.handle_link(world.now, LinkInput::Bytes { link, bytes: &cells });
-    assert!(core.rest(link) > 90_000);
-    assert_eq!(core.rest(link), 0, "there is no more");
+    assert!(core.shrink_buffers(link) > 90_000);
+    assert_eq!(core.shrink_buffers(link), 0, "there is no more");
 }
 
 #[test]

@@ -368,7 +368,7 @@ impl Conn {
 
     /// Releases the buffers that grew in bursts, if the link was idle since the last call. Returns
     /// the number of released bytes; `None` if the link was in use.
-    pub(super) fn rest(&mut self) -> Option<usize> {
+    pub(super) fn shrink_buffers(&mut self) -> Option<usize> {
         let transferred = self.transferred.iter().sum();
         let since = transferred - std::mem::replace(&mut self.transferred_before, transferred);
         if since >= IDLE_CAPACITY as u64 {
@@ -376,7 +376,7 @@ impl Conn {
         }
         let before = self.sealed.capacity();
         self.sealed.shrink_to(IDLE_CAPACITY);
-        Some(before - self.sealed.capacity() + self.link.rest())
+        Some(before - self.sealed.capacity() + self.link.shrink_buffers())
     }
 
     /// Encrypts the bytes `plain`, and queues them for the socket.

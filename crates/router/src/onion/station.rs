@@ -339,8 +339,8 @@ impl<C: Core + LinkCore> CoreDriver<C> {
     fn resume_links(&mut self, now: Time, carrier: u8, [sweeps, rests]: [bool; 2]) {
         let Some(links) = self.carriers.get_mut(carrier) else { return };
         if rests {
-            for link in links.rest() {
-                self.core.rest(link);
+            for link in links.shrink_buffers() {
+                self.core.shrink_buffers(link);
             }
         }
         let stale = if sweeps { links.stale(now) } else { Vec::new() };

@@ -172,7 +172,7 @@ pub(super) trait Carrier {
     fn end(&mut self, now: Time, poller: &Poller, link: LinkId) -> LinkEnd;
 
     /// Releases the buffers of links that were idle since the last call. Returns these links.
-    fn rest(&mut self) -> Vec<LinkId> {
+    fn shrink_buffers(&mut self) -> Vec<LinkId> {
         Vec::new()
     }
 

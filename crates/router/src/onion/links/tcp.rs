@@ -486,9 +486,9 @@ impl Carrier for TcpLinks {
         }
     }
 
-    fn rest(&mut self) -> Vec<LinkId> {
-        let resting = |(link, conn): (&LinkId, &mut Conn)| conn.rest().map(|_| *link);
-        self.conns.iter_mut().filter_map(resting).collect()
+    fn shrink_buffers(&mut self) -> Vec<LinkId> {
+        let shrunk = |(link, conn): (&LinkId, &mut Conn)| conn.shrink_buffers().map(|_| *link);
+        self.conns.iter_mut().filter_map(shrunk).collect()
     }
 
     fn fix_records(&mut self, now: Time, link: LinkId, content: usize) -> bool {
