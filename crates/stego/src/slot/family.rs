@@ -18,7 +18,7 @@ pub struct Family {
     pub idle_connections: usize,
     /// Maximum bytes that a connection carries in each direction. `None` for no limit, in profiles
     /// with few and persistent connections.
-    pub most: Option<usize>,
+    pub max_bytes: Option<usize>,
     /// Whether a server poses as a web server, so that it needs a site that answers strangers.
     pub wants_site: bool,
     /// Whether a server needs pictures in which it hides bytes.
@@ -69,6 +69,6 @@ impl Family {
     /// that fetch the data waiting at the server. It is larger if connections are short, because
     /// each then carries little.
     pub(crate) fn ahead(&self) -> usize {
-        if self.most.is_some() { 3 } else { 1 }
+        if self.max_bytes.is_some() { 3 } else { 1 }
     }
 }

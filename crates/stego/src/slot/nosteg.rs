@@ -16,7 +16,7 @@ pub(super) const FAMILY: Family = Family {
     about: "random bytes",
     connections: 6,
     idle_connections: 2,
-    most: None,
+    max_bytes: None,
     wants_site: false,
     wants_pictures: false,
     wants_objects: false,
@@ -27,15 +27,15 @@ pub(super) const FAMILY: Family = Family {
     padding: 512,
     ack_room: ACK_ROOM,
     pauses: |_| Duration::ZERO,
-    client: |family, _, _, _| Box::new(NoSteg::new(family.most)),
-    server: |family, _| Box::new(NoSteg::new(family.most)),
+    client: |family, _, _, _| Box::new(NoSteg::new(family.max_bytes)),
+    server: |family, _| Box::new(NoSteg::new(family.max_bytes)),
 };
 /// Profile without a cover, with many short connections.
 pub(super) const SHORT: Family = Family {
     name: "nosteg-short",
     about: "random bytes, in many short connections",
     connections: MANY,
-    most: family::SHORT,
+    max_bytes: family::SHORT,
     chunk: 3_900,
     ..FAMILY
 };

@@ -139,7 +139,7 @@ mod tests {
             .map(|row| (row.split_once('`').unwrap().0, row.trim_end_matches(" |")))
             .map(|(name, row)| (name, row.rsplit(" | ").next().unwrap().to_owned()))
             .collect();
-        let connections = |family: &Family| match family.most {
+        let connections = |family: &Family| match family.max_bytes {
             None => family.connections.to_string(),
             Some(_) => format!("up to {} short ones", family.connections),
         };

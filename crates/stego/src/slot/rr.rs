@@ -15,7 +15,7 @@ pub(super) const FAMILY: Family = Family {
     about: "random bytes, with one request and one answer for each connection",
     connections: 8,
     idle_connections: 1,
-    most: None,
+    max_bytes: None,
     wants_site: false,
     wants_pictures: false,
     wants_objects: false,

@@ -28,7 +28,7 @@ pub(super) const FAMILY: Family = Family {
     about: "random bytes, with the sizes and pauses of recorded connections",
     connections: 6,
     idle_connections: 1,
-    most: None,
+    max_bytes: None,
     wants_site: false,
     wants_pictures: false,
     wants_objects: false,

@@ -40,7 +40,7 @@ pub(super) const OPAQUE: Family = Family {
     about: "HTTP; data hidden as binary bodies, such as videos",
     connections: 6,
     idle_connections: 2,
-    most: None,
+    max_bytes: None,
     wants_site: true,
     wants_pictures: false,
     wants_objects: false,
@@ -60,7 +60,7 @@ pub(super) const OPAQUE_SHORT: Family = Family {
     name: "http-opaque-short",
     about: "HTTP; data hidden as binary bodies, in many short connections",
     connections: MANY,
-    most: SHORT,
+    max_bytes: SHORT,
     answer: Some(8 << 10),
     chunk: 2_600,
     ..OPAQUE
@@ -78,7 +78,7 @@ pub(super) const TEXT_SHORT: Family = Family {
     name: "http-text-short",
     about: "HTTP; data hidden as text, in many short connections",
     connections: MANY,
-    most: SHORT,
+    max_bytes: SHORT,
     answer: Some(8 << 10),
     chunk: 2_600,
     ..TEXT
@@ -108,11 +108,11 @@ pub(super) const SITE: Family = Family {
 };
 
 fn client(family: &Family, context: &Arc<SharedContext>, tier: Tier) -> Box<dyn ClientEnd> {
-    Box::new(ClientSlot::new(Arc::clone(context), tier, family.most))
+    Box::new(ClientSlot::new(Arc::clone(context), tier, family.max_bytes))
 }
 
 fn server(family: &Family, context: &Arc<SharedContext>, tier: Tier) -> Box<dyn ServerEnd> {
-    Box::new(ServerSlot::new(Arc::clone(context), tier, family.most))
+    Box::new(ServerSlot::new(Arc::clone(context), tier, family.max_bytes))
 }
 
 /// Maximum number of bytes that a GET hides without padding. Encoded, they are 150 characters, so
