@@ -17,7 +17,7 @@ use anabranch_os::namespace::Namespace;
 
 use super::conn::{Conn, SocketRead};
 use super::mptcp::TcpKind;
-use super::newcomers::Entrance;
+use super::newcomers::ConnectionLimits;
 use super::tap::{Tap, TapKind, save_syns};
 
 /// Creation time of the measured link's certificate, in seconds since 1970. No code checks this
@@ -72,7 +72,7 @@ impl LinkPair {
         let link = Box::new(context.connect().map_err(io::Error::other)?);
         let dialled = one.run(|| Conn::dial(target, 0, link, (tap, None, TcpKind::Single)))?;
         let (socket, peer) = listener.accept()?;
-        let place = Entrance::default().admit(Time::ZERO, peer.ip());
+        let place = ConnectionLimits::default().admit(Time::ZERO, peer.ip());
         let place = place.ok_or(ErrorKind::PermissionDenied)?;
         let link = Box::new(context.accept().map_err(io::Error::other)?);
         let accepted = Conn::accepted(socket, peer, link, place, other)?;

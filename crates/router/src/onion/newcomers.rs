@@ -10,13 +10,13 @@ use anabranch_onion::newcomers::{Admission, DosParams, Newcomers};
 
 /// Counters of incoming connections, and the limits that apply to them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Entrance(Arc<Mutex<Newcomers>>);
+pub(super) struct ConnectionLimits(Arc<Mutex<Newcomers>>);
 
-/// Entry of one incoming connection in the counters of [`Entrance`]. The connection counts until
+/// Entry of one incoming connection in the counters of [`ConnectionLimits`]. The connection counts until
 /// this value is dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
-    entrance: Entrance,
+    connection_limits: ConnectionLimits,
     peer: IpAddr,
     is_open: bool,
     /// True if the connection is counted. It is not counted if the table of source addresses was
@@ -24,13 +24,13 @@ pub(super) struct ConnectionSlot {
     counts: bool,
 }
 
-impl Entrance {
+impl ConnectionLimits {
     /// Checks the limits for a new connection from `peer`. Returns the connection's entry in the
     /// counters, or `None` if the connection must be refused.
     pub(super) fn admit(&self, now: Time, peer: IpAddr) -> Option<ConnectionSlot> {
         let admission = self.newcomers().admit(now, peer);
         let counts = admission == Admission::Counted;
-        let place = ConnectionSlot { entrance: self.clone(), peer, is_open: false, counts };
+        let place = ConnectionSlot { connection_limits: self.clone(), peer, is_open: false, counts };
         (admission != Admission::Refused).then_some(place)
     }
 
@@ -57,7 +57,7 @@ impl ConnectionSlot {
     /// Records that the TLS handshake of the connection is complete.
     pub(super) fn opened(&mut self) {
         if self.counts && !std::mem::replace(&mut self.is_open, true) {
-            self.entrance.newcomers().opened(self.peer);
+            self.connection_limits.newcomers().opened(self.peer);
         }
     }
 }
@@ -65,7 +65,7 @@ impl ConnectionSlot {
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         if self.counts {
-            self.entrance.newcomers().left(self.peer, self.is_open);
+            self.connection_limits.newcomers().left(self.peer, self.is_open);
         }
     }
 }

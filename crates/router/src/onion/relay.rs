@@ -29,7 +29,7 @@ use super::links::quic::{self, QuicCounts, QuicLinking};
 use super::links::ring::{self, ShardRings};
 use super::meter::Meter;
 use super::mptcp::{self, MptcpCounts, TcpKind};
-use super::newcomers::Entrance;
+use super::newcomers::ConnectionLimits;
 use super::reload::{Outcome, Reload, in_words};
 use super::skew::Skew;
 use super::station::{TICK, Token};
@@ -293,7 +293,7 @@ pub fn run_rereading(
 struct MainShard<'r> {
     shard: Shard,
     workers: Workers,
-    entrance: Entrance,
+    connection_limits: ConnectionLimits,
     settings: Settings,
     history_file: HistoryFile,
     self_test: SelfTest,
@@ -329,13 +329,13 @@ impl<'r> MainShard<'r> {
         let key = link_key(settings.keys.keys())?;
         let [rate, burst, _] = settings.live.description.bandwidth;
         let meters = [Meter::full(rate, burst), Meter::full(rate, burst)];
-        let entrance = Entrance::default();
-        let mut parts = shards(&mut settings, &meters, &key, &entrance)?;
+        let connection_limits = ConnectionLimits::default();
+        let mut parts = shards(&mut settings, &meters, &key, &connection_limits)?;
         let first = parts.remove(0);
         let waker = Arc::clone(first.siblings.waker());
         let mut shard = Shard::new(first)?;
         if settings.quic.is_some() {
-            take_quic(&mut shard, &mut parts, &entrance)?;
+            take_quic(&mut shard, &mut parts, &connection_limits)?;
         }
         shard.station.watch(stop, STOP)?;
         shard.station.watch(settings.dirclient.waker(), DIRECTORY)?;
@@ -348,7 +348,7 @@ impl<'r> MainShard<'r> {
         let main = MainShard {
             shard,
             workers,
-            entrance,
+            connection_limits,
             settings,
             history_file,
             self_test: SelfTest::default(),
@@ -419,7 +419,7 @@ impl<'r> MainShard<'r> {
         let mut numbers = self.workers.numbers().with(&self.shard.numbers());
         let of_tests = self.self_test.transferred();
         (0..2).for_each(|way| numbers.transferred[way] += of_tests[way]);
-        Numbers { refused: self.entrance.refused(), ..numbers }
+        Numbers { refused: self.connection_limits.refused(), ..numbers }
     }
 
     /// Reads the stop signals in `stop`. Returns true if the relay must end at once.
@@ -533,7 +533,7 @@ impl<'r> MainShard<'r> {
         let now = self.shard.station.clock.now();
         while let Some((socket, peer)) = self.shard.station.accept(place) {
             // Connections beyond the limits are closed before they cause any work.
-            let Some(place) = self.entrance.admit(now, peer.ip()) else { continue };
+            let Some(place) = self.connection_limits.admit(now, peer.ip()) else { continue };
             if let Some(newcomer) =
                 self.workers.hand(Newcomer { socket, peer, place, by_transport: false })
             {
@@ -546,7 +546,7 @@ impl<'r> MainShard<'r> {
         for news in self.settings.dirclient.take() {
             match news {
                 News::Network(network) => {
-                    self.entrance.set_network(&network);
+                    self.connection_limits.set_network(&network);
                     let consensus_params = &network.consensus().params;
                     let params = NetworkParams {
                         circuits: super::params(&network),
@@ -585,7 +585,7 @@ fn shards(
     settings: &mut Settings,
     meters: &[Meter; 2],
     key: &LinkKey,
-    entrance: &Entrance,
+    connection_limits: &ConnectionLimits,
 ) -> io::Result<Vec<Parts>> {
     let clock = Clock::start();
     let credentials = credentials(settings.keys.keys(), &key.certificate, unix())?;
@@ -616,7 +616,7 @@ fn shards(
             dedicated: settings.dedicated_links.then(|| shared_out(MOST_DEDICATED, settings)),
             quic: settings.quic.map(|linking| QuicSide {
                 sockets: None,
-                entrance: entrance.clone(),
+                connection_limits: connection_limits.clone(),
                 linking,
             }),
         })
@@ -625,11 +625,11 @@ fn shards(
 }
 
 /// Makes all event loops listen for QUIC links, at the TCP addresses of the event loop `first`.
-fn take_quic(first: &mut Shard, others: &mut [Parts], entrance: &Entrance) -> io::Result<()> {
+fn take_quic(first: &mut Shard, others: &mut [Parts], connection_limits: &ConnectionLimits) -> io::Result<()> {
     let at = first.station.addresses()?;
     let mut sockets = quic::sockets(&at, 1 + others.len())?.into_iter();
     if let Some(sockets) = sockets.next() {
-        first.station.listen_quic(sockets, entrance.clone())?;
+        first.station.listen_quic(sockets, connection_limits.clone())?;
     }
     let sides = others.iter_mut().filter_map(|parts| parts.quic.as_mut());
     sides.zip(sockets).for_each(|(side, sockets)| side.sockets = Some(sockets));

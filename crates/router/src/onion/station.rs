@@ -23,7 +23,7 @@ use super::links::ring::{ShardClaims, SiblingLink, ShardRings, WAKER};
 use super::links::tcp::TAP;
 use super::links::{CARRIERS, Carrier, Carriers, LinkEnd, LinkEvent, OpenedLink, file};
 use super::mptcp::TcpKind;
-use super::newcomers::Entrance;
+use super::newcomers::ConnectionLimits;
 use super::tap::{Tap, save_syns};
 use anabranch_os::holders::{self, Transport};
 
@@ -149,7 +149,7 @@ impl<C: Core + LinkCore> CoreDriver<C> {
         self.carriers.quic = Some(QuicLinks::new(context, linking));
     }
 
-    /// Starts to accept QUIC links at `sockets`. `entrance` limits their number together with that
+    /// Starts to accept QUIC links at `sockets`. `connection_limits` limits their number together with that
     /// of TCP connections.
     ///
     /// # Errors
@@ -157,10 +157,10 @@ impl<C: Core + LinkCore> CoreDriver<C> {
     pub(super) fn listen_quic(
         &mut self,
         sockets: QuicSockets,
-        entrance: Entrance,
+        connection_limits: ConnectionLimits,
     ) -> io::Result<()> {
         let Some(quic) = &mut self.carriers.quic else { return Ok(()) };
-        quic.listen(&self.poller, sockets, entrance)
+        quic.listen(&self.poller, sockets, connection_limits)
     }
 
     /// Stops accepting QUIC links; open QUIC links continue.

@@ -27,7 +27,7 @@ use rand_core::Rng;
 
 use super::{Carrier, Fetch, LinkEnd, LinkEvent, OpenedLink, PendingEvents, token};
 use crate::onion::meter::Meter;
-use crate::onion::newcomers::{ConnectionSlot, Entrance};
+use crate::onion::newcomers::{ConnectionSlot, ConnectionLimits};
 pub(in crate::onion) use sockets::{QuicSockets, sockets};
 
 mod sockets;
@@ -160,7 +160,7 @@ pub(in crate::onion) struct QuicLinks {
     linking: QuicLinking,
     /// Limits on incoming connections, shared with the TCP listeners. `None` if no links are
     /// accepted.
-    entrance: Option<Entrance>,
+    connection_limits: Option<ConnectionLimits>,
     /// Index of this shard (thread of the relay) among all shards. It determines the first bytes
     /// of connection IDs.
     place: SocketIndex,
@@ -200,7 +200,7 @@ impl QuicLinks {
         QuicLinks {
             context,
             linking,
-            entrance: None,
+            connection_limits: None,
             place: SocketIndex::ONLY,
             ports: Vec::new(),
             links: BTreeMap::new(),
@@ -224,7 +224,7 @@ impl QuicLinks {
         }
     }
 
-    /// Accepts links at `sockets`, within the limits of `entrance`.
+    /// Accepts links at `sockets`, within the limits of `connection_limits`.
     ///
     /// # Errors
     /// A system call or the QUIC library fails.
@@ -232,9 +232,9 @@ impl QuicLinks {
         &mut self,
         poller: &Poller,
         sockets: QuicSockets,
-        entrance: Entrance,
+        connection_limits: ConnectionLimits,
     ) -> io::Result<()> {
-        (self.entrance, self.place) = (Some(entrance), sockets.place);
+        (self.connection_limits, self.place) = (Some(connection_limits), sockets.place);
         let mut sockets = sockets.sockets.into_iter();
         sockets.try_for_each(|socket| self.add_port(poller, socket, true).map(drop))
     }
@@ -256,12 +256,12 @@ impl QuicLinks {
 
     /// Stops accepting new links. Open links are not affected.
     pub(in crate::onion) fn refuse(&mut self) {
-        self.entrance = None;
+        self.connection_limits = None;
     }
 
     /// Returns our preferences for a QUIC link parallel to a TLS link to the relay at `peer`.
     pub(in crate::onion) fn quic_preferences(&self, peer: IpAddr) -> QuicPreferences {
-        let takes = |port: &&Port| port.takes && self.entrance.is_some();
+        let takes = |port: &&Port| port.takes && self.connection_limits.is_some();
         let (v6, any) = (peer.to_canonical().is_ipv6(), IpAddr::V6(Ipv6Addr::UNSPECIFIED));
         let reached = |port: &&Port| port.at.is_ipv6() == v6 || port.at.ip() == any;
         let mut open = self.ports.iter().filter(takes).filter(reached);
@@ -568,9 +568,9 @@ impl Carrier for QuicLinks {
         // An error here comes from an earlier datagram, and does not concern the waiting
         // datagrams.
         let Ok(batch) = self.received.recv(socket) else { return };
-        let (entrance, slots, mut bytes) = (&self.entrance, &mut self.slots, 0);
+        let (connection_limits, slots, mut bytes) = (&self.connection_limits, &mut self.slots, 0);
         let mut admit = |conn: ConnId, peer: SocketAddr| {
-            let slot = entrance.as_ref().and_then(|entrance| entrance.admit(now, peer.ip()));
+            let slot = connection_limits.as_ref().and_then(|connection_limits| connection_limits.admit(now, peer.ip()));
             slot.map(|slot| slots.insert((place, conn), slot)).is_some()
         };
         for run in batch {

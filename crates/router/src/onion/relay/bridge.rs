@@ -96,7 +96,7 @@ impl MainShard<'_> {
         for TransportedConnection { socket, peer } in
             extended.map(ExtendedHandle::take).unwrap_or_default()
         {
-            let Some(place) = self.entrance.admit(now, peer.ip()) else { continue };
+            let Some(place) = self.connection_limits.admit(now, peer.ip()) else { continue };
             let newcomer = Newcomer { socket, peer, place, by_transport: true };
             if let Some(newcomer) = self.workers.hand(newcomer) {
                 self.shard.accept(newcomer, watch);

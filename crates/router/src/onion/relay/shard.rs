@@ -22,7 +22,7 @@ use crate::onion::links::quic::{QuicLinking, QuicSockets};
 use crate::onion::links::ring::ShardRings;
 use crate::onion::meter::Meter;
 use crate::onion::mptcp::TcpKind;
-use crate::onion::newcomers::{ConnectionSlot, Entrance};
+use crate::onion::newcomers::{ConnectionSlot, ConnectionLimits};
 use crate::onion::station::{CoreDriver, Token};
 use crate::onion::tap::Tap;
 
@@ -65,7 +65,7 @@ pub(super) struct QuicSide {
     /// Sockets for incoming QUIC links. `None` for the first event loop, which gets its sockets
     /// later, when the TCP addresses are known.
     pub(super) sockets: Option<QuicSockets>,
-    pub(super) entrance: Entrance,
+    pub(super) connection_limits: ConnectionLimits,
     pub(super) linking: QuicLinking,
 }
 
@@ -109,9 +109,9 @@ impl Shard {
         station.carriers.tcp.wait_for_room(by_room);
         station.join(siblings)?;
         tap.map(|tap| station.unorder(tap)).transpose()?;
-        if let Some(QuicSide { sockets, entrance, linking }) = quic {
+        if let Some(QuicSide { sockets, connection_limits, linking }) = quic {
             station.open_quic(linking);
-            sockets.map(|sockets| station.listen_quic(sockets, entrance)).transpose()?;
+            sockets.map(|sockets| station.listen_quic(sockets, connection_limits)).transpose()?;
         }
         station.carriers.limit(&meters);
         let exits = Exits::new(policy, hsdir)?;

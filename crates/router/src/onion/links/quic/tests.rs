@@ -114,7 +114,7 @@ fn full_sockets() {
     let at: SocketAddr = "127.0.0.1:9001".parse().unwrap();
     let [near, far] = &mut ends;
     let only = sockets(&[at], 1).unwrap().remove(0);
-    far.links.listen(&far.poller, only, Entrance::default()).unwrap();
+    far.links.listen(&far.poller, only, ConnectionLimits::default()).unwrap();
     let target = Target { addresses: vec![at], ..Target::default() };
     let opened =
         near.links.connect(clock.now(), &near.poller, LinkId::new(0, 1), (target, None)).unwrap();
@@ -148,7 +148,7 @@ fn shards<const N: usize>() -> ([End; N], SocketAddr) {
     let mut sockets = sockets(&[any], N).unwrap().into_iter();
     let shards = [(); N].map(|()| {
         let mut shard = End::new();
-        shard.links.listen(&shard.poller, sockets.next().unwrap(), Entrance::default()).unwrap();
+        shard.links.listen(&shard.poller, sockets.next().unwrap(), ConnectionLimits::default()).unwrap();
         shard
     });
     let at = shards[0].links.ports[0].at;
@@ -242,7 +242,7 @@ fn datagrams_carry_lossy_cells_where_both_ends_want_them() {
         let (mut near, mut far) = (End::with(only(has_output)), End::with(only(grants)));
         let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
         let socket = sockets(&[any], 1).unwrap().remove(0);
-        far.links.listen(&far.poller, socket, Entrance::default()).unwrap();
+        far.links.listen(&far.poller, socket, ConnectionLimits::default()).unwrap();
         let at = far.links.ports[0].at;
         let target = Target { addresses: vec![at], ..Target::default() };
         let link = near

@@ -8,7 +8,7 @@ use socket2::Socket;
 use super::*;
 use crate::onion::conn::Conn;
 use crate::onion::link_pair::{MADE, RECORD};
-use crate::onion::newcomers::Entrance;
+use crate::onion::newcomers::ConnectionLimits;
 
 /// `TCP_SEND_QUEUE` of `linux/tcp.h`: the option `TCP_QUEUE_SEQ` applies to bytes to be sent.
 const SEND_QUEUE: i32 = 2;
@@ -104,7 +104,7 @@ fn pair_from(network: &Network, first: u32, open: Open) -> Option<LinkPair> {
     let links = [context.connect().unwrap(), context.accept().unwrap()].map(Box::new);
     let ends = [(near, address), (far, from)].into_iter().zip(links).zip(&mut taps);
     let conns = ends.map(|(((socket, peer), link), tap)| {
-        let place = Entrance::default().admit(Time::ZERO, peer.ip()).unwrap();
+        let place = ConnectionLimits::default().admit(Time::ZERO, peer.ip()).unwrap();
         Conn::accepted(socket, peer, link, place, tap).unwrap()
     });
     let conns: Vec<Conn> = conns.collect();
