@@ -11,7 +11,7 @@ use anabranch_os::files::raise_limit;
 use anabranch_router::crawl::site;
 use anabranch_router::onion::stop_signals;
 use anabranch_router::pt::{
-    Bridge, ClientSettings, ClientStation, Covers, Ending, Ends, Entrance, Limits, Managed, Onward,
+    Bridge, ClientSettings, ClientStation, Covers, Ending, Ends, ListenerKind, Limits, Managed, Onward,
     PROFILE, PROFILES, Profile, PtEvent, SCHEDULE, ServerSettings, ServerStation, Shapes, log_line,
     managed, pictures, server_key, shapes, unusable_pictures,
 };
@@ -265,10 +265,10 @@ impl ClientSide {
             let own = (&self.common.schedule(), shapes);
             return run_managed(own, limits(None, None)?, stop, true);
         }
-        let socks = self.socks.into_iter().map(|at| (at, Entrance::Socks));
+        let socks = self.socks.into_iter().map(|at| (at, ListenerKind::Socks));
         let bridge = self.bridge.map(Box::new);
         let plain = self.listen.into_iter().zip(std::iter::repeat(bridge));
-        let plain = plain.filter_map(|(at, bridge)| Some((at, Entrance::Bridge(bridge?))));
+        let plain = plain.filter_map(|(at, bridge)| Some((at, ListenerKind::Bridge(bridge?))));
         let settings = ClientSettings {
             listen: socks.chain(plain).collect(),
             schedule: self.common.schedule(),

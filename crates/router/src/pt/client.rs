@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Kind of a listening port for programs: how the client learns the bridge to connect to.
 #[derive(Clone, Debug)]
-pub enum Entrance {
+pub enum ListenerKind {
     /// SOCKS5: a program requests the bridge's address as its destination. User name and password
     /// contain the bridge's arguments.
     Socks,
@@ -45,7 +45,7 @@ pub enum Entrance {
 #[derive(Clone, Debug)]
 pub struct ClientSettings {
     /// Ports at which programs connect.
-    pub listen: Vec<(SocketAddr, Entrance)>,
+    pub listen: Vec<(SocketAddr, ListenerKind)>,
     /// Scheduler that distributes a link's data among the link's TCP connections: it chooses one
     /// of them for each chunk.
     pub schedule: Spec,
@@ -60,7 +60,7 @@ pub struct ClientStation {
     poller: Poller,
     schedule: Spec,
     covers: Covers,
-    listeners: Vec<(TcpListener, Entrance)>,
+    listeners: Vec<(TcpListener, ListenerKind)>,
     spare: SpareDescriptor,
     wires: Wires,
     /// For each wire (a TCP connection to a bridge): the identifier of the program whose data the
@@ -124,10 +124,10 @@ impl ClientStation {
     pub fn new(settings: ClientSettings) -> io::Result<ClientStation> {
         let poller = Poller::new(1024)?;
         let mut listeners = Vec::new();
-        for (token, (at, entrance)) in (LISTENERS..).zip(settings.listen) {
+        for (token, (at, kind)) in (LISTENERS..).zip(settings.listen) {
             let listener = bind(at)?;
             poller.add(&listener, token)?;
-            listeners.push((listener, entrance));
+            listeners.push((listener, kind));
         }
         Ok(ClientStation {
             clock: Clock::start(),
@@ -194,8 +194,8 @@ impl ClientStation {
     }
 
     fn accept(&mut self, now: Time, place: usize) {
-        let Some((listener, entrance)) = self.listeners.get(place) else { return };
-        let entrance = entrance.clone();
+        let Some((listener, kind)) = self.listeners.get(place) else { return };
+        let kind = kind.clone();
         let newcomers: Vec<_> = std::iter::from_fn(|| self.spare.accept(listener)).collect();
         for (socket, _) in newcomers {
             let full = self.links.len() + self.asking.len() >= MOST;
@@ -206,12 +206,12 @@ impl ClientStation {
             if self.poller.add(&socket, LOCALS + self.next).is_err() {
                 continue;
             }
-            match &entrance {
-                Entrance::Socks => {
+            match &kind {
+                ListenerKind::Socks => {
                     let dialogue = Dialogue::default();
                     self.asking.insert(self.next, Asking { socket, dialogue, since: now });
                 }
-                Entrance::Bridge(bridge) => self.open(now, self.next, (socket, None), bridge),
+                ListenerKind::Bridge(bridge) => self.open(now, self.next, (socket, None), bridge),
             }
         }
     }
@@ -549,7 +549,7 @@ mod tests {
 
     /// Returns a client for programs that name their bridge by SOCKS.
     fn station() -> ClientStation {
-        let listen = vec![("127.0.0.1:0".parse().unwrap(), Entrance::Socks)];
+        let listen = vec![("127.0.0.1:0".parse().unwrap(), ListenerKind::Socks)];
         let settings = ClientSettings {
             listen,
             schedule: Spec::over_windows(SCHEDULE).unwrap(),

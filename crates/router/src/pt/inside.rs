@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use anabranch_multipath::schedule::Spec;
 
 use super::bridge::{Bridge, TRANSPORT};
-use super::client::{ClientSettings, ClientStation, Entrance};
+use super::client::{ClientSettings, ClientStation, ListenerKind};
 use super::server::{ServerSettings, ServerStation};
 use super::{Ends, PtEvent, Shapes, Station, carry};
 use crate::onion::bridge_routes::Transports;
@@ -27,7 +27,7 @@ impl TransportThread {
     /// # Errors
     /// A system call fails.
     pub fn client(schedule: Spec, transports: Transports) -> io::Result<TransportThread> {
-        let any = (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), Entrance::Socks);
+        let any = (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ListenerKind::Socks);
         let settings = ClientSettings { listen: vec![any], schedule, shapes: Shapes::default() };
         let open = || {
             let station = ClientStation::new(settings)?;

@@ -15,7 +15,7 @@ use anabranch_stego::{Covers, Shapes, Site};
 use super::bridge::{
     Bridge, PROFILE, TRANSPORT, check_keys, pictures, server_key, shapes, unusable_pictures,
 };
-use super::client::{ClientSettings, ClientStation, Entrance};
+use super::client::{ClientSettings, ClientStation, ListenerKind};
 use super::server::{Onward, ServerSettings, ServerStation};
 use crate::crawl;
 use crate::onion::store::replace;
@@ -166,7 +166,7 @@ fn client(
 }
 
 fn socks(schedule: &Spec, shapes: Shapes) -> io::Result<(ClientStation, SocketAddr)> {
-    let any = (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), Entrance::Socks);
+    let any = (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ListenerKind::Socks);
     let station = ClientStation::new(ClientSettings {
         listen: vec![any],
         schedule: schedule.clone(),

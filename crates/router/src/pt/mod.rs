@@ -50,7 +50,7 @@ pub use bridge::{
     Bridge, BridgeFault, KeyFault, PROFILE, TRANSPORT, pictures, server_key, shapes,
     unusable_pictures,
 };
-pub use client::{ClientSettings, ClientStation, Entrance};
+pub use client::{ClientSettings, ClientStation, ListenerKind};
 pub use inside::TransportThread;
 pub use local::Arrival;
 pub use managed::{Limits, Managed, ManagedFailure, log_line, managed, server_settings};

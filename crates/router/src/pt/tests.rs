@@ -110,8 +110,8 @@ fn server_with(
     (running, inbox.recv().unwrap())
 }
 
-fn client(entrance: Entrance) -> (Running, SocketAddr) {
-    let listen = vec![("127.0.0.1:0".parse().unwrap(), entrance)];
+fn client(kind: ListenerKind) -> (Running, SocketAddr) {
+    let listen = vec![("127.0.0.1:0".parse().unwrap(), kind)];
     let settings = ClientSettings { listen, schedule: schedule(), shapes: Shapes::default() };
     let (reporter, inbox) = channel();
     let running = running(move |ends, note| {
@@ -146,7 +146,7 @@ fn sent_and_read(socket: TcpStream, bytes: &[u8]) -> Vec<u8> {
 fn streams_of_any_length_come_back_whole_by_every_profile() {
     for profile in ["nosteg", "nosteg-short", "nosteg-rr", "http-opaque", "http-text-short"] {
         let (_server, bridge) = server(profile, Onward::Plain(echo()));
-        let (_client, at) = client(Entrance::Bridge(Box::new(bridge)));
+        let (_client, at) = client(ListenerKind::Bridge(Box::new(bridge)));
         let lengths: &[usize] = match profile {
             "nosteg" => &[0, 1, 514, 100_000, 8_000_000],
             "nosteg-rr" => &[1, 20_000],
@@ -164,7 +164,7 @@ fn streams_of_any_length_come_back_whole_by_every_profile() {
 /// that they are echoed.
 fn come_back((profile, covers): (&str, Covers), lengths: &[usize]) {
     let (_server, bridge) = server_with((profile, covers), Onward::Plain(echo()), echo());
-    let (_client, at) = client(Entrance::Bridge(Box::new(bridge)));
+    let (_client, at) = client(ListenerKind::Bridge(Box::new(bridge)));
     for &length in lengths {
         let bytes = noise(length);
         let received = sent_and_read(TcpStream::connect(at).unwrap(), &bytes);
@@ -224,7 +224,7 @@ fn killer(to: SocketAddr, bytes: usize) -> SocketAddr {
 fn connections_that_are_killed_cost_no_byte() {
     let (_server, bridge) = server("nosteg", Onward::Plain(echo()));
     let bridge = Bridge { address: killer(bridge.address, 100_000), ..bridge };
-    let (_client, at) = client(Entrance::Bridge(Box::new(bridge)));
+    let (_client, at) = client(ListenerKind::Bridge(Box::new(bridge)));
     let bytes = noise(3_000_000);
     let received = sent_and_read(TcpStream::connect(at).unwrap(), &bytes);
     assert!(received == bytes, "{} of {} bytes came back", received.len(), bytes.len());
@@ -252,7 +252,7 @@ fn asked(at: SocketAddr, to: SocketAddr, args: &anabranch_pt::Args) -> (TcpStrea
 #[test]
 fn a_program_names_its_bridge_by_socks_and_hears_of_mistakes() {
     let (server, bridge) = server("nosteg", Onward::Plain(echo()));
-    let (client, at) = client(Entrance::Socks);
+    let (client, at) = client(ListenerKind::Socks);
     let (socket, code) = asked(at, bridge.address, &bridge.args());
     assert_eq!(code, 0);
     assert_eq!(sent_and_read(socket, b"words"), b"words");
@@ -273,7 +273,7 @@ fn what_the_machines_clock_said_at_first_is_no_matter() {
 
 #[test]
 fn a_program_that_wants_no_bridge_is_hung_up_on() {
-    let listen = vec![("127.0.0.1:0".parse().unwrap(), Entrance::Socks)];
+    let listen = vec![("127.0.0.1:0".parse().unwrap(), ListenerKind::Socks)];
     let settings = ClientSettings { listen, schedule: schedule(), shapes: Shapes::default() };
     let mut station = ClientStation::new(settings).unwrap();
     let mut program = TcpStream::connect(station.addresses().unwrap()[0]).unwrap();
@@ -292,7 +292,7 @@ fn a_program_that_wants_no_bridge_is_hung_up_on() {
 fn a_server_that_leads_nowhere_cuts_the_programs_off() {
     let nobody = SilentPort::new();
     let (server, bridge) = server("nosteg", Onward::Plain(nobody.at));
-    let (_client, at) = client(Entrance::Bridge(Box::new(bridge)));
+    let (_client, at) = client(ListenerKind::Bridge(Box::new(bridge)));
     let mut socket = TcpStream::connect(at).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     let error = socket.read(&mut [0]).unwrap_err();
@@ -306,7 +306,7 @@ fn a_stranger_hears_nothing_and_others_are_served() {
     let mut stranger = TcpStream::connect(bridge.address).unwrap();
     stranger.write_all(b"GET / HTTP/1.1\r\nHost: example.net\r\nAccept: */*\r\n\r\n").unwrap();
     stranger.write_all(&noise(200)).unwrap();
-    let (_client, at) = client(Entrance::Bridge(Box::new(bridge)));
+    let (_client, at) = client(ListenerKind::Bridge(Box::new(bridge)));
     assert_eq!(sent_and_read(TcpStream::connect(at).unwrap(), b"words"), b"words");
     stranger.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     let error = stranger.read(&mut [0]).unwrap_err();
@@ -322,7 +322,7 @@ fn a_relay_is_told_whose_connection_it_is() {
     let relay = TcpListener::bind("127.0.0.1:0").unwrap();
     let onward = Onward::Extended(relay.local_addr().unwrap(), cookie);
     let (_server, bridge) = server("nosteg", onward);
-    let (_client, at) = client(Entrance::Bridge(Box::new(bridge)));
+    let (_client, at) = client(ListenerKind::Bridge(Box::new(bridge)));
     let program = TcpStream::connect(at).unwrap();
     let talking = thread::spawn(move || sent_and_read(program, b"words"));
     let (mut socket, _) = relay.accept().unwrap();
@@ -392,7 +392,7 @@ fn visitors_get_the_bytes_of_the_site_and_clients_a_link() {
     assert!(visit(request, false) == page);
     assert_eq!(visit(b"TRACE / HTTP/1.1\r\n\r\n", false), b"400");
     assert_eq!(visit(&noise(300), true), b"400");
-    let (_client, at) = client(Entrance::Bridge(Box::new(bridge.clone())));
+    let (_client, at) = client(ListenerKind::Bridge(Box::new(bridge.clone())));
     assert_eq!(sent_and_read(TcpStream::connect(at).unwrap(), b"words"), b"words");
     server.expect_event(|event| *event == PtEvent::Stranger);
     // A visitor that sends the request in pieces receives the same page.
@@ -459,7 +459,7 @@ fn who_says_nothing_or_half_has_the_sites_patience_and_clients_do_not_reach_it()
         assert!(expected == b"early" || began.elapsed() >= patience);
         assert!(began.elapsed() < PATIENCE / 2);
         assert_eq!(*input.lock().unwrap(), message);
-        let (_client, at) = client(Entrance::Bridge(Box::new(bridge.clone())));
+        let (_client, at) = client(ListenerKind::Bridge(Box::new(bridge.clone())));
         assert_eq!(sent_and_read(TcpStream::connect(at).unwrap(), b"words"), b"words");
         assert_eq!(*input.lock().unwrap(), message, "a client's requests are its own");
     }
@@ -486,7 +486,7 @@ fn an_operator_hears_of_a_site_that_is_not_there() {
 fn a_relay_whose_cookie_is_not_there_is_told_with_its_file() {
     let onward = Onward::Extended(echo(), "/nowhere/cookie".into());
     let (server, bridge) = server("nosteg", onward);
-    let (_client, at) = client(Entrance::Bridge(Box::new(bridge)));
+    let (_client, at) = client(ListenerKind::Bridge(Box::new(bridge)));
     let mut program = TcpStream::connect(at).unwrap();
     program.set_read_timeout(Some(PATIENCE)).unwrap();
     program.read(&mut [0]).unwrap_err();

@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use super::*;
-use crate::pt::{ClientSettings, ClientStation, Entrance, SCHEDULE, Shapes};
+use crate::pt::{ClientSettings, ClientStation, ListenerKind, SCHEDULE, Shapes};
 
 fn station(profile: &str, site: SocketAddr) -> ServerStation {
     let profile: Profile = profile.parse().unwrap();
@@ -131,9 +131,9 @@ fn comes_up(client: &mut ClientStation, server: &mut ServerStation) -> bool {
 fn a_link_that_is_done_keeps_no_descriptor_though_it_is_remembered() {
     let relay = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut server = station("nosteg", relay.local_addr().unwrap());
-    let entrance = Entrance::Bridge(Box::new(server.bridge().clone()));
+    let kind = ListenerKind::Bridge(Box::new(server.bridge().clone()));
     let mut client = ClientStation::new(ClientSettings {
-        listen: vec![("127.0.0.1:0".parse().unwrap(), entrance)],
+        listen: vec![("127.0.0.1:0".parse().unwrap(), kind)],
         schedule: Spec::over_windows(SCHEDULE).unwrap(),
         shapes: Shapes::default(),
     })
@@ -180,9 +180,9 @@ fn a_link_that_is_done_keeps_no_descriptor_though_it_is_remembered() {
 fn a_machine_whose_clock_is_set_while_it_runs_takes_clients() {
     let site = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut server = station("nosteg", site.local_addr().unwrap());
-    let entrance = Entrance::Bridge(Box::new(server.bridge().clone()));
+    let kind = ListenerKind::Bridge(Box::new(server.bridge().clone()));
     let mut client = ClientStation::new(ClientSettings {
-        listen: vec![("127.0.0.1:0".parse().unwrap(), entrance)],
+        listen: vec![("127.0.0.1:0".parse().unwrap(), kind)],
         schedule: Spec::over_windows(SCHEDULE).unwrap(),
         shapes: Shapes::default(),
     })
@@ -222,7 +222,7 @@ fn own_connections_come_from_the_address_that_is_named_but_for_those_on_this_mac
         assert_eq!(comes_from(&listener, &mut server), from, "a bridge's to its relay");
         let bridge = Bridge { address: to, ..server.bridge().clone() };
         let settings = ClientSettings {
-            listen: vec![("127.0.0.1:0".parse().unwrap(), Entrance::Bridge(Box::new(bridge)))],
+            listen: vec![("127.0.0.1:0".parse().unwrap(), ListenerKind::Bridge(Box::new(bridge)))],
             schedule: Spec::over_windows(SCHEDULE).unwrap(),
             shapes: Shapes::default(),
         };
