@@ -152,7 +152,7 @@ struct Entry {
     is_half_open: bool,
     /// True if the owner has closed the link. The endpoint then only sends the link's closing
     /// packets.
-    left: bool,
+    is_closed: bool,
 }
 
 impl Endpoint {
@@ -248,7 +248,7 @@ impl Endpoint {
         let id = ConnId(self.last);
         let link = QuicLink::new(connection, self.format, self.own.clone(), dialled);
         self.half_open += usize::from(!dialled);
-        let entry = Entry { link, handle, due: None, is_half_open: !dialled, left: false };
+        let entry = Entry { link, handle, due: None, is_half_open: !dialled, is_closed: false };
         self.links.insert(id, entry);
         self.by_handle.insert(handle.0, id);
         self.touched.insert(id);
@@ -348,7 +348,7 @@ impl Endpoint {
         }
         if entry.link.connection.is_drained() {
             self.by_handle.remove(&entry.handle.0);
-            if entry.left {
+            if entry.is_closed {
                 self.remove(id);
             }
         }
@@ -357,7 +357,7 @@ impl Endpoint {
     /// Returns the link with the identifier `id`. Returns `None` if there is no such link, or if
     /// the owner has closed it.
     pub fn link(&mut self, id: ConnId) -> Option<&mut QuicLink> {
-        self.links.get_mut(&id).filter(|entry| !entry.left).map(|entry| &mut entry.link)
+        self.links.get_mut(&id).filter(|entry| !entry.is_closed).map(|entry| &mut entry.link)
     }
 
     /// Replaces the content of `into` with datagrams that a link must send. Returns their
@@ -395,7 +395,7 @@ impl Endpoint {
     pub fn close(&mut self, now: Time, id: ConnId) {
         let now = self.epoch.instant(now);
         let Some(entry) = self.links.get_mut(&id) else { return };
-        entry.left = true;
+        entry.is_closed = true;
         if entry.link.connection.is_drained() {
             return self.remove(id);
         }
