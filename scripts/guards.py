@@ -136,7 +136,7 @@ PARSERS = {
     "crates/onion/src/conflux/explicit.rs": "conflux",
     "crates/onion/src/directory/cache.rs": "directory",
     "crates/onion/src/directory/cache/flavour.rs": "directory",
-    "crates/onion/src/directory/cache/shelf.rs": "directory",
+    "crates/onion/src/directory/cache/document_store.rs": "directory",
     "crates/onion/src/directory/civil.rs": "uploads",
     "crates/onion/src/directory/descriptor.rs": "uploads",
     "crates/onion/src/directory/diff.rs": "uploads",

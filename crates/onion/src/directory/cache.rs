@@ -12,10 +12,10 @@ use super::reply::Reply;
 use crate::wire::netdoc::{AuthorityCert, Microdesc};
 use crate::wire::text::hex;
 use flavour::Flavour;
-use relay_documents::RelayDocuments;
+use document_store::DocumentStore;
 
 mod flavour;
-mod relay_documents;
+mod document_store;
 
 /// Prefix of the path of requests for the consensus. The name of the flavour follows, and then a
 /// list of authorities. The cache answers only if more than half of the listed authorities signed
@@ -36,8 +36,8 @@ pub struct Cache {
     microdescs: BTreeMap<[u8; 32], Arc<str>>,
     /// Our own RSA identity; `None` before [`Cache::we_are`] sets it.
     own: Option<[u8; 20]>,
-    servers: RelayDocuments,
-    extras: RelayDocuments,
+    servers: DocumentStore,
+    extras: DocumentStore,
     edition: u64,
 }
 
@@ -115,13 +115,13 @@ impl Cache {
     /// Stores a descriptor and its digest from another cache. A descriptor of the relay that runs
     /// this cache counts as old, because the stored one is at least as new.
     pub fn server(&mut self, id: [u8; 20], server: (&str, [u8; 20])) {
-        let put = if self.own == Some(id) { RelayDocuments::put_old } else { RelayDocuments::put };
+        let put = if self.own == Some(id) { DocumentStore::put_old } else { DocumentStore::put };
         self.edition += u64::from(put(&mut self.servers, id, server));
     }
 
     /// Stores an extra-info document and its digest from another cache.
     pub fn extra(&mut self, id: [u8; 20], extra: (&str, [u8; 20])) {
-        let put = if self.own == Some(id) { RelayDocuments::put_old } else { RelayDocuments::put };
+        let put = if self.own == Some(id) { DocumentStore::put_old } else { DocumentStore::put };
         self.edition += u64::from(put(&mut self.extras, id, extra));
     }
 
@@ -199,10 +199,10 @@ impl Cache {
         if found.is_empty() { Err(NOT_FOUND) } else { Ok(found) }
     }
 
-    fn documents_of<'a>(&'a self, documents: &'a RelayDocuments, rest: &str) -> Result<Vec<&'a str>, Refusal> {
+    fn documents_of<'a>(&'a self, store: &'a DocumentStore, rest: &str) -> Result<Vec<&'a str>, Refusal> {
         let found = match rest {
-            "authority" => self.own.and_then(|own| documents.of(&own)).into_iter().collect(),
-            _ => documents.find(rest)?,
+            "authority" => self.own.and_then(|own| store.of(&own)).into_iter().collect(),
+            _ => store.find(rest)?,
         };
         Ok(found.into_iter().map(|text| &**text).collect())
     }

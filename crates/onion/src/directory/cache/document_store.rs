@@ -16,7 +16,7 @@ const MOST_OLD: usize = 4;
 
 /// All relays' documents of one type: server descriptors, or extra-info documents.
 #[derive(Clone, Debug, Default)]
-pub(super) struct RelayDocuments {
+pub(super) struct DocumentStore {
     by_relay: BTreeMap<[u8; 20], RelayVersions>,
     by_digest: BTreeMap<[u8; 20], Arc<str>>,
 }
@@ -45,7 +45,7 @@ impl RelayVersions {
     }
 }
 
-impl RelayDocuments {
+impl DocumentStore {
     /// Replaces the present document of the relay `id`. Returns whether the new document differs
     /// from the previous one.
     pub(super) fn put(&mut self, id: [u8; 20], (text, digest): (&str, [u8; 20])) -> bool {
@@ -148,58 +148,58 @@ mod tests {
         format!("{byte:02x}").repeat(20)
     }
 
-    fn find(documents: &RelayDocuments, rest: &str) -> String {
-        documents.find(rest).unwrap().into_iter().map(|text| &**text).collect()
+    fn find(store: &DocumentStore, rest: &str) -> String {
+        store.find(rest).unwrap().into_iter().map(|text| &**text).collect()
     }
 
     #[test]
     fn documents_are_found_by_relay_and_by_digest() {
-        let mut documents = RelayDocuments::default();
-        assert!(documents.put([1; 20], ("one", [11; 20])));
-        assert!(!documents.put([1; 20], ("one", [11; 20])), "it is the same");
-        documents.put([2; 20], ("two", [12; 20]));
-        assert_eq!(find(&documents, "all"), "onetwo");
-        assert_eq!(find(&documents, &format!("fp/{}+{}", hex(2), hex(9))), "two");
-        assert_eq!(find(&documents, &format!("d/{0}+{0}", hex(11))), "one", "once");
-        assert_eq!(find(&documents, &format!("d/{}+{}", hex(12).to_uppercase(), hex(11))), "onetwo");
-        assert!(documents.find("x").is_err() && documents.find("fp/é").unwrap().is_empty());
+        let mut store = DocumentStore::default();
+        assert!(store.put([1; 20], ("one", [11; 20])));
+        assert!(!store.put([1; 20], ("one", [11; 20])), "it is the same");
+        store.put([2; 20], ("two", [12; 20]));
+        assert_eq!(find(&store, "all"), "onetwo");
+        assert_eq!(find(&store, &format!("fp/{}+{}", hex(2), hex(9))), "two");
+        assert_eq!(find(&store, &format!("d/{0}+{0}", hex(11))), "one", "once");
+        assert_eq!(find(&store, &format!("d/{}+{}", hex(12).to_uppercase(), hex(11))), "onetwo");
+        assert!(store.find("x").is_err() && store.find("fp/é").unwrap().is_empty());
         let flood = format!("d/{}", ["A"; 501].join("+"));
-        assert_eq!(documents.find(&flood).unwrap_err().0, 400);
-        assert!(documents.remove(&[1; 20]) && !documents.remove(&[1; 20]));
-        assert_eq!(find(&documents, &format!("d/{}", hex(11))), "");
+        assert_eq!(store.find(&flood).unwrap_err().0, 400);
+        assert!(store.remove(&[1; 20]) && !store.remove(&[1; 20]));
+        assert_eq!(find(&store, &format!("d/{}", hex(11))), "");
     }
 
     #[test]
     fn who_has_an_older_consensus_finds_what_it_names() {
-        let mut documents = RelayDocuments::default();
-        documents.put([1; 20], ("one", [11; 20]));
-        documents.put([1; 20], ("newer", [13; 20]));
-        documents.put([2; 20], ("two", [12; 20]));
-        assert!(documents.keep(&BTreeSet::from([[1; 20]])), "the second has gone");
-        assert!(!documents.keep(&BTreeSet::from([[1; 20]])));
+        let mut store = DocumentStore::default();
+        store.put([1; 20], ("one", [11; 20]));
+        store.put([1; 20], ("newer", [13; 20]));
+        store.put([2; 20], ("two", [12; 20]));
+        assert!(store.keep(&BTreeSet::from([[1; 20]])), "the second has gone");
+        assert!(!store.keep(&BTreeSet::from([[1; 20]])));
         let by_digest = format!("d/{}+{}", hex(11), hex(12));
         for _ in 0..=TURNS {
-            assert_eq!(find(&documents, "all"), "newer");
-            assert_eq!(find(&documents, &format!("fp/{}", hex(2))), "");
-            assert_eq!(find(&documents, &by_digest), "onetwo");
-            documents.turn();
+            assert_eq!(find(&store, "all"), "newer");
+            assert_eq!(find(&store, &format!("fp/{}", hex(2))), "");
+            assert_eq!(find(&store, &by_digest), "onetwo");
+            store.turn();
         }
-        assert_eq!(find(&documents, &by_digest), "");
-        assert_eq!((documents.by_relay.len(), documents.by_digest.len()), (1, 1));
+        assert_eq!(find(&store, &by_digest), "");
+        assert_eq!((store.by_relay.len(), store.by_digest.len()), (1, 1));
     }
 
     #[test]
     fn of_a_relay_that_publishes_all_the_time_few_documents_stay() {
-        let mut documents = RelayDocuments::default();
-        (0..50).for_each(|n| assert!(documents.put([1; 20], ("text", [n; 20]))));
-        assert!(documents.put_old([1; 20], ("older", [99; 20])));
-        assert!(!documents.put_old([1; 20], ("older", [99; 20])));
-        assert_eq!(documents.by_digest.len(), 1 + MOST_OLD);
-        assert_eq!(find(&documents, &format!("fp/{}", hex(1))), "text");
-        assert_eq!(find(&documents, &format!("d/{}", hex(99))), "older");
+        let mut store = DocumentStore::default();
+        (0..50).for_each(|n| assert!(store.put([1; 20], ("text", [n; 20]))));
+        assert!(store.put_old([1; 20], ("older", [99; 20])));
+        assert!(!store.put_old([1; 20], ("older", [99; 20])));
+        assert_eq!(store.by_digest.len(), 1 + MOST_OLD);
+        assert_eq!(find(&store, &format!("fp/{}", hex(1))), "text");
+        assert_eq!(find(&store, &format!("d/{}", hex(99))), "older");
         // The relay publishes its old document again.
-        assert!(documents.put([1; 20], ("older", [99; 20])));
-        assert_eq!(find(&documents, "all"), "older");
-        assert_eq!(documents.by_digest.len(), 1 + MOST_OLD);
+        assert!(store.put([1; 20], ("older", [99; 20])));
+        assert_eq!(find(&store, "all"), "older");
+        assert_eq!(store.by_digest.len(), 1 + MOST_OLD);
     }
 }
