@@ -28,10 +28,10 @@ type Kind = (String, Encoding);
 
 /// Compressed directory replies of a relay or authority.
 #[derive(Debug, Default)]
-pub(super) struct CompressedBodies(Arc<Mutex<Shelf>>);
+pub(super) struct CompressedBodies(Arc<Mutex<CompressedState>>);
 
 #[derive(Debug, Default)]
-struct Shelf {
+struct CompressedState {
     /// Version number of the cached documents from which the replies in `ready` were made. If it
     /// changes, these replies are outdated.
     edition: u64,
@@ -73,40 +73,40 @@ impl CompressedBodies {
             return None;
         }
         let (edition, kind) = (cache.edition(), (request.path.clone(), request.encoding));
-        let mut shelf = self.shelf();
-        if let Some(reply) = shelf.ready(edition, &kind) {
+        let mut state = self.lock();
+        if let Some(reply) = state.ready(edition, &kind) {
             return Some(Answer::Reply(reply));
         }
-        if let Some(promise) = shelf.coming.get(&(edition, kind.clone())) {
+        if let Some(promise) = state.coming.get(&(edition, kind.clone())) {
             return Some(Answer::Promised(promise.clone()));
         }
-        if shelf.coming.len() >= MOST_AT_ONCE {
+        if state.coming.len() >= MOST_AT_ONCE {
             return Some(Answer::Later);
         }
-        let promise = shelf.coming.entry((edition, kind.clone())).or_default().clone();
-        drop(shelf);
-        let (shelf, cache, request) = (Arc::clone(&self.0), Arc::clone(cache), request.clone());
-        let (kept, made, mine) = (promise.clone(), CompressedBodies(shelf), kind.clone());
+        let promise = state.coming.entry((edition, kind.clone())).or_default().clone();
+        drop(state);
+        let (state, cache, request) = (Arc::clone(&self.0), Arc::clone(cache), request.clone());
+        let (kept, made, mine) = (promise.clone(), CompressedBodies(state), kind.clone());
         let work = move || {
             let reply = cache.find(&request);
-            made.shelf().put(edition, mine, &reply);
+            made.lock().put(edition, mine, &reply);
             kept.keep(reply);
             wake();
         };
         if thread::Builder::new().name("packing".into()).spawn(work).is_err() {
-            self.shelf().coming.remove(&(edition, kind));
+            self.lock().coming.remove(&(edition, kind));
             return Some(Answer::Reply(Reply::new(503, "Busy")));
         }
         Some(Answer::Promised(promise))
     }
 
-    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+    fn lock(&self) -> MutexGuard<'_, CompressedState> {
         // Each change is complete before anything can panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Shelf {
+impl CompressedState {
     fn ready(&mut self, edition: u64, kind: &Kind) -> Option<Reply> {
         if self.edition != edition {
             (self.edition, self.ready) = (edition, BTreeMap::new());
@@ -171,7 +171,7 @@ mod tests {
         let Some(Answer::Promised(promise)) = ask(&cache, Encoding::Zstd) else { panic!() };
         wake_ups.recv().unwrap();
         assert!(!first.shares(&promise.kept().unwrap()));
-        assert_eq!(compressed.shelf().ready.len(), 1, "what was is forgotten");
+        assert_eq!(compressed.lock().ready.len(), 1, "what was is forgotten");
         assert!(
             compressed.answer(&cache, &request("/tor/keys/all", Encoding::Zstd), || ()).is_none()
         );
@@ -191,18 +191,18 @@ mod tests {
             panic!("560 kB are promised");
         };
         wake_ups.recv().unwrap();
-        assert_eq!((promise.kept().unwrap().status(), compressed.shelf().ready.len()), (200, 0));
+        assert_eq!((promise.kept().unwrap().status(), compressed.lock().ready.len()), (200, 0));
     }
 
     #[test]
     fn what_is_too_long_to_be_kept_is_told_all_the_same() {
-        let mut shelf = Shelf::default();
+        let mut state = CompressedState::default();
         let reply = Reply::ok(&vec![0; MOST_BYTES - 1], Encoding::Identity);
         let kind = |place: usize, encoding| (PATHS[place].to_owned(), encoding);
-        shelf.put(0, kind(0, Encoding::Identity), &reply);
-        shelf.put(0, kind(1, Encoding::Identity), &reply);
-        assert_eq!(shelf.ready.len(), 1);
-        shelf.put(7, kind(1, Encoding::Gzip), &Reply::new(200, "OK"));
-        assert_eq!(shelf.ready.len(), 1, "it is of another edition");
+        state.put(0, kind(0, Encoding::Identity), &reply);
+        state.put(0, kind(1, Encoding::Identity), &reply);
+        assert_eq!(state.ready.len(), 1);
+        state.put(7, kind(1, Encoding::Gzip), &Reply::new(200, "OK"));
+        assert_eq!(state.ready.len(), 1, "it is of another edition");
     }
 }
