@@ -62,7 +62,7 @@ impl Drop for Recipient {
 }
 
 /// Sources from which replies to directory requests are taken.
-pub(super) struct Shelves<'a> {
+pub(super) struct ReplySources<'a> {
     /// Source of documents about relays.
     pub(super) cache: &'a dyn Answers,
     /// Source of descriptors of onion services.
@@ -99,7 +99,7 @@ impl Answering {
         now: Time,
         core: &mut impl LinkCore,
         stream: StreamKey,
-        from: &Shelves<'_>,
+        from: &ReplySources<'_>,
     ) -> bool {
         let (first, second) = core.read(stream);
         let bytes = [first, second].concat();
@@ -179,15 +179,15 @@ mod tests {
         cache.we_are([1; 20]);
         cache.relay([1; 20], (&"router ".repeat(100), [2; 20]), None);
         let hsdir = SharedHsDir::default();
-        let shelves = Shelves { cache: &cache, hsdir: &hsdir, budget: &budget };
+        let sources = ReplySources { cache: &cache, hsdir: &hsdir, budget: &budget };
         for piece in request.chunks(10) {
             pipe.received.extend_from_slice(piece);
-            if answering.progress(Time::ZERO, &mut pipe, StreamKey(1), &shelves) {
+            if answering.progress(Time::ZERO, &mut pipe, StreamKey(1), &sources) {
                 break;
             }
         }
         let mut rounds = 0;
-        while !answering.progress(Time::ZERO, &mut pipe, StreamKey(1), &shelves) && rounds < 50 {
+        while !answering.progress(Time::ZERO, &mut pipe, StreamKey(1), &sources) && rounds < 50 {
             rounds += 1;
         }
         let mut reader = ResponseReader::new(1 << 20);

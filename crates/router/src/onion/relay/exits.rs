@@ -15,7 +15,7 @@ use anabranch_onion::wire::hsdesc;
 use anabranch_onion::wire::message::{ADDRESS_TTL, Answer, Begin, EndReason};
 use anabranch_onion::{StreamKey, StreamOutput};
 
-use super::answers::{Answering, ReplyBudget, Shelves};
+use super::answers::{Answering, ReplyBudget, ReplySources};
 use super::hsdir::SharedHsDir;
 use crate::onion::answers::Answers;
 use crate::onion::dns::{Question, Resolver};
@@ -195,8 +195,8 @@ impl Exits {
         what: IoEvent,
     ) {
         if let Some(answering) = self.requests.get_mut(&stream) {
-            let shelves = Shelves { cache: &*self.cache, hsdir: &self.hsdir, budget: &self.budget };
-            if answering.progress(now, &mut station.core, stream, &shelves) {
+            let sources = ReplySources { cache: &*self.cache, hsdir: &self.hsdir, budget: &self.budget };
+            if answering.progress(now, &mut station.core, stream, &sources) {
                 self.forget(stream);
                 end(now, station, stream, EndReason::DONE);
             }
