@@ -42,7 +42,7 @@ use texts::Texts;
 
 use super::authorities::Authority;
 use super::kept::{StateContent, check_readable, read_text, set_aside};
-use super::library::Library;
+use super::served_documents::ServedDocuments;
 use super::store::{StoreError, private_folder, replace};
 
 pub(super) use due::REPUBLISH_S;
@@ -228,7 +228,7 @@ struct DirThread {
     /// Documents to serve. Threads that answer requests may hold an `Arc` of an earlier version,
     /// which never changes.
     cache: Arc<Cache>,
-    library: Arc<Library>,
+    served: Arc<ServedDocuments>,
     copies: Copies,
     /// Texts of the known microdescriptors, which are written to disk.
     microdescs: Texts,
@@ -257,7 +257,7 @@ impl DirThread {
         DirThread {
             directory,
             cache: Arc::new(cache),
-            library: Library::new(news_sender.clone()),
+            served: ServedDocuments::new(news_sender.clone()),
             copies: Copies::new(settings.authorities.iter().map(|one| one.v3).collect()),
             due: vec![PublishSchedule::now(); settings.authorities.len()],
             settings,
@@ -549,8 +549,8 @@ impl DirThread {
         if self.settings.cache {
             let certs = self.directory.certs().to_vec();
             self.cache_mut().certs(certs);
-            self.library.show(Arc::clone(&self.cache));
-            self.library.wake();
+            self.served.show(Arc::clone(&self.cache));
+            self.served.wake();
         }
     }
 
@@ -609,9 +609,9 @@ impl DirThread {
         let (id, digests) =
             (keys.rsa_identity(), [&server, &extra].map(|text| signed_digest(text)));
         self.cache_mut().relay(id, (&server, digests[0]), Some((&extra, digests[1])));
-        self.library.show(Arc::clone(&self.cache));
+        self.served.show(Arc::clone(&self.cache));
         // The relay's own port serves the descriptor even before there is a consensus.
-        self.library.wake();
+        self.served.wake();
         if self.settings.unpublished {
             return self.due.iter_mut().for_each(|due| due.taken(unix()));
         }

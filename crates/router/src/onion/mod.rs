@@ -34,7 +34,7 @@ pub(crate) mod external_socket;
 pub mod families;
 pub mod kept;
 pub mod keyring;
-mod library;
+mod served_documents;
 pub mod link_pair;
 mod links;
 mod meter;

@@ -148,6 +148,6 @@ impl DirThread {
                 Document::Extra(id, digest, text) => cache.extra(*id, (text, *digest)),
             }
         }
-        self.library.show(Arc::clone(&self.cache));
+        self.served.show(Arc::clone(&self.cache));
     }
 }

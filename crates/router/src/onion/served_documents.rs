@@ -13,20 +13,20 @@ use super::compressed::CompressedBodies;
 use super::dirclient::news::{News, NewsSender};
 
 /// The latest directory documents, which all threads that answer requests share.
-pub(super) struct Library {
+pub(super) struct ServedDocuments {
     /// Documents to serve. The lock is held only while the pointer is copied.
     current: Mutex<Arc<Cache>>,
     compressed: CompressedBodies,
     /// Sender of wake-ups to the relay's threads whose clients may wait for replies.
     signal: Mutex<NewsSender>,
-    me: Weak<Library>,
+    me: Weak<ServedDocuments>,
 }
 
-impl Library {
+impl ServedDocuments {
     /// Creates a source of replies without documents. `signal` wakes the threads that answer
     /// requests.
-    pub(super) fn new(signal: NewsSender) -> Arc<Library> {
-        Arc::new_cyclic(|me| Library {
+    pub(super) fn new(signal: NewsSender) -> Arc<ServedDocuments> {
+        Arc::new_cyclic(|me| ServedDocuments {
             current: Mutex::default(),
             compressed: CompressedBodies::default(),
             signal: Mutex::new(signal),
@@ -46,16 +46,16 @@ impl Library {
     }
 }
 
-impl Answers for Library {
+impl Answers for ServedDocuments {
     fn answer(&self, request: &Request, _: Option<IpAddr>) -> Answer {
         let cache = Arc::clone(&lock(&self.current));
-        self.compressed.answer_for(&cache, request, &self.me, Library::wake)
+        self.compressed.answer_for(&cache, request, &self.me, ServedDocuments::wake)
     }
 }
 
-impl fmt::Debug for Library {
+impl fmt::Debug for ServedDocuments {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Library").finish_non_exhaustive()
+        out.debug_struct("ServedDocuments").finish_non_exhaustive()
     }
 }
 
