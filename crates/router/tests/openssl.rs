@@ -16,9 +16,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const LABEL: &str = "EXPORTER FOR TOR TLS CLIENT BINDING AUTH0003";
 
 /// A child process that is killed at the end of the test.
-struct Ends(Child);
+struct KillOnDrop(Child);
 
-impl Drop for Ends {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -112,7 +112,7 @@ fn our_client_and_openssls_server_agree() {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn();
-        let _server = Ends(server.unwrap());
+        let _server = KillOnDrop(server.unwrap());
         let mut socket = connected(port);
         let mut link = Context::new(NOW).unwrap().connect().unwrap();
         // With `-rev`, the server returns every line with its letters in reverse order.
@@ -139,7 +139,7 @@ fn openssls_client_and_our_server_agree_on_bytes_and_keys() {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn();
-        let mut client = Ends(client.unwrap());
+        let mut client = KillOnDrop(client.unwrap());
         let (mut socket, _) = listener.accept().unwrap();
         let mut link = context.accept().unwrap();
         client.0.stdin.as_mut().unwrap().write_all(b"hello\n").unwrap();

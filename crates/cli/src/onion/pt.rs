@@ -11,7 +11,7 @@ use anabranch_os::files::raise_limit;
 use anabranch_router::crawl::site;
 use anabranch_router::onion::stop_signals;
 use anabranch_router::pt::{
-    Bridge, ClientSettings, ClientStation, Covers, Ending, Ends, ListenerKind, Limits, Managed, Onward,
+    Bridge, ClientSettings, ClientStation, Covers, Ending, StopConditions, ListenerKind, Limits, Managed, Onward,
     PROFILE, PROFILES, Profile, PtEvent, SCHEDULE, ServerSettings, ServerStation, Shapes, log_line,
     managed, pictures, server_key, shapes, unusable_pictures,
 };
@@ -280,8 +280,8 @@ impl ClientSide {
         let at: Vec<String> = at.iter().map(SocketAddr::to_string).collect();
         let text = format!("listening for programs on {}", at.join(", "));
         log.print(&json!({"event": "listening", "listen": at}), &text);
-        let ends = Ends { stop, with_input: false };
-        station.run(&ends, &mut |event| report(&log, &event)).map_err(Failure::trouble)
+        let conditions = StopConditions { stop, with_input: false };
+        station.run(&conditions, &mut |event| report(&log, &event)).map_err(Failure::trouble)
     }
 }
 
@@ -320,8 +320,8 @@ impl ServerSide {
         };
         let event = json!({"event": "listening", "listen": at.to_string(), "bridge": line});
         log.print(&event, &format!("{text}:\n{line}"));
-        let ends = Ends { stop, with_input: false };
-        station.run(&ends, &mut |event| report(&log, &event)).map_err(Failure::trouble)
+        let conditions = StopConditions { stop, with_input: false };
+        station.run(&conditions, &mut |event| report(&log, &event)).map_err(Failure::trouble)
     }
 }
 
@@ -364,10 +364,10 @@ fn run_managed(
     };
     let ended = match station.map_err(Failure::trouble)? {
         Managed::Client(mut station, with_input) => {
-            station.run(&Ends { stop, with_input }, &mut watch)
+            station.run(&StopConditions { stop, with_input }, &mut watch)
         }
         Managed::Server(mut station, with_input) => {
-            station.run(&Ends { stop, with_input }, &mut watch)
+            station.run(&StopConditions { stop, with_input }, &mut watch)
         }
     };
     ended.map_err(Failure::trouble)

@@ -23,7 +23,7 @@ use rand_chacha::ChaCha20Rng;
 use super::bridge::Bridge;
 use super::local::{LOCALS, Leaving, LinkEnd, Local};
 use super::wires::{WIRES, Wires};
-use super::{Ends, LISTENERS, PtEvent, Station, bind, carry, wall};
+use super::{StopConditions, LISTENERS, PtEvent, Station, bind, carry, wall};
 use crate::onion::is_passing;
 
 /// Maximum number of programs that are connected to the client at the same time.
@@ -187,10 +187,10 @@ impl ClientStation {
     /// A system call fails.
     pub fn run<S: AsFd>(
         &mut self,
-        ends: &Ends<'_, S>,
+        conditions: &StopConditions<'_, S>,
         watch: &mut dyn FnMut(PtEvent),
     ) -> io::Result<()> {
-        carry(self, ends, watch)
+        carry(self, conditions, watch)
     }
 
     fn accept(&mut self, now: Time, place: usize) {

@@ -12,7 +12,7 @@ use anabranch_multipath::schedule::Spec;
 use super::bridge::{Bridge, TRANSPORT};
 use super::client::{ClientSettings, ClientStation, ListenerKind};
 use super::server::{ServerSettings, ServerStation};
-use super::{Ends, PtEvent, Shapes, Station, carry};
+use super::{StopConditions, PtEvent, Shapes, Station, carry};
 use crate::onion::bridge_routes::Transports;
 
 /// A client or server of our transport on a thread. The thread ends when this value is dropped.
@@ -101,8 +101,8 @@ impl StationThread {
                 }
                 Err(error) => return drop(opened.send(Err(error))),
             };
-            let ends = Ends { stop: &stopped, with_input: false };
-            if let Err(error) = carry(&mut station, &ends, &mut watch) {
+            let conditions = StopConditions { stop: &stopped, with_input: false };
+            if let Err(error) = carry(&mut station, &conditions, &mut watch) {
                 broken(error);
             }
         };

@@ -87,14 +87,14 @@ pub enum PtEvent {
 }
 
 /// Conditions under which a client or server stops running.
-pub struct Ends<'a, S> {
+pub struct StopConditions<'a, S> {
     /// Socket that becomes readable when the client or server should stop.
     pub stop: &'a S,
     /// True if the client or server also stops at the end of standard input.
     pub with_input: bool,
 }
 
-impl<S: AsFd> Ends<'_, S> {
+impl<S: AsFd> StopConditions<'_, S> {
     fn watch(&self, poller: &Poller) -> io::Result<()> {
         poller.add(self.stop, STOP)?;
         if self.with_input {
@@ -149,21 +149,21 @@ trait Station {
 /// A system call fails.
 fn carry<S: AsFd>(
     station: &mut impl Station,
-    ends: &Ends<'_, S>,
+    conditions: &StopConditions<'_, S>,
     watch: &mut dyn FnMut(PtEvent),
 ) -> io::Result<()> {
-    carry_while(station, ends, watch, |_| true)
+    carry_while(station, conditions, watch, |_| true)
 }
 
 /// Runs `station` as [`carry`] does, but also stops when `goes_on` returns false. `goes_on` is
 /// called at least once in each [`TICK`].
 fn carry_while<S: AsFd, T: Station>(
     station: &mut T,
-    ends: &Ends<'_, S>,
+    conditions: &StopConditions<'_, S>,
     watch: &mut dyn FnMut(PtEvent),
     mut goes_on: impl FnMut(&T) -> bool,
 ) -> io::Result<()> {
-    ends.watch(station.poller())?;
+    conditions.watch(station.poller())?;
     let clock = station.clock();
     let mut swept = clock.now();
     loop {
@@ -172,7 +172,7 @@ fn carry_while<S: AsFd, T: Station>(
         let ready: Vec<Ready> = station.poller().wait(Some(pause))?.collect();
         let now = clock.now();
         for ready in ready {
-            if ends.is_stop(ready.token) {
+            if conditions.is_stop(ready.token) {
                 return Ok(());
             }
             station.take(now, ready);

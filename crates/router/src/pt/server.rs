@@ -27,7 +27,7 @@ use rand_core::Rng;
 use super::bridge::{Bridge, TRANSPORT};
 use super::local::{Arrival, LOCALS, Leaving, LinkEnd, Local, pair};
 use super::wires::{WIRES, Wires};
-use super::{Ends, LISTENERS, PtEvent, Station, bind, carry, wall};
+use super::{StopConditions, LISTENERS, PtEvent, Station, bind, carry, wall};
 
 mod site_connections;
 #[cfg(test)]
@@ -215,10 +215,10 @@ impl ServerStation {
     /// A system call fails.
     pub fn run<S: AsFd>(
         &mut self,
-        ends: &Ends<'_, S>,
+        conditions: &StopConditions<'_, S>,
         watch: &mut dyn FnMut(PtEvent),
     ) -> io::Result<()> {
-        carry(self, ends, watch)
+        carry(self, conditions, watch)
     }
 
     fn accept(&mut self, now: Time) {

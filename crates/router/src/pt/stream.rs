@@ -45,7 +45,7 @@ use super::inside::StationThread;
 use super::local::{Arrival, pair};
 use super::managed::Limits;
 use super::server::{Onward, ServerSettings, ServerStation};
-use super::{Ends, PtEvent, SCHEDULE, Station, carry_while};
+use super::{StopConditions, PtEvent, SCHEDULE, Station, carry_while};
 
 /// Maximum time for which data is still sent after its stream was dropped.
 const PARTING: Duration = Duration::from_secs(60);
@@ -138,7 +138,7 @@ pub fn dial(bridge: &Bridge) -> io::Result<Stream> {
             Ok(opened) => opened,
             Err(error) => return up(Err(error)),
         };
-        let ends = Ends { stop: &stop, with_input: false };
+        let conditions = StopConditions { stop: &stop, with_input: false };
         let mut since: Option<Time> = None;
         let goes_on = |station: &ClientStation| {
             let now = station.clock().now();
@@ -153,7 +153,7 @@ pub fn dial(bridge: &Bridge) -> io::Result<Stream> {
             PtEvent::Over(..) | PtEvent::Stranger => {}
         };
         // After an error the socket is closed, so the reader of the stream notices the error.
-        let _ = carry_while(&mut station, &ends, &mut watch, goes_on);
+        let _ = carry_while(&mut station, &conditions, &mut watch, goes_on);
     };
     thread::Builder::new().name("transport".into()).spawn(run)?;
     news.recv().unwrap_or_else(|_| Err(io::ErrorKind::ConnectionAborted.into()))?;

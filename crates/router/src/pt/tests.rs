@@ -60,14 +60,14 @@ impl Drop for Running {
 }
 
 fn running(
-    run: impl FnOnce(&Ends<'_, UnixStream>, &mut dyn FnMut(PtEvent)) + Send + 'static,
+    run: impl FnOnce(&StopConditions<'_, UnixStream>, &mut dyn FnMut(PtEvent)) + Send + 'static,
 ) -> Running {
     let (stop, stopped) = UnixStream::pair().unwrap();
     let events = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&events);
     thread::spawn(move || {
         let mut note = |event| noted.lock().unwrap().push(event);
-        run(&Ends { stop: &stopped, with_input: false }, &mut note);
+        run(&StopConditions { stop: &stopped, with_input: false }, &mut note);
     });
     Running { stop, events }
 }
@@ -102,10 +102,10 @@ fn server_with(
         covers,
     };
     let (reporter, inbox) = channel();
-    let running = running(move |ends, note| {
+    let running = running(move |conditions, note| {
         let mut station = ServerStation::new(settings).unwrap();
         reporter.send(station.bridge().clone()).unwrap();
-        station.run(ends, note).unwrap();
+        station.run(conditions, note).unwrap();
     });
     (running, inbox.recv().unwrap())
 }
@@ -114,10 +114,10 @@ fn client(kind: ListenerKind) -> (Running, SocketAddr) {
     let listen = vec![("127.0.0.1:0".parse().unwrap(), kind)];
     let settings = ClientSettings { listen, schedule: schedule(), shapes: Shapes::default() };
     let (reporter, inbox) = channel();
-    let running = running(move |ends, note| {
+    let running = running(move |conditions, note| {
         let mut station = ClientStation::new(settings).unwrap();
         reporter.send(station.addresses().unwrap()[0]).unwrap();
-        station.run(ends, note).unwrap();
+        station.run(conditions, note).unwrap();
     });
     (running, inbox.recv().unwrap())
 }

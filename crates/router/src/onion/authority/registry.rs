@@ -37,7 +37,7 @@ const BATCH: usize = 100;
 
 /// The registry's ends of the channels to other threads. The registry is the authority's main
 /// thread, which owns all mutable state.
-pub(super) struct Ends {
+pub(super) struct RegistryChannels {
     pub(super) messages: Receiver<RegistryMessage>,
     pub(super) orders: Receiver<DirCommand>,
     pub(super) probes: Sender<Vec<Probe>>,
@@ -47,7 +47,7 @@ pub(super) struct Ends {
 pub(super) struct Registry {
     ledger: Ledger,
     shared_answers: Arc<SharedAnswers>,
-    ends: Ends,
+    channels: RegistryChannels,
     key_store: AuthorityKeyStore,
     relay: Arc<RelayKeys>,
     bandwidths: Option<PathBuf>,
@@ -76,7 +76,7 @@ impl Registry {
     pub(super) fn new(
         ledger: Ledger,
         shared_answers: Arc<SharedAnswers>,
-        ends: Ends,
+        channels: RegistryChannels,
         key_store: AuthorityKeyStore,
         settings: &super::Settings,
     ) -> Registry {
@@ -85,7 +85,7 @@ impl Registry {
         let mut registry = Registry {
             ledger,
             shared_answers,
-            ends,
+            channels,
             key_store,
             relay: Arc::clone(&settings.relay),
             bandwidths: settings.bandwidths.clone(),
@@ -106,7 +106,7 @@ impl Registry {
     pub(super) fn run(mut self) {
         loop {
             let passed = self.clock.now().since(self.ticked);
-            let letter = self.ends.messages.recv_timeout(TICK.saturating_sub(passed));
+            let letter = self.channels.messages.recv_timeout(TICK.saturating_sub(passed));
             // Steps of the clock are handled first. Otherwise events would be recorded with a
             // wrong time.
             self.note_steps(self.clock.now(), unix());
@@ -131,7 +131,7 @@ impl Registry {
     fn open_some(&mut self, first: RegistryMessage) {
         self.open(first);
         for _ in 1..BATCH {
-            let Ok(letter) = self.ends.messages.try_recv() else { return };
+            let Ok(letter) = self.channels.messages.try_recv() else { return };
             self.open(letter);
         }
     }
@@ -151,7 +151,7 @@ impl Registry {
             RegistryMessage::Room(room) => {
                 let probes = self.ledger.authority.probes(unix(), room);
                 // The directory port's thread checks for probes when it is woken.
-                if !probes.is_empty() && self.ends.probes.send(probes).is_ok() {
+                if !probes.is_empty() && self.channels.probes.send(probes).is_ok() {
                     self.shared_answers.wake();
                 }
             }
@@ -188,7 +188,7 @@ impl Registry {
     /// Returns false once that relay has ended.
     fn take_orders(&mut self) -> bool {
         loop {
-            match self.ends.orders.try_recv() {
+            match self.channels.orders.try_recv() {
                 Ok(DirCommand::Publish(description)) => {
                     let old = self.description.replace(*description);
                     let new = self.description.as_ref();
