@@ -249,8 +249,8 @@ impl ServerStation {
 
     fn take_wire(&mut self, now: Time, wire: u64, ready: Ready) {
         let news = self.wires.take(&self.poller, wire, ready);
-        if self.is_of_visit(wire) {
-            return self.visit(now, wire, &news);
+        if self.is_stranger_or_site(wire) {
+            return self.on_stranger_or_site_data(now, wire, &news);
         }
         if !news.bytes.is_empty() {
             let before = self.core.links();
@@ -425,7 +425,7 @@ impl Station for ServerStation {
             }
             for (wire, room) in self.wires.settle(&self.poller) {
                 busy = true;
-                if self.is_of_visit(wire) {
+                if self.is_stranger_or_site(wire) {
                     self.visit_moved(now, wire, room.is_none());
                     continue;
                 }

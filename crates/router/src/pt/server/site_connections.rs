@@ -129,7 +129,7 @@ impl ServerStation {
     /// Returns whether `wire` (a TCP connection) belongs to a stranger (a peer that is not a
     /// client), or leads to the site. Each wire to the site counts, even if it was opened for a
     /// peer that may still prove to be a client.
-    pub(super) fn is_of_visit(&self, wire: u64) -> bool {
+    pub(super) fn is_stranger_or_site(&self, wire: u64) -> bool {
         self.is_strangers(wire) || self.site_connections.owners.contains_key(&wire)
     }
 
@@ -152,7 +152,7 @@ impl ServerStation {
 
     /// Processes data from `wire` (a TCP connection), which belongs to a stranger (a peer that is
     /// not a client) or leads to the site.
-    pub(super) fn visit(&mut self, now: Time, wire: u64, news: &WireNews) {
+    pub(super) fn on_stranger_or_site_data(&mut self, now: Time, wire: u64, news: &WireNews) {
         if let Some(&owner) = self.site_connections.owners.get(&wire) {
             return self.on_site_data(now, owner, news);
         }
