@@ -11,8 +11,8 @@ use anabranch_os::files::raise_limit;
 use anabranch_router::crawl::site;
 use anabranch_router::onion::stop_signals;
 use anabranch_router::pt::{
-    Bridge, ClientSettings, ClientStation, Covers, Ending, StopConditions, ListenerKind, Limits, Managed, Onward,
-    PROFILE, PROFILES, Profile, PtEvent, SCHEDULE, ServerSettings, ServerStation, Shapes, log_line,
+    Bridge, ClientSettings, PtClient, Covers, Ending, StopConditions, ListenerKind, Limits, Managed, Onward,
+    PROFILE, PROFILES, Profile, PtEvent, SCHEDULE, ServerSettings, PtServer, Shapes, log_line,
     managed, pictures, server_key, shapes, unusable_pictures,
 };
 use clap::{Args, Subcommand};
@@ -274,7 +274,7 @@ impl ClientSide {
             schedule: self.common.schedule(),
             shapes,
         };
-        let mut station = ClientStation::new(settings).map_err(Failure::misuse)?;
+        let mut station = PtClient::new(settings).map_err(Failure::misuse)?;
         let log = self.common.log()?;
         let at = station.addresses().map_err(Failure::trouble)?;
         let at: Vec<String> = at.iter().map(SocketAddr::to_string).collect();
@@ -307,7 +307,7 @@ impl ServerSide {
             links: limits.links,
             covers: Covers { pictures, site: objects.unwrap_or_default(), shapes },
         };
-        let mut station = ServerStation::new(settings).map_err(Failure::misuse)?;
+        let mut station = PtServer::new(settings).map_err(Failure::misuse)?;
         let log = self.common.log()?;
         if let Some(text) = unusable_pictures(refused) {
             log.warn(&json!({"event": "pictures", "refused": refused}), &text);

@@ -55,7 +55,7 @@ pub struct ClientSettings {
 }
 
 /// State of a client of our transport: connected programs, and the links that carry their data.
-pub struct ClientStation {
+pub struct PtClient {
     clock: Clock,
     poller: Poller,
     schedule: Spec,
@@ -116,12 +116,12 @@ impl LinkEnd for Client<ChaCha20Rng> {
     }
 }
 
-impl ClientStation {
+impl PtClient {
     /// Creates a client that listens at the addresses in `settings`.
     ///
     /// # Errors
     /// The process cannot listen on an address, which the error names, or a system call fails.
-    pub fn new(settings: ClientSettings) -> io::Result<ClientStation> {
+    pub fn new(settings: ClientSettings) -> io::Result<PtClient> {
         let poller = Poller::new(1024)?;
         let mut listeners = Vec::new();
         for (token, (at, kind)) in (LISTENERS..).zip(settings.listen) {
@@ -129,7 +129,7 @@ impl ClientStation {
             poller.add(&listener, token)?;
             listeners.push((listener, kind));
         }
-        Ok(ClientStation {
+        Ok(PtClient {
             clock: Clock::start(),
             poller,
             schedule: settings.schedule,
@@ -149,7 +149,7 @@ impl ClientStation {
 
     /// Sets the source addresses for connections to bridges.
     #[must_use]
-    pub fn with_outbound(mut self, outbound: Outbound) -> ClientStation {
+    pub fn with_outbound(mut self, outbound: Outbound) -> PtClient {
         self.wires.outbound = outbound;
         self
     }
@@ -426,14 +426,14 @@ impl ClientStation {
     }
 }
 
-impl Drop for ClientStation {
+impl Drop for PtClient {
     fn drop(&mut self) {
         let links = std::mem::take(&mut self.links).into_values();
         links.filter_map(|link| link.local).for_each(Local::cut);
     }
 }
 
-impl Station for ClientStation {
+impl Station for PtClient {
     fn clock(&self) -> Clock {
         self.clock
     }
@@ -548,17 +548,17 @@ mod tests {
     const TURN: Duration = Duration::from_millis(10);
 
     /// Returns a client for programs that name their bridge by SOCKS.
-    fn station() -> ClientStation {
+    fn station() -> PtClient {
         let listen = vec![("127.0.0.1:0".parse().unwrap(), ListenerKind::Socks)];
         let settings = ClientSettings {
             listen,
             schedule: Spec::over_windows(SCHEDULE).unwrap(),
             shapes: Shapes::default(),
         };
-        ClientStation::new(settings).unwrap()
+        PtClient::new(settings).unwrap()
     }
 
-    fn turn(station: &mut ClientStation) {
+    fn turn(station: &mut PtClient) {
         let ready: Vec<Ready> = station.poller.wait(Some(TURN)).unwrap().collect();
         let now = station.clock.now();
         ready.into_iter().for_each(|ready| station.take(now, ready));

@@ -10,8 +10,8 @@ use std::thread::{self, JoinHandle};
 use anabranch_multipath::schedule::Spec;
 
 use super::bridge::{Bridge, TRANSPORT};
-use super::client::{ClientSettings, ClientStation, ListenerKind};
-use super::server::{ServerSettings, ServerStation};
+use super::client::{ClientSettings, PtClient, ListenerKind};
+use super::server::{ServerSettings, PtServer};
 use super::{StopConditions, PtEvent, Shapes, Station, carry};
 use crate::onion::bridge_routes::Transports;
 
@@ -30,7 +30,7 @@ impl TransportThread {
         let any = (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ListenerKind::Socks);
         let settings = ClientSettings { listen: vec![any], schedule, shapes: Shapes::default() };
         let open = || {
-            let station = ClientStation::new(settings)?;
+            let station = PtClient::new(settings)?;
             let at = station.addresses()?[0];
             Ok((station, at))
         };
@@ -43,13 +43,13 @@ impl TransportThread {
     /// line.
     ///
     /// # Errors
-    /// The errors of [`ServerStation::new`].
+    /// The errors of [`PtServer::new`].
     pub fn server(
         settings: ServerSettings,
         transports: Transports,
     ) -> io::Result<(TransportThread, Bridge)> {
         TransportThread::start(transports, || {
-            let station = ServerStation::new(settings)?;
+            let station = PtServer::new(settings)?;
             let bridge = station.bridge().clone();
             Ok((station, bridge))
         })

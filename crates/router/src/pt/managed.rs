@@ -15,8 +15,8 @@ use anabranch_stego::{Covers, Shapes, Site};
 use super::bridge::{
     Bridge, PROFILE, TRANSPORT, check_keys, pictures, server_key, shapes, unusable_pictures,
 };
-use super::client::{ClientSettings, ClientStation, ListenerKind};
-use super::server::{Onward, ServerSettings, ServerStation};
+use super::client::{ClientSettings, PtClient, ListenerKind};
+use super::server::{Onward, ServerSettings, PtServer};
 use crate::crawl;
 use crate::onion::store::replace;
 
@@ -32,9 +32,9 @@ const OPTIONS: [&str; 5] = ["profile", "site", "pictures", "covers", "shapes"];
 /// server ends when its standard input ends.
 pub enum Managed {
     /// A client of our transport.
-    Client(Box<ClientStation>, bool),
+    Client(Box<PtClient>, bool),
     /// A server of our transport, at a bridge.
-    Server(Box<ServerStation>, bool),
+    Server(Box<PtServer>, bool),
 }
 
 /// Reason why no client or server was started. It has already been reported to the parent program.
@@ -141,7 +141,7 @@ fn client(
     wanted: &pt::Client,
     out: &mut dyn Write,
     (schedule, shapes): (&Spec, Shapes),
-) -> Result<ClientStation, ManagedFailure> {
+) -> Result<PtClient, ManagedFailure> {
     if wanted.proxy.is_some() {
         return Err(refuse(out, &Line::ProxyError("proxies are not supported".to_owned())));
     }
@@ -165,9 +165,9 @@ fn client(
     })
 }
 
-fn socks(schedule: &Spec, shapes: Shapes) -> io::Result<(ClientStation, SocketAddr)> {
+fn socks(schedule: &Spec, shapes: Shapes) -> io::Result<(PtClient, SocketAddr)> {
     let any = (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ListenerKind::Socks);
-    let station = ClientStation::new(ClientSettings {
+    let station = PtClient::new(ClientSettings {
         listen: vec![any],
         schedule: schedule.clone(),
         shapes,
@@ -181,7 +181,7 @@ fn server(
     state: &Path,
     out: &mut dyn Write,
     own: (&Spec, Limits),
-) -> Result<ServerStation, ManagedFailure> {
+) -> Result<PtServer, ManagedFailure> {
     let mut station = None;
     for method in &wanted.methods {
         let name = method.name.clone();
@@ -216,7 +216,7 @@ fn bridge(
     state: &Path,
     (schedule, limits): (&Spec, Limits),
     warnings: &mut Vec<String>,
-) -> Result<ServerStation, String> {
+) -> Result<PtServer, String> {
     // The transport creates the folder, which other transports may share (pt-spec).
     let made = DirBuilder::new().recursive(true).mode(0o700).create(state);
     made.map_err(|error| format!("{}: {error}", state.display()))?;
@@ -233,7 +233,7 @@ fn bridge(
     let own = (schedule.clone(), limits);
     let (settings, warning) = server_settings((listen, onward), &method.options, state, own)?;
     warnings.extend(warning);
-    let station = ServerStation::new(settings).map_err(|error| error.to_string())?;
+    let station = PtServer::new(settings).map_err(|error| error.to_string())?;
     let line = format!("{}\n", client_bridge_line(station.bridge()));
     replace(&state.join(LINE_FILE), line.as_bytes()).map_err(|error| error.to_string())?;
     Ok(station)

@@ -2,9 +2,9 @@
 //! start the transport (pt-spec), and it also runs without Tor.
 //!
 //! * [`Bridge`]: parsed bridge lines. `managed`: the dialogue with the program that started us.
-//! * [`ClientStation`]: a link for each program that connects by SOCKS, or to a port for one
+//! * [`PtClient`]: a link for each program that connects by SOCKS, or to a port for one
 //!   bridge.
-//! * [`ServerStation`]: the links of all clients. Each link is connected to a relay or another
+//! * [`PtServer`]: the links of all clients. Each link is connected to a relay or another
 //!   server.
 //! * [`Plugin`]: an external program with transports, which is started and kept running; `inside`:
 //!   our transport on a thread; `stream`: streams for programs that use this library ([`dial`],
@@ -50,12 +50,12 @@ pub use bridge::{
     Bridge, BridgeFault, KeyFault, PROFILE, TRANSPORT, pictures, server_key, shapes,
     unusable_pictures,
 };
-pub use client::{ClientSettings, ClientStation, ListenerKind};
+pub use client::{ClientSettings, PtClient, ListenerKind};
 pub use inside::TransportThread;
 pub use local::Arrival;
 pub use managed::{Limits, Managed, ManagedFailure, log_line, managed, server_settings};
 pub use plugin::{Plugin, PluginFailure, PluginSettings, ServerPlugin};
-pub use server::{Onward, ServerSettings, ServerStation};
+pub use server::{Onward, ServerSettings, PtServer};
 pub use stream::{ListenSettings, Listener, Stream, dial, listen};
 
 /// Default scheduler, which distributes a link's chunks of data among its TCP connections. The

@@ -77,7 +77,7 @@ pub struct ServerSettings {
 }
 
 /// State of a server of our transport: its clients, and the local connections of their links.
-pub struct ServerStation {
+pub struct PtServer {
     clock: Clock,
     poller: Poller,
     listener: TcpListener,
@@ -91,7 +91,7 @@ pub struct ServerStation {
     site_connections: SiteConnections,
     wires: Wires,
     /// Source addresses of clients whose new links have no local connection yet, in the order of
-    /// the links. [`ServerStation::open`] removes them.
+    /// the links. [`PtServer::open`] removes them.
     peers: VecDeque<SocketAddr>,
     addresses: BTreeMap<u64, SocketAddr>,
     /// The local connection of each link, to the relay or server in [`ServerSettings::onward`];
@@ -130,14 +130,14 @@ impl LinkEnd for End<'_> {
     }
 }
 
-impl ServerStation {
+impl PtServer {
     /// Creates a server that listens at the address in `settings`.
     ///
     /// # Errors
     /// The process cannot listen on the address, which the error names. Or the profile needs
     /// something that `settings` does not have: a web server, pictures, or covers (web
     /// objects in which bytes are hidden). Or a system call fails.
-    pub fn new(settings: ServerSettings) -> io::Result<ServerStation> {
+    pub fn new(settings: ServerSettings) -> io::Result<PtServer> {
         if settings.profile.family().wants_site && settings.site.is_none() {
             return Err(io::Error::other(format!(
                 "the profile {} needs a web server for connections that are not from clients: add \
@@ -172,7 +172,7 @@ impl ServerStation {
             links: settings.links,
             covers: settings.covers,
         };
-        Ok(ServerStation {
+        Ok(PtServer {
             bridge: Bridge { address: listener.local_addr()?, key, profile, host: None },
             clock,
             poller,
@@ -198,7 +198,7 @@ impl ServerStation {
 
     /// Sets the source addresses of the connections that the server opens.
     #[must_use]
-    pub fn with_outbound(mut self, outbound: Outbound) -> ServerStation {
+    pub fn with_outbound(mut self, outbound: Outbound) -> PtServer {
         self.wires.outbound = outbound;
         self
     }
@@ -376,14 +376,14 @@ impl ServerStation {
     }
 }
 
-impl Drop for ServerStation {
+impl Drop for PtServer {
     fn drop(&mut self) {
         let hosts = std::mem::take(&mut self.hosts).into_values();
         hosts.flatten().for_each(Local::cut);
     }
 }
 
-impl Station for ServerStation {
+impl Station for PtServer {
     fn clock(&self) -> Clock {
         self.clock
     }

@@ -40,11 +40,11 @@ use anabranch_multipath::schedule::Spec;
 use anabranch_stego::{Covers, Profile, ServerKey, Shapes};
 
 use super::bridge::{Bridge, PROFILE};
-use super::client::{ClientSettings, ClientStation};
+use super::client::{ClientSettings, PtClient};
 use super::inside::StationThread;
 use super::local::{Arrival, pair};
 use super::managed::Limits;
-use super::server::{Onward, ServerSettings, ServerStation};
+use super::server::{Onward, ServerSettings, PtServer};
 use super::{StopConditions, PtEvent, SCHEDULE, Station, carry_while};
 
 /// Maximum time for which data is still sent after its stream was dropped.
@@ -130,7 +130,7 @@ pub fn dial(bridge: &Bridge) -> io::Result<Stream> {
         let open = || {
             let settings =
                 ClientSettings { listen: Vec::new(), schedule: pull(), shapes: Shapes::default() };
-            let mut station = ClientStation::new(settings)?;
+            let mut station = PtClient::new(settings)?;
             station.adopt(far, &bridge)?;
             Ok((station, UnixStream::pair()?))
         };
@@ -140,7 +140,7 @@ pub fn dial(bridge: &Bridge) -> io::Result<Stream> {
         };
         let conditions = StopConditions { stop: &stop, with_input: false };
         let mut since: Option<Time> = None;
-        let goes_on = |station: &ClientStation| {
+        let goes_on = |station: &PtClient| {
             let now = station.clock().now();
             if owner.strong_count() == 0 {
                 since.get_or_insert(now);
@@ -239,7 +239,7 @@ pub fn listen(
         covers,
     };
     let open = || {
-        let station = ServerStation::new(settings)?;
+        let station = PtServer::new(settings)?;
         let bridge = station.bridge().clone();
         Ok((station, bridge))
     };

@@ -103,7 +103,7 @@ fn server_with(
     };
     let (reporter, inbox) = channel();
     let running = running(move |conditions, note| {
-        let mut station = ServerStation::new(settings).unwrap();
+        let mut station = PtServer::new(settings).unwrap();
         reporter.send(station.bridge().clone()).unwrap();
         station.run(conditions, note).unwrap();
     });
@@ -115,7 +115,7 @@ fn client(kind: ListenerKind) -> (Running, SocketAddr) {
     let settings = ClientSettings { listen, schedule: schedule(), shapes: Shapes::default() };
     let (reporter, inbox) = channel();
     let running = running(move |conditions, note| {
-        let mut station = ClientStation::new(settings).unwrap();
+        let mut station = PtClient::new(settings).unwrap();
         reporter.send(station.addresses().unwrap()[0]).unwrap();
         station.run(conditions, note).unwrap();
     });
@@ -275,7 +275,7 @@ fn what_the_machines_clock_said_at_first_is_no_matter() {
 fn a_program_that_wants_no_bridge_is_hung_up_on() {
     let listen = vec![("127.0.0.1:0".parse().unwrap(), ListenerKind::Socks)];
     let settings = ClientSettings { listen, schedule: schedule(), shapes: Shapes::default() };
-    let mut station = ClientStation::new(settings).unwrap();
+    let mut station = PtClient::new(settings).unwrap();
     let mut program = TcpStream::connect(station.addresses().unwrap()[0]).unwrap();
     let ready: Vec<Ready> = station.poller().wait(Some(PATIENCE)).unwrap().collect();
     let now = station.clock().now();
@@ -507,6 +507,6 @@ fn a_profile_of_the_web_wants_a_site() {
         links: 1,
         covers: Covers::default(),
     };
-    let error = ServerStation::new(settings).err().unwrap().to_string();
+    let error = PtServer::new(settings).err().unwrap().to_string();
     assert!(error.contains("http-text needs a web server"), "{error}");
 }

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use anabranch_multipath::Time;
 use anabranch_stego::ConnId;
 
-use super::ServerStation;
+use super::PtServer;
 use crate::pt::PtEvent;
 use crate::pt::wires::WireNews;
 
@@ -47,7 +47,7 @@ impl SiteConnections {
     }
 }
 
-impl ServerStation {
+impl PtServer {
     /// Opens a wire (TCP connection) to the site for the new peer with the wire `wire`. A failure
     /// is only reported if the peer turns out to be a stranger (not a client).
     pub(super) fn announce(&mut self, wire: u64) {
@@ -95,7 +95,7 @@ impl ServerStation {
 
     /// Joins the wire (TCP connection) of a stranger, a peer that is not a client, with a wire to
     /// the site. Sends `received`, the stranger's data, to the site. Without a site, the stranger
-    /// gets no answer, and its connection stays open until [`ServerStation::make_place`] closes
+    /// gets no answer, and its connection stays open until [`PtServer::make_place`] closes
     /// it.
     pub(super) fn stranger(&mut self, now: Time, wire: u64, received: &[u8]) {
         if !received.is_empty() {

@@ -5,11 +5,11 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use super::*;
-use crate::pt::{ClientSettings, ClientStation, ListenerKind, SCHEDULE, Shapes};
+use crate::pt::{ClientSettings, PtClient, ListenerKind, SCHEDULE, Shapes};
 
-fn station(profile: &str, site: SocketAddr) -> ServerStation {
+fn station(profile: &str, site: SocketAddr) -> PtServer {
     let profile: Profile = profile.parse().unwrap();
-    ServerStation::new(ServerSettings {
+    PtServer::new(ServerSettings {
         listen: "127.0.0.1:0".parse().unwrap(),
         key: ServerKey::generate(&mut generator().unwrap()),
         profile,
@@ -32,7 +32,7 @@ fn turn(station: &mut impl Station) {
 }
 
 /// Runs the server until `is_so` returns true. Panics after 1,000 turns of the event loop.
-fn until(station: &mut ServerStation, mut is_so: impl FnMut(&ServerStation) -> bool) {
+fn until(station: &mut PtServer, mut is_so: impl FnMut(&PtServer) -> bool) {
     for _ in 0..1_000 {
         turn(station);
         if is_so(station) {
@@ -44,13 +44,13 @@ fn until(station: &mut ServerStation, mut is_so: impl FnMut(&ServerStation) -> b
 
 /// Connects to the server like a peer that is not a client, with a request that only the site
 /// answers.
-fn visit(station: &ServerStation) -> TcpStream {
+fn visit(station: &PtServer) -> TcpStream {
     let mut visitor = TcpStream::connect(station.bridge().address).unwrap();
     visitor.write_all(b"TRACE / HTTP/1.1\r\n\r\n").unwrap();
     visitor
 }
 
-fn is_visited(station: &ServerStation) -> bool {
+fn is_visited(station: &PtServer) -> bool {
     station.addresses.keys().any(|one| station.is_strangers(*one))
 }
 
@@ -118,7 +118,7 @@ fn a_stranger_who_takes_nothing_is_hung_up_on_after_a_minute() {
 
 /// Returns whether a program's link opens within 100 turns of the event loops. These turns take at
 /// most about 2 s.
-fn comes_up(client: &mut ClientStation, server: &mut ServerStation) -> bool {
+fn comes_up(client: &mut PtClient, server: &mut PtServer) -> bool {
     let _program = TcpStream::connect(client.addresses().unwrap()[0]).unwrap();
     (0..100).any(|_| {
         turn(client);
@@ -132,7 +132,7 @@ fn a_link_that_is_done_keeps_no_descriptor_though_it_is_remembered() {
     let relay = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut server = station("nosteg", relay.local_addr().unwrap());
     let kind = ListenerKind::Bridge(Box::new(server.bridge().clone()));
-    let mut client = ClientStation::new(ClientSettings {
+    let mut client = PtClient::new(ClientSettings {
         listen: vec![("127.0.0.1:0".parse().unwrap(), kind)],
         schedule: Spec::over_windows(SCHEDULE).unwrap(),
         shapes: Shapes::default(),
@@ -142,7 +142,7 @@ fn a_link_that_is_done_keeps_no_descriptor_though_it_is_remembered() {
     program.write_all(b"question").unwrap();
     program.shutdown(Shutdown::Write).unwrap();
     relay.set_nonblocking(true).unwrap();
-    let mut both = |is_so: &mut dyn FnMut(&ServerStation) -> bool| {
+    let mut both = |is_so: &mut dyn FnMut(&PtServer) -> bool| {
         let done = (0..500).any(|_| {
             turn(&mut client);
             turn(&mut server);
@@ -181,7 +181,7 @@ fn a_machine_whose_clock_is_set_while_it_runs_takes_clients() {
     let site = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut server = station("nosteg", site.local_addr().unwrap());
     let kind = ListenerKind::Bridge(Box::new(server.bridge().clone()));
-    let mut client = ClientStation::new(ClientSettings {
+    let mut client = PtClient::new(ClientSettings {
         listen: vec![("127.0.0.1:0".parse().unwrap(), kind)],
         schedule: Spec::over_windows(SCHEDULE).unwrap(),
         shapes: Shapes::default(),
@@ -226,7 +226,7 @@ fn own_connections_come_from_the_address_that_is_named_but_for_those_on_this_mac
             schedule: Spec::over_windows(SCHEDULE).unwrap(),
             shapes: Shapes::default(),
         };
-        let mut client = ClientStation::new(settings).unwrap().with_outbound(named);
+        let mut client = PtClient::new(settings).unwrap().with_outbound(named);
         let _program = TcpStream::connect(client.addresses().unwrap()[0]).unwrap();
         assert_eq!(comes_from(&listener, &mut client), from, "a client's to its bridge");
     }
