@@ -66,7 +66,7 @@ pub struct PtClient {
     /// For each wire (a TCP connection to a bridge): the identifier of the program whose data the
     /// wire carries, and the wire's identifier within that program's link.
     owners: BTreeMap<u64, (u64, ConnId)>,
-    asking: BTreeMap<u64, Asking>,
+    pending_requests: BTreeMap<u64, PendingRequest>,
     links: BTreeMap<u64, Link>,
     leaving: Leaving,
     next: u64,
@@ -75,7 +75,7 @@ pub struct PtClient {
 }
 
 /// A program whose SOCKS request is not complete yet.
-struct Asking {
+struct PendingRequest {
     socket: TcpStream,
     dialogue: Dialogue,
     since: Time,
@@ -138,7 +138,7 @@ impl PtClient {
             spare: SpareDescriptor::new(),
             wires: Wires::new(),
             owners: BTreeMap::new(),
-            asking: BTreeMap::new(),
+            pending_requests: BTreeMap::new(),
             links: BTreeMap::new(),
             leaving: Leaving::default(),
             next: 0,
@@ -198,7 +198,7 @@ impl PtClient {
         let kind = kind.clone();
         let newcomers: Vec<_> = std::iter::from_fn(|| self.spare.accept(listener)).collect();
         for (socket, _) in newcomers {
-            let full = self.links.len() + self.asking.len() >= MOST;
+            let full = self.links.len() + self.pending_requests.len() >= MOST;
             if full || socket.set_nonblocking(true).and(socket.set_nodelay(true)).is_err() {
                 continue;
             }
@@ -209,7 +209,7 @@ impl PtClient {
             match &kind {
                 ListenerKind::Socks => {
                     let dialogue = Dialogue::default();
-                    self.asking.insert(self.next, Asking { socket, dialogue, since: now });
+                    self.pending_requests.insert(self.next, PendingRequest { socket, dialogue, since: now });
                 }
                 ListenerKind::Bridge(bridge) => self.open(now, self.next, (socket, None), bridge),
             }
@@ -283,26 +283,26 @@ impl PtClient {
                 link.core.reset();
             }
             self.touched.insert(number);
-        } else if let Some(asking) = self.asking.remove(&number) {
-            self.listen_to(now, number, asking);
+        } else if let Some(pending) = self.pending_requests.remove(&number) {
+            self.listen_to(now, number, pending);
         } else {
             self.leaving.ready(number);
         }
     }
 
     /// Reads the SOCKS request of the program with the identifier `number`.
-    fn listen_to(&mut self, now: Time, number: u64, mut asking: Asking) {
+    fn listen_to(&mut self, now: Time, number: u64, mut pending: PendingRequest) {
         let (mut buffer, mut answer) = ([0; 4096], Vec::new());
-        let count = match asking.socket.read(&mut buffer) {
+        let count = match pending.socket.read(&mut buffer) {
             Ok(0) => return,
             Ok(count) => count,
             Err(error) if is_passing(&error) => {
-                self.asking.insert(number, asking);
+                self.pending_requests.insert(number, pending);
                 return;
             }
             Err(_) => return,
         };
-        let request = asking.dialogue.take(&buffer[..count], &mut answer);
+        let request = pending.dialogue.take(&buffer[..count], &mut answer);
         let (request, over) = match request {
             Ok(request) => (request, false),
             Err(ProxyEnd(message)) => {
@@ -311,14 +311,14 @@ impl PtClient {
             }
         };
         // A new socket's buffer always has room for the first replies of a dialogue.
-        if asking.socket.write_all(&answer).is_err() || over {
+        if pending.socket.write_all(&answer).is_err() || over {
             return;
         }
         let Some(request) = request else {
-            self.asking.insert(number, asking);
+            self.pending_requests.insert(number, pending);
             return;
         };
-        let Asking { mut socket, dialogue, .. } = asking;
+        let PendingRequest { mut socket, dialogue, .. } = pending;
         match bridge_of(&request, &dialogue) {
             Ok(bridge) => self.open(now, number, (socket, Some(dialogue)), &bridge),
             Err(why) => {
@@ -331,7 +331,7 @@ impl PtClient {
     /// Fails the requests of programs whose bridge does not answer in time. Closes connections on
     /// which no request has arrived in time.
     fn give_up(&mut self, now: Time) {
-        self.asking.retain(|_, asking| now.since(asking.since) < PATIENCE);
+        self.pending_requests.retain(|_, pending| now.since(pending.since) < PATIENCE);
         let late = |link: &Link| !link.up && now.since(link.since) >= PATIENCE;
         for (&number, link) in self.links.iter_mut().filter(|(_, link)| late(link)) {
             if let (Some(local), Some(dialogue)) = (&mut link.local, link.answer.take()) {
