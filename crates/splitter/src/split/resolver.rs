@@ -26,7 +26,7 @@ const ATTEMPTS: u8 = 3;
 /// [`Resolver::next_timeout`], the caller calls [`Resolver::on_time`].
 #[derive(Debug)]
 pub(super) struct Resolver {
-    asking: Asking,
+    lookups: Lookups,
     questions: Sender<()>,
     answers: Receiver<Vec<SocketAddr>>,
     wake_receiver: UnixStream,
@@ -49,18 +49,18 @@ impl Resolver {
                 }
             }
         })?;
-        Ok(Resolver { asking: Asking::default(), questions, answers, wake_receiver })
+        Ok(Resolver { lookups: Lookups::default(), questions, answers, wake_receiver })
     }
 
     /// Requests a lookup for `session`.
     pub(super) fn ask(&mut self, now: Time, session: SessionId) {
-        let due = self.asking.ask(now, session);
+        let due = self.lookups.ask(now, session);
         self.look_up(due);
     }
 
     /// Removes a session that was closed while it waited.
     pub(super) fn forget(&mut self, session: SessionId) {
-        self.asking.waiting.remove(&session);
+        self.lookups.waiting.remove(&session);
     }
 
     /// Returns all addresses of the server once a lookup has ended: an empty list if its name does
@@ -77,17 +77,17 @@ impl Resolver {
     /// Ends a lookup. If `found`, returns the waiting sessions, which now have a server. Otherwise
     /// returns the sessions to close, because [`ATTEMPTS`] of their lookups have failed.
     pub(super) fn settle(&mut self, now: Time, found: bool) -> Vec<SessionId> {
-        self.asking.settle(now, found)
+        self.lookups.settle(now, found)
     }
 
     /// Returns when the next lookup is due; `None` if none is planned.
     pub(super) fn next_timeout(&self) -> Option<Time> {
-        self.asking.next_timeout()
+        self.lookups.next_timeout()
     }
 
     /// Repeats a failed lookup for the waiting sessions, if the pause after the failure is over.
     pub(super) fn on_time(&mut self, now: Time) {
-        let due = self.asking.on_time(now);
+        let due = self.lookups.on_time(now);
         self.look_up(due);
     }
 
@@ -109,16 +109,16 @@ impl AsFd for Resolver {
 /// The state of the lookups: the sessions that wait for an answer, and the pause after a failed
 /// lookup. One lookup at a time serves all waiting sessions.
 #[derive(Debug, Default)]
-struct Asking {
+struct Lookups {
     /// The waiting sessions, each with its number of failed lookups.
     waiting: BTreeMap<SessionId, u8>,
     under_way: bool,
     /// End of the pause after a failed lookup, before which no lookup begins; `None` if no pause
     /// is needed.
-    rested: Option<Time>,
+    paused_until: Option<Time>,
 }
 
-impl Asking {
+impl Lookups {
     /// Adds a session that waits for the server's addresses. Returns whether a lookup must begin
     /// now.
     fn ask(&mut self, now: Time, session: SessionId) -> bool {
@@ -129,7 +129,7 @@ impl Asking {
     /// Returns whether a lookup must begin at `now`: sessions wait, no lookup is in progress, and
     /// the pause after a failure is over.
     fn on_time(&mut self, now: Time) -> bool {
-        let resting = self.rested.is_some_and(|rested| rested > now);
+        let resting = self.paused_until.is_some_and(|paused_until| paused_until > now);
         let begin = !self.under_way && !self.waiting.is_empty() && !resting;
         self.under_way |= begin;
         begin
@@ -138,16 +138,16 @@ impl Asking {
     fn settle(&mut self, now: Time, found: bool) -> Vec<SessionId> {
         self.under_way = false;
         if found {
-            self.rested = None;
+            self.paused_until = None;
             return std::mem::take(&mut self.waiting).into_keys().collect();
         }
-        self.rested = Some(now + RETRY);
+        self.paused_until = Some(now + RETRY);
         self.waiting.values_mut().for_each(|failures| *failures += 1);
         self.waiting.extract_if(.., |_, failures| *failures >= ATTEMPTS).map(|(id, _)| id).collect()
     }
 
     fn next_timeout(&self) -> Option<Time> {
-        self.rested.filter(|_| !self.under_way && !self.waiting.is_empty())
+        self.paused_until.filter(|_| !self.under_way && !self.waiting.is_empty())
     }
 }
 
@@ -160,42 +160,42 @@ mod tests {
 
     #[test]
     fn those_who_ask_meanwhile_share_the_lookup_under_way() {
-        let mut asking = Asking::default();
-        assert!(asking.ask(Time::ZERO, ONE));
-        assert!(!asking.ask(Time::ZERO, TWO), "one is under way");
-        assert_eq!(asking.settle(Time::from_millis(5), true), [ONE, TWO]);
-        assert_eq!(asking.next_timeout(), None);
-        assert!(asking.ask(Time::from_millis(6), ONE), "an answer is used once");
+        let mut lookups = Lookups::default();
+        assert!(lookups.ask(Time::ZERO, ONE));
+        assert!(!lookups.ask(Time::ZERO, TWO), "one is under way");
+        assert_eq!(lookups.settle(Time::from_millis(5), true), [ONE, TWO]);
+        assert_eq!(lookups.next_timeout(), None);
+        assert!(lookups.ask(Time::from_millis(6), ONE), "an answer is used once");
     }
 
     #[test]
     fn a_session_is_given_up_after_three_failures_a_second_apart() {
-        let mut asking = Asking::default();
+        let mut lookups = Lookups::default();
         let mut now = Time::ZERO;
-        assert!(asking.ask(now, ONE));
+        assert!(lookups.ask(now, ONE));
         for _ in 1..ATTEMPTS {
-            assert_eq!(asking.settle(now, false), []);
-            assert_eq!(asking.next_timeout(), Some(now + RETRY));
-            assert!(!asking.on_time(now + RETRY / 2));
+            assert_eq!(lookups.settle(now, false), []);
+            assert_eq!(lookups.next_timeout(), Some(now + RETRY));
+            assert!(!lookups.on_time(now + RETRY / 2));
             now += RETRY;
-            assert!(asking.on_time(now));
-            assert_eq!(asking.next_timeout(), None, "under way");
+            assert!(lookups.on_time(now));
+            assert_eq!(lookups.next_timeout(), None, "under way");
         }
-        assert_eq!(asking.settle(now, false), [ONE]);
-        assert_eq!(asking.next_timeout(), None, "nobody waits");
+        assert_eq!(lookups.settle(now, false), [ONE]);
+        assert_eq!(lookups.next_timeout(), None, "nobody waits");
     }
 
     #[test]
     fn a_failure_is_remembered_for_sessions_that_come_after_it() {
-        let mut asking = Asking::default();
-        asking.ask(Time::ZERO, ONE);
-        asking.settle(Time::ZERO, false);
-        asking.waiting.remove(&ONE);
+        let mut lookups = Lookups::default();
+        lookups.ask(Time::ZERO, ONE);
+        lookups.settle(Time::ZERO, false);
+        lookups.waiting.remove(&ONE);
         let soon = Time::from_millis(10);
-        assert!(!asking.ask(soon, TWO), "no lookup for each datagram of a client");
-        assert_eq!(asking.next_timeout(), Some(Time::ZERO + RETRY));
-        assert!(asking.on_time(Time::ZERO + RETRY));
-        assert_eq!(asking.settle(Time::from_secs(2), true), [TWO]);
+        assert!(!lookups.ask(soon, TWO), "no lookup for each datagram of a client");
+        assert_eq!(lookups.next_timeout(), Some(Time::ZERO + RETRY));
+        assert!(lookups.on_time(Time::ZERO + RETRY));
+        assert_eq!(lookups.settle(Time::from_secs(2), true), [TWO]);
     }
 
     #[test]
