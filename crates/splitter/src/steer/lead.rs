@@ -108,7 +108,7 @@ impl Routing {
 /// Blocks packets from `origin` ("lo" means this machine itself), except on specific routes of the
 /// main table. Marked packets do not reach these rules, because earlier rules route them. Without
 /// the nftables table no packet is marked, so these rules block all packets.
-pub(super) fn shut(slot: Slot, origin: &str) -> io::Result<()> {
+pub(super) fn block_unmarked(slot: Slot, origin: &str) -> io::Result<()> {
     let first = slot.priorities().start + 3;
     let mut result = Ok(());
     for family in Family::BOTH {
@@ -129,7 +129,7 @@ pub(super) fn shut(slot: Slot, origin: &str) -> io::Result<()> {
 
 /// Sets missing routes into the interface, if the interface is up. The kernel removes these routes
 /// when the interface is switched off.
-pub(super) fn lead_in(slot: Slot, tun: u32) -> io::Result<()> {
+pub(super) fn set_inbound_routes(slot: Slot, tun: u32) -> io::Result<()> {
     if !netlink::links()?.iter().any(|link| link.index == tun && link.up) {
         return Ok(());
     }
@@ -146,7 +146,7 @@ pub(super) fn lead_in(slot: Slot, tun: u32) -> io::Result<()> {
 /// Sets the default route in the table of each path that has an exit, and removes outdated routes.
 /// A route that is already set is not set again, because the kernel reports each change, and each
 /// report causes another check.
-pub(super) fn lead_out(slot: Slot, exits: &[Exit]) -> io::Result<()> {
+pub(super) fn set_exit_routes(slot: Slot, exits: &[Exit]) -> io::Result<()> {
     let found = policy::routes_in(slot.tables())?;
     let mut result = Ok(());
     for exit in exits {

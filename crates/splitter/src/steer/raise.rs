@@ -142,8 +142,8 @@ impl Steering {
         }
         let (slot, is_other) = (self.plan.slot, exits != self.plan.exits);
         self.plan.exits = exits;
-        let mut result = lead::lead_out(slot, &self.plan.exits);
-        result = result.and(within(self.namespace.as_ref(), || lead::lead_in(slot, self.tun)));
+        let mut result = lead::set_exit_routes(slot, &self.plan.exits);
+        result = result.and(within(self.namespace.as_ref(), || lead::set_inbound_routes(slot, self.tun)));
         if let (true, Some(nft)) = (is_other, &self.plan.nft) {
             let choice = ruleset::rechoice(slot, &self.plan.exits);
             let fence =
@@ -191,7 +191,7 @@ impl Steering {
         match self.restore() {
             Err(error) if is_passing(&error) => Ok(Upkeep { again: true, ..Upkeep::default() }),
             Err(error) => {
-                let shut = lead::shut(self.plan.slot, &self.origin());
+                let shut = lead::block_unmarked(self.plan.slot, &self.origin());
                 self.keep_setup();
                 Err(SteerError::Lost(shut.err().unwrap_or(error)))
             }
@@ -328,10 +328,10 @@ impl Steering {
     fn lead(&mut self, settings: &[Setting]) -> io::Result<()> {
         let slot = self.plan.slot;
         self.led_here().ensure()?;
-        lead::lead_out(slot, &self.plan.exits)?;
+        lead::set_exit_routes(slot, &self.plan.exits)?;
         self.fences.push(Fence::open(None)?);
         let Some(namespace) = self.namespace.as_ref().map(Namespace::try_clone).transpose()? else {
-            lead::lead_in(slot, self.tun)?;
+            lead::set_inbound_routes(slot, self.tun)?;
             self.fence_off(0)?;
             // Removes leftovers of a killed splitter: routes of other paths, and of a namespace
             // that it did not record.
@@ -344,7 +344,7 @@ impl Steering {
         self.lay_cable(&namespace)?;
         namespace.run(|| {
             Routing::only_in(slot).ensure()?;
-            lead::lead_in(slot, self.tun)
+            lead::set_inbound_routes(slot, self.tun)
         })?;
         self.inside = Some(namespace.run(Monitor::open)?);
         self.fences.push(Fence::open(Some(namespace))?);
