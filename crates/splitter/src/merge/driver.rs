@@ -39,7 +39,7 @@ const LISTENER: u64 = u64::MAX;
 /// Poller token of the file descriptor that becomes readable on SIGINT or SIGTERM.
 const STOP: u64 = u64::MAX - 1;
 /// Poller token of the TUN interface for clients' IP packets.
-const INTERFACE: u64 = u64::MAX - 2;
+const TUN: u64 = u64::MAX - 2;
 /// Poller token of the file descriptor that becomes readable on SIGHUP.
 const RELOAD: u64 = u64::MAX - 3;
 /// Poller token of the listener for streams over TCP.
@@ -114,7 +114,7 @@ fn run_driver(mut driver: Driver<'_>) -> Result<Snapshot, Failure> {
             match event.token {
                 LISTENER => driver.on_packets(&mut buffers),
                 STOP => driver.stopped = true,
-                INTERFACE => driver.on_interface()?,
+                TUN => driver.on_tun()?,
                 RELOAD => driver.on_hangup(),
                 TCP_LISTENER | TLS_LISTENER => driver.on_streams(event.token),
                 token if token & (STREAMS | BEHIND) == BEHIND => driver.on_web(token & !BEHIND),
@@ -191,7 +191,7 @@ impl<'s> Driver<'s> {
         poller.add(&listener, LISTENER).map_err(system("cannot watch a socket (epoll)"))?;
         let streams = open_streams(&settings, web_server, &poller)?;
         poller.add(&stop, STOP).map_err(system("cannot watch a socket (epoll)"))?;
-        let interface_added = interface.as_ref().map_or(Ok(()), |interface| poller.add(interface, INTERFACE));
+        let interface_added = interface.as_ref().map_or(Ok(()), |interface| poller.add(interface, TUN));
         interface_added.map_err(system("cannot watch a socket (epoll)"))?;
         let named = (0..).map(ClientId).zip(peers);
         let driver = Driver {
@@ -549,7 +549,7 @@ impl<'s> Driver<'s> {
     }
 
     /// Reads packets for clients from the TUN interface, and sends them over the clients' paths.
-    fn on_interface(&mut self) -> Result<(), Failure> {
+    fn on_tun(&mut self) -> Result<(), Failure> {
         let Some(interface) = &mut self.interface else { return Ok(()) };
         let arena = interface.read(ROUND);
         let arena = arena.map_err(|error| {
