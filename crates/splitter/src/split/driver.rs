@@ -190,7 +190,7 @@ impl Driver<'_> {
                 now,
                 Input::Client { client: run.from, server: None, local: run.to, batch },
             );
-            self.drain(now, Some(&run), &mut outgoing, &mut back);
+            self.take_outputs(now, Some(&run), &mut outgoing, &mut back);
         }
         self.give_back(&back);
         self.send(now, &outgoing);
@@ -227,7 +227,7 @@ impl Driver<'_> {
                 continue;
             }
             self.core.handle(now, source.into_input(batch_of(&run)));
-            self.drain(now, Some(&run), &mut outgoing, &mut back);
+            self.take_outputs(now, Some(&run), &mut outgoing, &mut back);
         }
         self.give_back(&back);
         self.send(now, &outgoing);
@@ -351,7 +351,7 @@ impl Driver<'_> {
     /// Executes the outputs of the protocol core after an event other than received datagrams.
     pub(super) fn settle(&mut self, now: Time) {
         let (mut outgoing, mut back) = (Vec::new(), Vec::new());
-        self.drain(now, None, &mut outgoing, &mut back);
+        self.take_outputs(now, None, &mut outgoing, &mut back);
         self.give_back(&back);
         self.send(now, &outgoing);
     }
@@ -359,7 +359,7 @@ impl Driver<'_> {
     /// Takes the outputs of the protocol core. Datagrams for the server go into `outgoing`,
     /// datagrams for the client into `back`. All other outputs are executed at once. `run`
     /// contains the datagrams that the core has just handled; `None` after another event.
-    pub(super) fn drain<'a>(
+    pub(super) fn take_outputs<'a>(
         &mut self,
         now: Time,
         run: Option<&Received<'a>>,

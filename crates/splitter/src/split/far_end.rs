@@ -73,7 +73,7 @@ impl Driver<'_> {
         for one in &arrived {
             let (run, session, tuple) = (one.run(far, &bytes), one.session, one.tuple);
             self.core.handle(now, Input::Server { session, tuple, batch: batch_of(&run) });
-            self.drain(now, Some(&run), &mut outgoing, &mut back);
+            self.take_outputs(now, Some(&run), &mut outgoing, &mut back);
         }
         self.give_back(&back);
         self.send(now, &outgoing);

@@ -54,7 +54,7 @@ impl Driver<'_> {
                 }
             };
             self.core.handle(now, input);
-            self.drain(now, Some(&run), &mut outgoing, &mut back);
+            self.take_outputs(now, Some(&run), &mut outgoing, &mut back);
         }
         self.send(now, &outgoing);
         drop(outgoing);
@@ -100,7 +100,7 @@ impl Driver<'_> {
         let (mut outgoing, mut back) = (Vec::new(), Vec::new());
         let run = run_of(&datagram);
         self.core.handle(now, input(&datagram, &run));
-        self.drain(now, Some(&run), &mut outgoing, &mut back);
+        self.take_outputs(now, Some(&run), &mut outgoing, &mut back);
         self.in_parts = true;
         self.send(now, &outgoing);
         self.in_parts = false;

@@ -224,7 +224,7 @@ impl Driver<'_> {
         let (mut outgoing, mut back) = (Vec::new(), Vec::new());
         for run in opened.runs(server) {
             self.core.handle(now, source.into_input(batch_of(&run)));
-            self.drain(now, Some(&run), &mut outgoing, &mut back);
+            self.take_outputs(now, Some(&run), &mut outgoing, &mut back);
         }
         self.give_back(&back);
         self.send(now, &outgoing);
