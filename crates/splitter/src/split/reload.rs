@@ -68,7 +68,7 @@ impl Driver<'_> {
 
     fn adopt(&mut self, settings: Settings, found: &LookupResults) -> Result<(), String> {
         let now = self.clock.now();
-        let before = places(&self.settings.specs, &settings.specs);
+        let before = matching_paths(&self.settings.specs, &settings.specs);
         let egresses = self.egresses(&settings, &before, found);
         let egresses = egresses.map_err(|failure| failure.to_string())?;
         // Shows the last counters of paths that are removed.
@@ -181,7 +181,7 @@ impl Driver<'_> {
 /// Returns the names of new first hops that must be looked up: proxies, the far end `far` (`None`
 /// without a far end), and other targets of streams.
 fn names(old: &[PathSpec], new: &[PathSpec], far: Option<&Target>) -> Vec<Target> {
-    let fresh = new.iter().zip(places(old, new)).filter(|(_, place)| place.is_none());
+    let fresh = new.iter().zip(matching_paths(old, new)).filter(|(_, place)| place.is_none());
     let hops = fresh.filter_map(|(spec, _)| match &spec.stream {
         Some(kind) => kind.first_hop(far?).cloned(),
         None => Some(spec.proxy.as_ref()?.at.clone()),
@@ -191,7 +191,7 @@ fn names(old: &[PathSpec], new: &[PathSpec], far: Option<&Target>) -> Vec<Target
 
 /// Returns, for each path of `new`, the index of the same path in `old`, or `None`. Paths are the
 /// same if they differ at most in their number of source ports.
-fn places(old: &[PathSpec], new: &[PathSpec]) -> Vec<Option<PathId>> {
+fn matching_paths(old: &[PathSpec], new: &[PathSpec]) -> Vec<Option<PathId>> {
     let same =
         |one: &PathSpec, other: &PathSpec| PathSpec { ports: other.ports, ..one.clone() } == *other;
     let place = |spec| old.iter().position(|old| same(old, spec)).map(PathId::at);
@@ -274,6 +274,6 @@ mod tests {
     fn a_path_of_the_same_name_and_way_out_is_the_same_path() {
         let old = specs(&["a=if:eth0", "b=if:eth1,ports:4", "c=addr:192.0.2.7"]);
         let new = specs(&["c=addr:192.0.2.8", "b=if:eth1", "d=if:eth0", "a=if:eth0"]);
-        assert_eq!(places(&old, &new), [None, Some(PathId(1)), None, Some(PathId(0))]);
+        assert_eq!(matching_paths(&old, &new), [None, Some(PathId(1)), None, Some(PathId(0))]);
     }
 }
