@@ -33,13 +33,13 @@ impl Driver<'_> {
 
     /// Sends the packets that the tunnel itself originates, such as probes and handshakes. These
     /// packets are never dropped, however long they wait for room in a stream.
-    pub(super) fn send_words(&mut self, now: Time, words: Vec<Outgoing<'static>>) {
+    pub(super) fn send_own_packets(&mut self, now: Time, packets: Vec<Outgoing<'static>>) {
         let streams = &mut self.uplinks.streams;
         let (by_stream, others): (Vec<_>, Vec<_>) =
-            words.into_iter().partition(|word| streams.has(word.path));
-        for word in by_stream {
+            packets.into_iter().partition(|packet| streams.has(packet.path));
+        for packet in by_stream {
             // A path without a connection sends nothing; it is being dialled.
-            streams.push(now, word.path, &word.bytes, true);
+            streams.push(now, packet.path, &packet.bytes, true);
         }
         self.send_as_is(now, &others);
         self.flush_streams(now);

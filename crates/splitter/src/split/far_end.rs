@@ -97,8 +97,8 @@ impl Driver<'_> {
             return;
         }
         self.hand_over(now);
-        let words = self.tunnel.as_mut().map(|tunnel| tunnel.words(now)).unwrap_or_default();
-        self.send_words(now, words);
+        let packets = self.tunnel.as_mut().map(|tunnel| tunnel.own_packets(now)).unwrap_or_default();
+        self.send_own_packets(now, packets);
         while let Some(news) = self.tunnel.as_mut().and_then(|tunnel| tunnel.news(now)) {
             self.on_far_end_news(now, &news);
         }
@@ -164,7 +164,7 @@ impl Driver<'_> {
 
     /// Notifies the far end that the session ends.
     pub(super) fn leave_far_end(&mut self, now: Time) {
-        let words = self.tunnel.as_mut().map(|tunnel| tunnel.leave(now)).unwrap_or_default();
-        self.send_words(now, words);
+        let packets = self.tunnel.as_mut().map(|tunnel| tunnel.leave(now)).unwrap_or_default();
+        self.send_own_packets(now, packets);
     }
 }

@@ -184,7 +184,7 @@ impl Tunnel {
             return Vec::new();
         }
         self.near.session().close();
-        self.words(now)
+        self.own_packets(now)
     }
 
     /// Applies a new count of source ports for each path, which changes the indices of
@@ -284,15 +284,15 @@ impl Tunnel {
 
     /// Returns the packets that our end must send now by itself, such as handshakes,
     /// acknowledgements and probes.
-    pub(super) fn words(&mut self, now: Time) -> Vec<Outgoing<'static>> {
+    pub(super) fn own_packets(&mut self, now: Time) -> Vec<Outgoing<'static>> {
         let unix = UNIX_EPOCH.elapsed().unwrap_or_default().as_millis() as u64;
-        let mut words = Vec::new();
+        let mut packets = Vec::new();
         loop {
             let mut bytes = Vec::new();
-            let Some(path) = self.near.poll_transmit(now, unix, &mut bytes) else { return words };
+            let Some(path) = self.near.poll_transmit(now, unix, &mut bytes) else { return packets };
             let (tuple, stride) = (self.tuples[path.index()], bytes.len());
             let bytes = Cow::Owned(bytes);
-            words.push(Outgoing { session: TUNNEL, tuple, path, bytes, stride, ecn: 0 });
+            packets.push(Outgoing { session: TUNNEL, tuple, path, bytes, stride, ecn: 0 });
         }
     }
 
