@@ -62,7 +62,7 @@ pub struct Session {
     order: Resequencer<Datagram>,
     joiner: Joiner,
     paths: Vec<Path>,
-    words: VecDeque<(PathId, ControlMessage)>,
+    control_queue: VecDeque<(PathId, ControlMessage)>,
     /// Whether the data in flight on each path are limited by a window. If so, the other end
     /// acknowledges our data.
     has_windows: bool,
@@ -183,7 +183,7 @@ impl Session {
             order: Resequencer::new(paths.into()),
             joiner: Joiner::default(),
             paths: (0..paths).map(|_| Path::default()).collect(),
-            words: VecDeque::new(),
+            control_queue: VecDeque::new(),
             has_windows: false,
             decoys: None,
             decoys_sent: DecoyCount::default(),
@@ -472,7 +472,7 @@ impl Session {
                         path.rtt.note(Duration::from_micros(rtt.into()));
                     }
                 }
-                self.words.push_back((path, ControlMessage::Pong { echo: stamp }));
+                self.control_queue.push_back((path, ControlMessage::Pong { echo: stamp }));
             }
             Frame::Pong { echo, .. } => {
                 let rtt = Duration::from_micros(micros(now).wrapping_sub(echo).into());
@@ -528,7 +528,7 @@ impl Session {
         if let Some((path, receipt)) = receipt {
             return self.put(disguise, path, &Frame::Ack(receipt), &[], out).then_some(path);
         }
-        let Some((path, word)) = self.words.pop_front() else {
+        let Some((path, word)) = self.control_queue.pop_front() else {
             return self.send_decoy(now, disguise, out);
         };
         let stamp = micros(now);
@@ -579,7 +579,7 @@ impl Session {
             // A probe that cannot be sent would use up a packet number, and the other end would
             // wait for that number.
             if !path.is_cut {
-                self.words.push_back((PathId::at(place), ControlMessage::Ping { deaf }));
+                self.control_queue.push_back((PathId::at(place), ControlMessage::Ping { deaf }));
             }
         }
     }
@@ -588,7 +588,7 @@ impl Session {
     /// at once. Otherwise it would wait for a timeout.
     pub fn close(&mut self) {
         let open = self.paths.iter().enumerate().filter(|(_, path)| !path.is_cut);
-        self.words.extend(open.map(|(place, _)| (PathId::at(place), ControlMessage::Close)));
+        self.control_queue.extend(open.map(|(place, _)| (PathId::at(place), ControlMessage::Close)));
     }
 
     /// Returns the next time at which [`Session::poll`] has a datagram, or this end has to send a
