@@ -66,11 +66,11 @@ pub struct LegView {
     /// True if this path carried the most recent unit (cell).
     pub current: bool,
     /// Cost, in units (cells), of a change from another path to this path.
-    pub turn: u64,
+    pub switch_cost: u64,
     /// Lower bound of the units (cells) per second that the path forwards; 0 if unknown.
     pub capacity: u64,
     /// Upper bound of the units (cells) per second that the path forwards; 0 if unknown.
-    pub limit: u64,
+    pub max_rate: u64,
     /// The first hop's link; `None` if the system does not report its state.
     pub link: Option<LinkView>,
 }
@@ -156,9 +156,9 @@ impl LegView {
         queued: 0,
         slow_start: false,
         current: false,
-        turn: 0,
+        switch_cost: 0,
         capacity: 0,
-        limit: 0,
+        max_rate: 0,
         link: None,
     };
 }

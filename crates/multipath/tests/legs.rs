@@ -63,9 +63,9 @@ impl Leg {
             queued: 0,
             slow_start: self.slow_start,
             current,
-            turn: 0,
+            switch_cost: 0,
             capacity: 0,
-            limit: 0,
+            max_rate: 0,
             link: None,
         };
         PathView::leg(Some(self.rtt), self.size.saturating_sub(self.inflight), leg)

@@ -426,9 +426,9 @@ impl Window {
             queued: 0,
             slow_start: self.search.is_some(),
             current,
-            turn: 0,
+            switch_cost: 0,
             capacity: self.capacity.rate().map_or(0, |rate| (rate / unit) as u64),
-            limit: self.capacity.limit().map_or(0, |rate| (rate / unit) as u64),
+            max_rate: self.capacity.limit().map_or(0, |rate| (rate / unit) as u64),
             link: None,
         };
         PathView::leg(Some(rtt), self.room(now), leg)

@@ -80,17 +80,17 @@ impl ByCapacity {
             self.chances.set(vec![1.0; paths.len()]);
             (self.next, self.wait, self.fastest) = (now, FIRST, 0);
         }
-        let fastest = usable(paths).map(|place| paths[place].leg.limit).max().unwrap_or(0);
+        let fastest = usable(paths).map(|place| paths[place].leg.max_rate).max().unwrap_or(0);
         if fastest >= FASTER * self.fastest.max(1) {
             (self.next, self.wait, self.fastest) = (now, FIRST, fastest);
         }
         if now >= self.next && fastest > 0 {
             self.next = now + self.wait;
             self.wait = LONGEST_WAIT.min(self.wait * 2);
-            let capacity = |path: &PathView| match path.leg.limit {
+            let capacity = |path: &PathView| match path.leg.max_rate {
                 _ if !path.usable => 0.0,
                 0 => fastest as f64,
-                limit => limit as f64,
+                max_rate => max_rate as f64,
             };
             self.chances.set(least_unequal(&paths.iter().map(capacity).collect::<Vec<_>>()));
         }
@@ -151,7 +151,7 @@ mod tests {
     use crate::seed::stream;
 
     fn path(capacity: u64) -> PathView {
-        let leg = LegView { limit: capacity, ..LegView::default() };
+        let leg = LegView { max_rate: capacity, ..LegView::default() };
         PathView::leg(Some(Duration::from_millis(40)), 100, leg)
     }
 

@@ -95,7 +95,7 @@ impl Eta {
         self.expected.extend(legs.map(|(narrow, path)| {
             let rate = rate(path);
             let burst = narrow.burst(now, path.leg.inflight, rate);
-            let kept = if path.leg.current { SWITCH_GAIN * path.leg.turn as f64 } else { 0.0 };
+            let kept = if path.leg.current { SWITCH_GAIN * path.leg.switch_cost as f64 } else { 0.0 };
             arrival(path, rate, burst) - kept / rate
         }));
     }
@@ -106,7 +106,7 @@ impl Eta {
     /// that the sender waits for this leg. Returns `None` if no leg is usable.
     fn best(&mut self, now: Time, paths: &[PathView], units: u64) -> Option<usize> {
         self.look(now, paths);
-        if usable(paths).all(|index| paths[index].leg.bdp == 0 && paths[index].leg.turn > 0) {
+        if usable(paths).all(|index| paths[index].leg.bdp == 0 && paths[index].leg.switch_cost > 0) {
             return quickest_ready(paths);
         }
         let expected = |index: usize| self.expected[index];
@@ -232,11 +232,11 @@ mod tests {
     #[test]
     fn the_present_leg_is_kept_until_another_is_sooner_by_a_turn() {
         let mut present = leg(40, 0);
-        (present.leg.current, present.leg.turn) = (true, 1);
+        (present.leg.current, present.leg.switch_cost) = (true, 1);
         // A change must save the time of 16 cells: 5.2 ms at 124 cells in 40 ms.
         assert_eq!(choice(&[leg(31, 0), present], 9), 1);
         assert_eq!(choice(&[leg(29, 0), present], 9), 0);
-        present.leg.turn = 0;
+        present.leg.switch_cost = 0;
         assert_eq!(choice(&[leg(39, 0), present], 9), 0, "it costs nothing");
     }
 
@@ -261,7 +261,7 @@ mod tests {
     fn legs_of_unknown_rate_are_filled_in_the_order_of_their_round_trip_times() {
         let fresh = |ms, inflight| {
             let mut leg = leg(ms, inflight);
-            (leg.leg.bdp, leg.leg.turn) = (0, 1);
+            (leg.leg.bdp, leg.leg.switch_cost) = (0, 1);
             leg
         };
         assert_eq!(choice(&[fresh(50, 0), fresh(40, 123)], 9), 1);

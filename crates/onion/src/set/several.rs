@@ -323,8 +323,8 @@ impl SetLegs {
         let least_rtt = if seen.rtt.is_none() { rtt } else { seen.leg.least_rtt };
         let current = self.end.current() == Some(leg);
         let link = if self.sees_links() { channels.look(now, link_circuit) } else { None };
-        let (queued, turn) = (queued as u64, self.end.turn());
-        let known = LegView { least_rtt, queued, current, turn, link, ..seen.leg };
+        let (queued, switch_cost) = (queued as u64, self.end.turn());
+        let known = LegView { least_rtt, queued, current, switch_cost, link, ..seen.leg };
         PathView::leg(Some(rtt), room.min(self.first_room(leg)), known)
     }
 
