@@ -94,7 +94,7 @@ pub struct LinkView {
     /// unknown.
     pub share: u16,
     /// Time since the peer's last acknowledgement.
-    pub quiet: Duration,
+    pub since_ack: Duration,
     /// Time since the kernel reported this state.
     pub age: Duration,
 }
@@ -107,7 +107,7 @@ impl LinkView {
     /// Returns whether segments are in flight and the peer has acknowledged nothing for `STUCK`
     /// round-trip times.
     pub fn is_stuck(&self) -> bool {
-        self.unacked > 0 && self.quiet + self.age > self.rtt * STUCK
+        self.unacked > 0 && self.since_ack + self.age > self.rtt * STUCK
     }
 }
 

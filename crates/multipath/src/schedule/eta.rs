@@ -273,8 +273,8 @@ mod tests {
 
     #[test]
     fn a_leg_whose_first_hop_is_stuck_is_passed_over_while_another_is_not() {
-        let (rtt, quiet) = (Duration::from_millis(10), Duration::from_millis(31));
-        let link = LinkView { unacked: 1, rtt, quiet, ..LinkView::default() };
+        let (rtt, since_ack) = (Duration::from_millis(10), Duration::from_millis(31));
+        let link = LinkView { unacked: 1, rtt, since_ack, ..LinkView::default() };
         let mut stuck = leg(20, 0);
         stuck.leg.link = Some(link);
         assert_eq!(choice(&[stuck, leg(500, 0)], 9), 1);

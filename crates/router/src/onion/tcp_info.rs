@@ -33,7 +33,7 @@ fn view(bytes: &[u8; ROOM]) -> LinkView {
     LinkView {
         mss: word(16),
         unacked: word(24),
-        quiet: Duration::from_millis(word(56).into()),
+        since_ack: Duration::from_millis(word(56).into()),
         rtt: Duration::from_micros(word(68).into()),
         snd_cwnd: word(80),
         notsent: word(144),

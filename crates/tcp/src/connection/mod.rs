@@ -335,7 +335,7 @@ impl Connection {
             notsent: u32::try_from(sender.unsent()).unwrap_or(u32::MAX),
             rtt: sender.rtt().srtt().unwrap_or_default(),
             delivery_rate: sender.delivery_rate(),
-            quiet: now.since(self.last_heard),
+            since_ack: now.since(self.last_heard),
             ..LinkView::default()
         }
     }
