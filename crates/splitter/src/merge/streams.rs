@@ -31,10 +31,10 @@ use crate::streams::{Connection, Ending, TlsEnd, prepare};
 pub(super) const STREAMS: u64 = 1 << 62;
 /// Bit that marks a poller token as the token of a connection to the web server. The other bits
 /// are the number of the unknown peer's stream.
-pub(super) const BEHIND: u64 = 1 << 61;
+pub(super) const WEB_SERVERS: u64 = 1 << 61;
 /// Maximum number of streams that are not bound to a client. If there is a further stream, the
 /// oldest unbound stream is closed.
-const STRANGERS: usize = 1_024;
+const MAX_UNBOUND: usize = 1_024;
 /// Timeout for the first packet of a client if there is no web server. A handshake through an
 /// onion circuit takes less time.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -58,7 +58,7 @@ struct Carrier {
     since: Time,
     owner: Owner,
     /// Bytes received from an unknown peer, and not yet passed to the web server.
-    begun: Vec<u8>,
+    unforwarded: Vec<u8>,
     /// Relay of the stream to the web server; `None` if the stream is not passed to the web
     /// server.
     relay: Option<Box<Relay>>,
@@ -68,7 +68,7 @@ impl Carrier {
     /// Drops the relay and the bytes kept for the web server, because the stream belongs to a
     /// client. `number` is the stream's number.
     fn leave_web(&mut self, number: u64, poller: &Poller) {
-        self.begun = Vec::new();
+        self.unforwarded = Vec::new();
         if self.relay.take().is_some() {
             // The poller may still watch for room, on behalf of the relay. The stream is watched,
             // so this call cannot fail.
@@ -114,7 +114,7 @@ enum Owner {
     Stranger(Time),
     /// An unknown peer that has sent bytes that no client sends. Further bytes are dropped. The
     /// field is the time at which the stream is closed.
-    Muted(Time),
+    Discarding(Time),
     /// A peer whose handshake was valid and was answered. Valid handshakes need our public key.
     /// The field is the time by which the peer must send a packet of its session.
     Greeted(Time),
@@ -252,7 +252,7 @@ impl Streams {
         from: SocketAddr,
         poller: &Poller,
     ) {
-        if self.unbound >= STRANGERS {
+        if self.unbound >= MAX_UNBOUND {
             self.close_oldest_stranger();
         }
         let number = self.next;
@@ -270,8 +270,8 @@ impl Streams {
         self.strangers.push_back(number);
         let patience = if self.web_server.is_some() { HESITATION } else { PATIENCE };
         let owner = Owner::Stranger(now + patience);
-        let (begun, relay) = (Vec::new(), None);
-        let carrier = Carrier { connection, from, since: now, owner, begun, relay };
+        let (unforwarded, relay) = (Vec::new(), None);
+        let carrier = Carrier { connection, from, since: now, owner, unforwarded, relay };
         self.carriers.insert(number, carrier);
     }
 
@@ -291,7 +291,7 @@ impl Streams {
                 self.pump(number, poller);
                 return None;
             }
-            Owner::Muted(_) => carrier.connection.skip(&mut self.buffer),
+            Owner::Discarding(_) => carrier.connection.skip(&mut self.buffer),
             Owner::Stranger(_) | Owner::Late | Owner::Greeted(_) | Owner::Client(_) => {
                 carrier.connection.read(&mut self.buffer, |packet| {
                     packets.bytes.extend_from_slice(packet);
@@ -300,10 +300,10 @@ impl Streams {
             }
         };
         if is_stranger && self.web_server.is_some() {
-            carrier.begun.extend_from_slice(carrier.connection.last_read());
+            carrier.unforwarded.extend_from_slice(carrier.connection.last_read());
         }
         let peer = Peer { remote: carrier.from, local: None, stream: Some(number) };
-        let is_muted = matches!(carrier.owner, Owner::Muted(_));
+        let is_discarding = matches!(carrier.owner, Owner::Discarding(_));
         match (read, carrier.owner) {
             (Ok(()), Owner::Late) if packets.ends.is_empty() => self.pass_on(number, poller),
             (Ok(()), _) => {}
@@ -311,13 +311,13 @@ impl Streams {
             (Err(Ending::Length(_)), Owner::Stranger(until) | Owner::Greeted(until)) => {
                 carrier.owner = match self.web_server {
                     Some(_) => Owner::Stranger(until),
-                    None => Owner::Muted(until),
+                    None => Owner::Discarding(until),
                 };
                 self.doubt(number, poller);
             }
             (Err(_), _) => self.close(number),
         }
-        (!is_muted).then_some(peer)
+        (!is_discarding).then_some(peer)
     }
 
     /// Relays an unknown peer's stream to the web server, if there is one. Called after a packet
@@ -330,7 +330,7 @@ impl Streams {
                 carrier.owner = Owner::Handed;
                 self.pass_on(number, poller);
             }
-            Owner::Muted(_) | Owner::Greeted(_) | Owner::Handed | Owner::Client(_) => {}
+            Owner::Discarding(_) | Owner::Greeted(_) | Owner::Handed | Owner::Client(_) => {}
         }
     }
 
@@ -341,8 +341,8 @@ impl Streams {
         else {
             return;
         };
-        let begun = std::mem::take(&mut carrier.begun);
-        match Relay::new(server, begun, [STREAMS | number, BEHIND | number], poller) {
+        let unforwarded = std::mem::take(&mut carrier.unforwarded);
+        match Relay::new(server, unforwarded, [STREAMS | number, WEB_SERVERS | number], poller) {
             Ok(relay) => {
                 self.handed += 1;
                 (carrier.owner, carrier.relay) = (owner, Some(Box::new(relay)));
@@ -355,8 +355,8 @@ impl Streams {
     /// Relays the bytes that were read from an unknown peer to the web server.
     fn pass_on(&mut self, number: u64, poller: &Poller) {
         let Some(carrier) = self.carriers.get_mut(&number) else { return };
-        let begun = std::mem::take(&mut carrier.begun);
-        carrier.relay.iter_mut().for_each(|relay| relay.add(&begun));
+        let unforwarded = std::mem::take(&mut carrier.unforwarded);
+        carrier.relay.iter_mut().for_each(|relay| relay.add(&unforwarded));
         self.pump(number, poller);
     }
 
@@ -397,7 +397,7 @@ impl Streams {
                 false
             }
             Owner::Handed => true,
-            Owner::Stranger(_) | Owner::Late | Owner::Muted(_) | Owner::Greeted(_) => {
+            Owner::Stranger(_) | Owner::Late | Owner::Discarding(_) | Owner::Greeted(_) => {
                 carrier.owner = Owner::Client(client);
                 carrier.leave_web(number, poller);
                 carrier.connection.allow(LONGEST);
@@ -454,10 +454,10 @@ impl Streams {
             match carrier.owner {
                 Owner::Client(_) => continue,
                 Owner::Stranger(until) if until <= now => self.give_up(now, number, poller),
-                Owner::Muted(until) | Owner::Greeted(until) if until <= now => self.close(number),
+                Owner::Discarding(until) | Owner::Greeted(until) if until <= now => self.close(number),
                 Owner::Stranger(_)
                 | Owner::Late
-                | Owner::Muted(_)
+                | Owner::Discarding(_)
                 | Owner::Greeted(_)
                 | Owner::Handed => {}
             }
@@ -534,7 +534,7 @@ impl Streams {
             Owner::Client(client) => self.ended.push((number, client)),
             Owner::Stranger(_)
             | Owner::Late
-            | Owner::Muted(_)
+            | Owner::Discarding(_)
             | Owner::Greeted(_)
             | Owner::Handed => self.unbound -= 1,
         }
@@ -576,15 +576,15 @@ mod tests {
         stream
     }
 
-    /// Reads the stream `number` until a packet has arrived, or the stream has ended or is muted.
+    /// Reads the stream `number` until a packet has arrived, or the stream has ended or its bytes are discarded.
     /// Returns the packets' source, and the number of packets from the last read.
     fn read(streams: &mut Streams, poller: &Poller, number: u64) -> (Option<Peer>, usize) {
         let mut packets = Packets::default();
         for _ in 0..1_000 {
             let peer = streams.read(number, &mut packets, poller);
-            let muted = streams.carriers.get(&number).map(|one| one.owner);
-            let is_muted = matches!(muted, None | Some(Owner::Muted(_)));
-            if !packets.ends.is_empty() || is_muted {
+            let owner = streams.carriers.get(&number).map(|one| one.owner);
+            let is_discarding = matches!(owner, None | Some(Owner::Discarding(_)));
+            if !packets.ends.is_empty() || is_discarding {
                 return (peer, packets.iter().count());
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -653,15 +653,15 @@ mod tests {
         files::raise_limit();
         let (mut streams, poller) = streams();
         let mut outside = Vec::new();
-        for _ in 0..=STRANGERS {
+        for _ in 0..=MAX_UNBOUND {
             outside.push(connect(&mut streams, &poller));
             // This process holds both ends of each stream, and may have only a limited number of
             // files.
-            if outside.len() > 100 && streams.unbound < STRANGERS {
+            if outside.len() > 100 && streams.unbound < MAX_UNBOUND {
                 outside.remove(0);
             }
         }
-        assert_eq!(streams.snapshot().strangers, STRANGERS);
+        assert_eq!(streams.snapshot().strangers, MAX_UNBOUND);
         assert!(!streams.carriers.contains_key(&0) && streams.carriers.contains_key(&1));
     }
 
@@ -689,7 +689,7 @@ mod tests {
         while streams.carriers.contains_key(&0) {
             let ready: Vec<_> = poller.wait(Some(Duration::from_millis(5))).unwrap().collect();
             for event in ready.iter().filter(|event| event.token != LISTENER) {
-                match event.token & BEHIND {
+                match event.token & WEB_SERVERS {
                     0 => _ = streams.read(0, &mut Packets::default(), poller),
                     _ => streams.pump(0, poller),
                 }
@@ -730,7 +730,7 @@ mod tests {
             let (mut streams, mut poller) = streams_with_web_server(Some(server));
             let mut outside = connect(&mut streams, &poller);
             outside.write_all(says).unwrap();
-            while streams.carriers[&0].begun.len() < says.len() {
+            while streams.carriers[&0].unforwarded.len() < says.len() {
                 streams.read(0, &mut Packets::default(), &poller);
             }
             streams.sweep(NOW + HESITATION - Duration::from_millis(1), &poller);
@@ -748,7 +748,7 @@ mod tests {
         outside.write_all(&whole).unwrap();
         read(&mut streams, &poller, 0);
         assert!(streams.bind(0, ClientId(3), &poller));
-        assert!(streams.carriers[&0].begun.is_empty());
+        assert!(streams.carriers[&0].unforwarded.is_empty());
         streams.doubt(0, &poller);
         streams.sweep(NOW + PATIENCE, &poller);
         assert_eq!((streams.snapshot().handed, streams.snapshot().bound), (0, 1));
@@ -765,7 +765,7 @@ mod tests {
             let (mut streams, poller) = streams_with_web_server(Some(server));
             let mut outside = connect(&mut streams, &poller);
             outside.write_all(&whole[..early]).unwrap();
-            while streams.carriers[&0].begun.len() < early {
+            while streams.carriers[&0].unforwarded.len() < early {
                 streams.read(0, &mut Packets::default(), &poller);
             }
             streams.sweep(NOW + HESITATION, &poller);
@@ -791,7 +791,7 @@ mod tests {
         let (mut streams, mut poller) = streams_with_web_server(Some(server));
         let mut outside = connect(&mut streams, &poller);
         outside.write_all(&whole[..1]).unwrap();
-        while streams.carriers[&0].begun.is_empty() {
+        while streams.carriers[&0].unforwarded.is_empty() {
             streams.read(0, &mut Packets::default(), &poller);
         }
         streams.sweep(NOW + HESITATION, &poller);

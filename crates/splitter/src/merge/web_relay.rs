@@ -34,14 +34,14 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    /// Begins to connect to the web server. `begun` has the bytes received from the unknown peer
+    /// Begins to connect to the web server. `received` has the bytes received from the unknown peer
     /// so far, which the relay sends first.
     ///
     /// # Errors
     /// The kernel cannot open, connect or watch the socket.
     pub(super) fn new(
         server: SocketAddr,
-        begun: Vec<u8>,
+        received: Vec<u8>,
         tokens: [u64; 2],
         poller: &Poller,
     ) -> io::Result<Relay> {
@@ -59,7 +59,7 @@ impl Relay {
         Ok(Relay {
             web,
             tokens,
-            to_web: begun,
+            to_web: received,
             to_stranger,
             ended,
             is_shut_down: false,
