@@ -742,5 +742,5 @@ fn the_view_is_that_of_tcp_info() {
     let wanted = 2 * MSS as u64 * 100;
     assert!((wanted * 9 / 10..=wanted * 11 / 10).contains(&rate), "{rate} of {wanted}");
     script.now += 30 * MS;
-    assert_eq!(script.tcp.view(script.now).quiet, 30 * MS);
+    assert_eq!(script.tcp.view(script.now).since_ack, 30 * MS);
 }

@@ -100,7 +100,7 @@ fn path(view: &PathView, wire: &Link<Vec<u8>>, before: &mut u64) -> String {
         leg.inflight,
         leg.bdp,
         leg.capacity,
-        leg.limit,
+        leg.max_rate,
         view.rtt.unwrap_or_default().as_secs_f64() * 1e3,
         leg.least_rtt.as_secs_f64() * 1e3,
         if leg.slow_start { ", searching" } else { "" },
