@@ -51,7 +51,7 @@ const AT_ONCE: usize = 64;
 const BUFFER: usize = 64 << 10;
 
 /// A stream, and the client or unknown peer that it belongs to.
-struct Carrier {
+struct OwnedStream {
     connection: Connection,
     from: SocketAddr,
     /// Time at which the stream was accepted.
@@ -64,7 +64,7 @@ struct Carrier {
     relay: Option<Box<Relay>>,
 }
 
-impl Carrier {
+impl OwnedStream {
     /// Drops the relay and the bytes kept for the web server, because the stream belongs to a
     /// client. `number` is the stream's number.
     fn leave_web(&mut self, number: u64, poller: &Poller) {
@@ -154,7 +154,7 @@ pub(super) struct Streams {
     web_server: Option<SocketAddr>,
     /// Maximum time for which a packet waits for room in a stream before it is dropped.
     age: Duration,
-    carriers: BTreeMap<u64, Carrier>,
+    owned_streams: BTreeMap<u64, OwnedStream>,
     /// Numbers of streams without a client, in the order of their arrival. Streams that were bound
     /// to a client or closed meanwhile may still be listed, and are skipped.
     strangers: VecDeque<u64>,
@@ -190,7 +190,7 @@ impl Streams {
             entries,
             web_server,
             age,
-            carriers: BTreeMap::new(),
+            owned_streams: BTreeMap::new(),
             strangers: VecDeque::new(),
             unbound: 0,
             next: 0,
@@ -271,8 +271,8 @@ impl Streams {
         let patience = if self.web_server.is_some() { HESITATION } else { PATIENCE };
         let owner = Owner::Stranger(now + patience);
         let (unforwarded, relay) = (Vec::new(), None);
-        let carrier = Carrier { connection, from, since: now, owner, unforwarded, relay };
-        self.carriers.insert(number, carrier);
+        let owned = OwnedStream { connection, from, since: now, owner, unforwarded, relay };
+        self.owned_streams.insert(number, owned);
     }
 
     /// Reads the packets that have arrived on a stream into `packets`, and returns their source.
@@ -284,32 +284,32 @@ impl Streams {
         poller: &Poller,
     ) -> Option<Peer> {
         packets.clear();
-        let carrier = self.carriers.get_mut(&number)?;
-        let is_stranger = matches!(carrier.owner, Owner::Stranger(_) | Owner::Late);
-        let read = match carrier.owner {
+        let owned = self.owned_streams.get_mut(&number)?;
+        let is_stranger = matches!(owned.owner, Owner::Stranger(_) | Owner::Late);
+        let read = match owned.owner {
             Owner::Handed => {
                 self.pump(number, poller);
                 return None;
             }
-            Owner::Discarding(_) => carrier.connection.skip(&mut self.buffer),
+            Owner::Discarding(_) => owned.connection.skip(&mut self.buffer),
             Owner::Stranger(_) | Owner::Late | Owner::Greeted(_) | Owner::Client(_) => {
-                carrier.connection.read(&mut self.buffer, |packet| {
+                owned.connection.read(&mut self.buffer, |packet| {
                     packets.bytes.extend_from_slice(packet);
                     packets.ends.push(packets.bytes.len());
                 })
             }
         };
         if is_stranger && self.web_server.is_some() {
-            carrier.unforwarded.extend_from_slice(carrier.connection.last_read());
+            owned.unforwarded.extend_from_slice(owned.connection.last_read());
         }
-        let peer = Peer { remote: carrier.from, local: None, stream: Some(number) };
-        let is_discarding = matches!(carrier.owner, Owner::Discarding(_));
-        match (read, carrier.owner) {
+        let peer = Peer { remote: owned.from, local: None, stream: Some(number) };
+        let is_discarding = matches!(owned.owner, Owner::Discarding(_));
+        match (read, owned.owner) {
             (Ok(()), Owner::Late) if packets.ends.is_empty() => self.pass_on(number, poller),
             (Ok(()), _) => {}
             (Err(Ending::Length(_) | Ending::Closed), Owner::Late) => self.doubt(number, poller),
             (Err(Ending::Length(_)), Owner::Stranger(until) | Owner::Greeted(until)) => {
-                carrier.owner = match self.web_server {
+                owned.owner = match self.web_server {
                     Some(_) => Owner::Stranger(until),
                     None => Owner::Discarding(until),
                 };
@@ -323,11 +323,11 @@ impl Streams {
     /// Relays an unknown peer's stream to the web server, if there is one. Called after a packet
     /// that belongs to no client.
     pub(super) fn doubt(&mut self, number: u64, poller: &Poller) {
-        let Some(carrier) = self.carriers.get_mut(&number) else { return };
-        match carrier.owner {
+        let Some(owned) = self.owned_streams.get_mut(&number) else { return };
+        match owned.owner {
             Owner::Stranger(_) => self.hand_over(number, Owner::Handed, poller),
             Owner::Late => {
-                carrier.owner = Owner::Handed;
+                owned.owner = Owner::Handed;
                 self.pass_on(number, poller);
             }
             Owner::Discarding(_) | Owner::Greeted(_) | Owner::Handed | Owner::Client(_) => {}
@@ -337,15 +337,15 @@ impl Streams {
     /// Begins to relay an unknown peer's stream to the web server, if there is one. Sets the
     /// stream's owner to `owner`.
     fn hand_over(&mut self, number: u64, owner: Owner, poller: &Poller) {
-        let (Some(server), Some(carrier)) = (self.web_server, self.carriers.get_mut(&number))
+        let (Some(server), Some(owned)) = (self.web_server, self.owned_streams.get_mut(&number))
         else {
             return;
         };
-        let unforwarded = std::mem::take(&mut carrier.unforwarded);
+        let unforwarded = std::mem::take(&mut owned.unforwarded);
         match Relay::new(server, unforwarded, [STREAMS | number, WEB_SERVERS | number], poller) {
             Ok(relay) => {
                 self.handed += 1;
-                (carrier.owner, carrier.relay) = (owner, Some(Box::new(relay)));
+                (owned.owner, owned.relay) = (owner, Some(Box::new(relay)));
                 self.pump(number, poller);
             }
             Err(_) => self.close(number),
@@ -354,34 +354,34 @@ impl Streams {
 
     /// Relays the bytes that were read from an unknown peer to the web server.
     fn pass_on(&mut self, number: u64, poller: &Poller) {
-        let Some(carrier) = self.carriers.get_mut(&number) else { return };
-        let unforwarded = std::mem::take(&mut carrier.unforwarded);
-        carrier.relay.iter_mut().for_each(|relay| relay.add(&unforwarded));
+        let Some(owned) = self.owned_streams.get_mut(&number) else { return };
+        let unforwarded = std::mem::take(&mut owned.unforwarded);
+        owned.relay.iter_mut().for_each(|relay| relay.add(&unforwarded));
         self.pump(number, poller);
     }
 
     /// Records that a handshake on the stream was answered, so that the stream is not relayed to
     /// the web server.
     pub(super) fn trust(&mut self, now: Time, number: u64, poller: &Poller) {
-        if let Some(carrier) = self.carriers.get_mut(&number)
-            && matches!(carrier.owner, Owner::Stranger(_) | Owner::Late)
+        if let Some(owned) = self.owned_streams.get_mut(&number)
+            && matches!(owned.owner, Owner::Stranger(_) | Owner::Late)
         {
-            carrier.owner = Owner::Greeted(now + PATIENCE);
-            carrier.leave_web(number, poller);
+            owned.owner = Owner::Greeted(now + PATIENCE);
+            owned.leave_web(number, poller);
         }
     }
 
     /// Relays bytes between an unknown peer and the web server.
     pub(super) fn pump(&mut self, number: u64, poller: &Poller) {
-        let Some(carrier) = self.carriers.get_mut(&number) else { return };
-        let Some(relay) = &mut carrier.relay else { return };
-        let (is_late, wire) = (carrier.owner == Owner::Late, carrier.connection.wire());
+        let Some(owned) = self.owned_streams.get_mut(&number) else { return };
+        let Some(relay) = &mut owned.relay else { return };
+        let (is_late, wire) = (owned.owner == Owner::Late, owned.connection.wire());
         let pumped = relay.pump((wire, !is_late), &mut self.buffer, poller);
         if is_late && relay.has_answered() {
-            carrier.owner = Owner::Handed;
+            owned.owner = Owner::Handed;
         }
         if pumped.is_err() {
-            carrier.connection.wire().end();
+            owned.connection.wire().end();
             self.close(number);
         }
     }
@@ -389,8 +389,8 @@ impl Streams {
     /// Binds a stream to `client`, whose packet has arrived on it. If the stream belongs to
     /// another client, it is closed and false is returned.
     pub(super) fn bind(&mut self, number: u64, client: ClientId, poller: &Poller) -> bool {
-        let Some(carrier) = self.carriers.get_mut(&number) else { return true };
-        match carrier.owner {
+        let Some(owned) = self.owned_streams.get_mut(&number) else { return true };
+        match owned.owner {
             Owner::Client(owner) if owner == client => true,
             Owner::Client(_) => {
                 self.close(number);
@@ -398,9 +398,9 @@ impl Streams {
             }
             Owner::Handed => true,
             Owner::Stranger(_) | Owner::Late | Owner::Discarding(_) | Owner::Greeted(_) => {
-                carrier.owner = Owner::Client(client);
-                carrier.leave_web(number, poller);
-                carrier.connection.allow(LONGEST);
+                owned.owner = Owner::Client(client);
+                owned.leave_web(number, poller);
+                owned.connection.allow(LONGEST);
                 self.unbound -= 1;
                 self.limit(client);
                 true
@@ -409,7 +409,7 @@ impl Streams {
     }
 
     fn limit(&mut self, client: ClientId) {
-        let owned = self.carriers.iter().filter(|(_, one)| one.owner == Owner::Client(client));
+        let owned = self.owned_streams.iter().filter(|(_, one)| one.owner == Owner::Client(client));
         let owned: Vec<u64> = owned.map(|(&number, _)| number).collect();
         if owned.len() > OF_CLIENT {
             self.close(owned[0]);
@@ -419,11 +419,11 @@ impl Streams {
     /// Appends a packet to a stream. If `lasts` is true, the packet is not dropped, however long
     /// it waits for room. Returns false if the stream has ended or its queue is full.
     pub(super) fn push(&mut self, now: Time, number: u64, packet: &[u8], lasts: bool) -> bool {
-        let Some(carrier) = self.carriers.get_mut(&number) else { return false };
+        let Some(owned) = self.owned_streams.get_mut(&number) else { return false };
         if self.touched.last() != Some(&number) {
             self.touched.push(number);
         }
-        carrier.connection.push(now, packet, lasts)
+        owned.connection.push(now, packet, lasts)
     }
 
     /// Writes the queued packets of all streams to the sockets.
@@ -436,11 +436,11 @@ impl Streams {
 
     /// Writes packets of one stream to its socket until the socket is full.
     pub(super) fn flush_one(&mut self, now: Time, number: u64, poller: &Poller) {
-        let Some(carrier) = self.carriers.get_mut(&number) else { return };
-        if carrier.relay.is_some() {
+        let Some(owned) = self.owned_streams.get_mut(&number) else { return };
+        if owned.relay.is_some() {
             return self.pump(number, poller);
         }
-        if carrier.connection.flush(now, poller, STREAMS | number).is_err() {
+        if owned.connection.flush(now, poller, STREAMS | number).is_err() {
             self.close(number);
         }
     }
@@ -450,8 +450,8 @@ impl Streams {
     pub(super) fn sweep(&mut self, now: Time, poller: &Poller) {
         let strangers = std::mem::take(&mut self.strangers);
         for number in strangers {
-            let Some(carrier) = self.carriers.get_mut(&number) else { continue };
-            match carrier.owner {
+            let Some(owned) = self.owned_streams.get_mut(&number) else { continue };
+            match owned.owner {
                 Owner::Client(_) => continue,
                 Owner::Stranger(until) if until <= now => self.give_up(now, number, poller),
                 Owner::Discarding(until) | Owner::Greeted(until) if until <= now => self.close(number),
@@ -472,21 +472,21 @@ impl Streams {
     /// relays the stream to the web server if there is one. If a TLS handshake is incomplete, the
     /// web server cannot answer. The peer then gets as much time as without a web server.
     fn give_up(&mut self, now: Time, number: u64, poller: &Poller) {
-        let Some(carrier) = self.carriers.get_mut(&number) else { return };
-        let last = carrier.since + PATIENCE;
+        let Some(owned) = self.owned_streams.get_mut(&number) else { return };
+        let last = owned.since + PATIENCE;
         match self.web_server {
-            Some(_) if carrier.connection.is_open() => self.hand_over(number, Owner::Late, poller),
-            Some(_) if now < last => carrier.owner = Owner::Stranger(last),
+            Some(_) if owned.connection.is_open() => self.hand_over(number, Owner::Late, poller),
+            Some(_) if now < last => owned.owner = Owner::Stranger(last),
             _ => self.close(number),
         }
     }
 
     /// Closes all streams of `client`.
     pub(super) fn close_all(&mut self, client: ClientId) {
-        let owned = |(&number, one): (&u64, &Carrier)| {
+        let owned = |(&number, one): (&u64, &OwnedStream)| {
             (one.owner == Owner::Client(client)).then_some(number)
         };
-        let owned: Vec<u64> = self.carriers.iter().filter_map(owned).collect();
+        let owned: Vec<u64> = self.owned_streams.iter().filter_map(owned).collect();
         owned.into_iter().for_each(|number| self.close(number));
     }
 
@@ -498,16 +498,16 @@ impl Streams {
 
     /// Returns the counters of the stream `number`; `None` if it has ended.
     pub(super) fn look(&self, number: u64) -> Option<StreamSnapshot> {
-        let connection = &self.carriers.get(&number)?.connection;
+        let connection = &self.owned_streams.get(&number)?.connection;
         let (queued, aged) = (connection.queued() as u64, connection.count().aged);
         Some(StreamSnapshot { queued, aged })
     }
 
     /// Returns the counters of all streams, including those that have ended.
     pub(super) fn snapshot(&self) -> StreamsSnapshot {
-        let aged = self.carriers.values().map(|carrier| carrier.connection.count().aged);
+        let aged = self.owned_streams.values().map(|owned| owned.connection.count().aged);
         StreamsSnapshot {
-            bound: self.carriers.len() - self.unbound,
+            bound: self.owned_streams.len() - self.unbound,
             strangers: self.unbound,
             handed: self.handed,
             aged: self.past + aged.sum::<u64>(),
@@ -516,8 +516,8 @@ impl Streams {
 
     fn close_oldest_stranger(&mut self) -> bool {
         while let Some(oldest) = self.strangers.pop_front() {
-            let carrier = self.carriers.get(&oldest);
-            if carrier.is_some_and(|carrier| !matches!(carrier.owner, Owner::Client(_))) {
+            let owned = self.owned_streams.get(&oldest);
+            if owned.is_some_and(|owned| !matches!(owned.owner, Owner::Client(_))) {
                 self.close(oldest);
                 return true;
             }
@@ -528,9 +528,9 @@ impl Streams {
     /// Closes a stream, and updates the counters. Closing the socket also removes it from the
     /// poller.
     fn close(&mut self, number: u64) {
-        let Some(carrier) = self.carriers.remove(&number) else { return };
-        self.past += carrier.connection.count().aged;
-        match carrier.owner {
+        let Some(owned) = self.owned_streams.remove(&number) else { return };
+        self.past += owned.connection.count().aged;
+        match owned.owner {
             Owner::Client(client) => self.ended.push((number, client)),
             Owner::Stranger(_)
             | Owner::Late
@@ -582,7 +582,7 @@ mod tests {
         let mut packets = Packets::default();
         for _ in 0..1_000 {
             let peer = streams.read(number, &mut packets, poller);
-            let owner = streams.carriers.get(&number).map(|one| one.owner);
+            let owner = streams.owned_streams.get(&number).map(|one| one.owner);
             let is_discarding = matches!(owner, None | Some(Owner::Discarding(_)));
             if !packets.ends.is_empty() || is_discarding {
                 return (peer, packets.iter().count());
@@ -662,7 +662,7 @@ mod tests {
             }
         }
         assert_eq!(streams.snapshot().strangers, MAX_UNBOUND);
-        assert!(!streams.carriers.contains_key(&0) && streams.carriers.contains_key(&1));
+        assert!(!streams.owned_streams.contains_key(&0) && streams.owned_streams.contains_key(&1));
     }
 
     /// Starts a web server that reads `reads` bytes, and sends them back with the text "the
@@ -686,7 +686,7 @@ mod tests {
     fn relay(streams: &mut Streams, poller: &mut Poller, outside: &mut TcpStream) -> Vec<u8> {
         let mut received = Vec::new();
         outside.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
-        while streams.carriers.contains_key(&0) {
+        while streams.owned_streams.contains_key(&0) {
             let ready: Vec<_> = poller.wait(Some(Duration::from_millis(5))).unwrap().collect();
             for event in ready.iter().filter(|event| event.token != LISTENER) {
                 match event.token & WEB_SERVERS {
@@ -730,7 +730,7 @@ mod tests {
             let (mut streams, mut poller) = streams_with_web_server(Some(server));
             let mut outside = connect(&mut streams, &poller);
             outside.write_all(says).unwrap();
-            while streams.carriers[&0].unforwarded.len() < says.len() {
+            while streams.owned_streams[&0].unforwarded.len() < says.len() {
                 streams.read(0, &mut Packets::default(), &poller);
             }
             streams.sweep(NOW + HESITATION - Duration::from_millis(1), &poller);
@@ -748,7 +748,7 @@ mod tests {
         outside.write_all(&whole).unwrap();
         read(&mut streams, &poller, 0);
         assert!(streams.bind(0, ClientId(3), &poller));
-        assert!(streams.carriers[&0].unforwarded.is_empty());
+        assert!(streams.owned_streams[&0].unforwarded.is_empty());
         streams.doubt(0, &poller);
         streams.sweep(NOW + PATIENCE, &poller);
         assert_eq!((streams.snapshot().handed, streams.snapshot().bound), (0, 1));
@@ -765,7 +765,7 @@ mod tests {
             let (mut streams, poller) = streams_with_web_server(Some(server));
             let mut outside = connect(&mut streams, &poller);
             outside.write_all(&whole[..early]).unwrap();
-            while streams.carriers[&0].unforwarded.len() < early {
+            while streams.owned_streams[&0].unforwarded.len() < early {
                 streams.read(0, &mut Packets::default(), &poller);
             }
             streams.sweep(NOW + HESITATION, &poller);
@@ -791,7 +791,7 @@ mod tests {
         let (mut streams, mut poller) = streams_with_web_server(Some(server));
         let mut outside = connect(&mut streams, &poller);
         outside.write_all(&whole[..1]).unwrap();
-        while streams.carriers[&0].unforwarded.is_empty() {
+        while streams.owned_streams[&0].unforwarded.is_empty() {
             streams.read(0, &mut Packets::default(), &poller);
         }
         streams.sweep(NOW + HESITATION, &poller);
