@@ -79,7 +79,7 @@ struct ProxyPath {
     spare: Option<(Association, Time)>,
     waiting: VecDeque<WaitingTuple>,
     /// Reason why the route to the proxy does not work; `None` if it works.
-    way: Option<DownReason>,
+    down_reason: Option<DownReason>,
     /// Sequence number of the present era. A new era begins when the path's egress (interface,
     /// source address and route) or its index changes. Results of connection attempts to the proxy
     /// that began in an earlier era are ignored.
@@ -96,7 +96,7 @@ impl ProxyPath {
             proxy_state: ProxyState::default(),
             spare: None,
             waiting: VecDeque::new(),
-            way: None,
+            down_reason: None,
             era: 0,
             reported: None,
         }
@@ -104,14 +104,14 @@ impl ProxyPath {
 
     /// Returns the number of associations (UDP relays of proxies) that the path still needs.
     fn wanted(&self) -> usize {
-        if self.way.is_some() {
+        if self.down_reason.is_some() {
             return 0;
         }
         self.waiting.len() + usize::from(self.spare.is_none())
     }
 
     fn broken(&self) -> Option<DownReason> {
-        self.way.or_else(|| self.proxy_state.is_broken().then_some(DownReason::Proxy))
+        self.down_reason.or_else(|| self.proxy_state.is_broken().then_some(DownReason::Proxy))
     }
 }
 
@@ -273,7 +273,7 @@ impl Proxies {
         outgoing: &[Outgoing<'_>],
     ) -> Option<(usize, usize)> {
         let place = self.places.get_mut(&path)?;
-        if place.way.is_some() || !place.proxy_state.is_hopeful(now) {
+        if place.down_reason.is_some() || !place.proxy_state.is_hopeful(now) {
             return None;
         }
         let known = place.waiting.iter().position(|w| (w.session, w.tuple) == (session, tuple));
@@ -374,7 +374,7 @@ impl Proxies {
     /// UDP relay of a proxy) soon. Otherwise returns an empty list.
     pub(super) fn hopeless(&mut self, now: Time, path: PathId) -> Vec<WaitingTuple> {
         let Some(place) = self.places.get_mut(&path) else { return Vec::new() };
-        let hope = place.way.is_none() && place.proxy_state.is_hopeful(now);
+        let hope = place.down_reason.is_none() && place.proxy_state.is_hopeful(now);
         if hope { Vec::new() } else { place.waiting.drain(..).collect() }
     }
 
@@ -407,10 +407,10 @@ impl Proxies {
             place.era += 1;
             place.proxy_state.on_move(now);
         }
-        if place.way.is_some() && look.broken.is_none() {
+        if place.down_reason.is_some() && look.broken.is_none() {
             place.proxy_state.on_way_back();
         }
-        place.way = look.broken;
+        place.down_reason = look.broken;
         place.broken()
     }
 

@@ -105,7 +105,7 @@ struct StreamPath {
     era: u64,
     /// Reason why the path's first hop (proxy or far end) cannot be reached now; `None` if no
     /// reason is known.
-    way: Option<DownReason>,
+    down_reason: Option<DownReason>,
     /// Number of failures since the last successful connection: failed attempts to connect, and
     /// connections that ended early.
     failures: u32,
@@ -225,7 +225,7 @@ impl Streams {
     pub(super) fn broken(&self, path: PathId) -> Option<DownReason> {
         let place = self.places.get(&path)?;
         let is_open = matches!(place.state, State::Open(_));
-        place.way.or((!is_open).then_some(DownReason::Dialling))
+        place.down_reason.or((!is_open).then_some(DownReason::Dialling))
     }
 
     /// Returns the time of the next dial (connection attempt) or timeout; `None` if there is none.
@@ -526,8 +526,8 @@ impl Streams {
     /// down, as found on this machine; `None` if no reason was found.
     pub(super) fn on_look(&mut self, now: Time, look: &RouteLookup) -> Option<DownReason> {
         let Some(place) = self.places.get_mut(&look.path) else { return look.broken };
-        let is_back = place.way.is_some() && look.broken.is_none();
-        place.way = look.broken;
+        let is_back = place.down_reason.is_some() && look.broken.is_none();
+        place.down_reason = look.broken;
         if look.moved.is_some() || is_back {
             self.dial_now(now, look.path);
         }
@@ -560,7 +560,7 @@ impl StreamPath {
             kind,
             state: State::Waiting(Time::ZERO),
             era: 0,
-            way: None,
+            down_reason: None,
             failures: 0,
             reported: None,
             slow: DelayRecord::default(),
@@ -570,7 +570,7 @@ impl StreamPath {
 
     fn due(&self) -> Option<Time> {
         match &self.state {
-            State::Waiting(due) if self.way.is_none() => Some(*due),
+            State::Waiting(due) if self.down_reason.is_none() => Some(*due),
             State::Open(wire) if !wire.has_received => Some(wire.since + SILENCE),
             _ => None,
         }
