@@ -120,12 +120,12 @@ impl Driver<'_> {
     pub(super) fn lose(&mut self, now: Time, token: u64) {
         let in_use = self.uplinks.sockets.is_in_use(token);
         let Some(socket) = self.uplinks.sockets.by_token(token) else { return };
-        let (path, made) = (socket.path, socket.relay.as_ref().map(|relay| relay.made));
+        let (path, opened_at) = (socket.path, socket.relay.as_ref().map(|relay| relay.opened_at));
         if let Some(local) = self.uplinks.sockets.discard(token) {
             self.core.handle(now, Input::Shut { local });
         }
-        if let Some(made) = made.filter(|_| in_use) {
-            self.uplinks.proxies.on_loss(now, path, made);
+        if let Some(opened_at) = opened_at.filter(|_| in_use) {
+            self.uplinks.proxies.on_loss(now, path, opened_at);
         }
         self.tend(now);
     }
@@ -137,10 +137,10 @@ impl Driver<'_> {
         now: Time,
         key: (SessionId, TupleId, PathId),
     ) -> Option<Result<(), Failure>> {
-        let (spare, made) = self.uplinks.proxies.take(key.2)?;
+        let (spare, opened_at) = self.uplinks.proxies.take(key.2)?;
         // From now on the token of the four-tuple is used to watch the connection.
         let _ = self.poller.remove(&spare.control);
-        let opened = self.open_socket(now, key, Some((spare, made)));
+        let opened = self.open_socket(now, key, Some((spare, opened_at)));
         self.uplinks.proxies.ask(now, &self.uplinks.egress_table);
         Some(opened)
     }

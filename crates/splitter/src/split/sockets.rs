@@ -97,7 +97,7 @@ pub(super) struct Relay {
     /// The SOCKS5 header that precedes each datagram to the relay.
     pub(super) header: Header,
     /// Time at which the socket's association (a UDP relay of a proxy) was opened.
-    pub(super) made: Time,
+    pub(super) opened_at: Time,
     /// The TCP connection to the proxy. The proxy relays as long as this connection is open.
     control: TcpStream,
 }
@@ -209,9 +209,9 @@ impl Sockets {
         let peer = egress.remote(by.as_ref().map_or(server, |(association, _)| association.relay));
         let options = options(egress, self.fwmark);
         let udp = UdpSocket::connect(Some(egress.local(peer)), peer, &options)?;
-        let relay = by.map(|(association, made)| Relay {
+        let relay = by.map(|(association, opened_at)| Relay {
             header: Header::to(server),
-            made,
+            opened_at,
             control: association.control,
         });
         let (local, server) = (udp.local_addr()?, udp.peer_addr()?);

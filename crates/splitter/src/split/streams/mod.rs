@@ -117,7 +117,7 @@ struct StreamPath {
     /// one is still in use.
     replaces: bool,
     /// Sums of the counters of the path's connections that have ended.
-    past: StreamCounters,
+    ended_counters: StreamCounters,
 }
 
 enum State {
@@ -328,7 +328,7 @@ impl Streams {
         }
         let lag = place.slow.note(now, lag)?;
         circuits.renew(&mut self.dice);
-        place.past.replaced += 1;
+        place.ended_counters.replaced += 1;
         place.replaces = true;
         let text = format!(
             "path '{}' ({}): its circuit has been {} ms slower than the fastest path for {} s, so \
@@ -537,7 +537,7 @@ impl Streams {
     /// Returns the counters of `path`; `None` if it is not a stream.
     pub(super) fn counters(&self, path: PathId) -> Option<StreamCounters> {
         let place = self.places.get(&path)?;
-        let mut counters = place.past;
+        let mut counters = place.ended_counters;
         if let State::Open(wire) = &place.state {
             counters.aged += wire.connection.count().aged;
             counters.queued = wire.connection.queued() as u64;
@@ -556,7 +556,7 @@ impl StreamPath {
     fn new(spec: &PathSpec, kind: StreamKind) -> StreamPath {
         StreamPath {
             name: spec.name.clone(),
-            past: StreamCounters::default(),
+            ended_counters: StreamCounters::default(),
             kind,
             state: State::Waiting(Time::ZERO),
             era: 0,
@@ -582,8 +582,8 @@ impl StreamPath {
         self.replaces = false;
         self.slow.forget();
         if let State::Open(wire) = &self.state {
-            self.past.aged += wire.connection.count().aged;
-            self.past.ended += 1;
+            self.ended_counters.aged += wire.connection.count().aged;
+            self.ended_counters.ended += 1;
         }
     }
 }
