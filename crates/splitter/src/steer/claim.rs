@@ -26,7 +26,7 @@ pub(super) struct Claim {
     /// Settings of the machine (sysctl) that this splitter changes.
     pub(super) settings: Vec<Setting>,
     /// The packet forwarding that `settings` (sysctl) switch on.
-    pub(super) lent: AddedForwarding,
+    pub(super) added_forwarding: AddedForwarding,
     /// Whether a killed splitter's setup in this slot was adopted (kept until this splitter
     /// replaces it), so that it still blocks packets.
     pub(super) adopted: bool,
@@ -67,7 +67,7 @@ impl Claim {
             ledger,
             notes: before,
             settings: Vec::new(),
-            lent: AddedForwarding::default(),
+            added_forwarding: AddedForwarding::default(),
             adopted: false,
             others: left,
             warnings,
@@ -95,7 +95,7 @@ impl Claim {
         plan.check(&[])?;
         noted.extend(self.notes.settings.iter().cloned());
         noted.extend(self.others.iter().flat_map(|(_, notes)| notes.settings.clone()));
-        (self.settings, self.lent) = plan.settings(&noted);
+        (self.settings, self.added_forwarding) = plan.settings(&noted);
         let wanted = self.settings.iter();
         let before = |wanted: &Setting| {
             let found = noted.iter().find(|setting| setting.name == wanted.name).cloned();

@@ -158,12 +158,12 @@ impl Plan {
             return (Vec::new(), AddedForwarding::default());
         }
         let devices = self.devices();
-        let (mut settings, lent) = match self.request.netns {
+        let (mut settings, added_forwarding) = match self.request.netns {
             Some(_) => sysctl::forwarding(&devices, self.has(Family::Six), noted),
             None => (Vec::new(), AddedForwarding::default()),
         };
         settings.extend(sysctl::answers(&devices, noted));
-        (settings, lent)
+        (settings, added_forwarding)
     }
 
     /// Returns the file with the name servers for programs in the namespace (`ip netns exec`

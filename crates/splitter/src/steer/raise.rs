@@ -41,7 +41,7 @@ pub struct Steering {
     namespace: Option<Namespace>,
     /// Index of the interface; 0 until the interface exists.
     tun: u32,
-    lent: AddedForwarding,
+    added_forwarding: AddedForwarding,
     /// The splitter's nftables tables, in the machine's namespace and in the interface's
     /// namespace.
     fences: Vec<Fence>,
@@ -83,11 +83,11 @@ impl Steering {
         let namespace = namespace.map_err(&making)?;
         let number = namespace.as_ref().map(|namespace| namespace.run(named::number)).transpose();
         let claim = Claim::take(&mut plan, number.map_err(making)?)?;
-        let Claim { ledger, notes, settings, lent, adopted, others, mut warnings } = claim;
+        let Claim { ledger, notes, settings, added_forwarding, adopted, others, mut warnings } = claim;
         let (ledger, fences, guard, inside) = (Some(ledger), Vec::new(), None, None);
         let (tun, tally) = (0, None);
         let mut steering =
-            Steering { plan, notes, ledger, namespace, tun, lent, fences, guard, inside, tally };
+            Steering { plan, notes, ledger, namespace, tun, added_forwarding, fences, guard, inside, tally };
         let tun = steering.set_up(&settings).and_then(|tun| {
             steering.undo_others(others)?;
             Ok(tun)
@@ -396,7 +396,7 @@ impl Steering {
 
     fn ruleset_parameters(&self) -> RulesetParameters<'_> {
         let Plan { slot, request: Request { tun, ports, .. }, own, exits, .. } = &self.plan;
-        RulesetParameters { slot: *slot, tun, ports, own: *own, exits, lent: &self.lent }
+        RulesetParameters { slot: *slot, tun, ports, own: *own, exits, added_forwarding: &self.added_forwarding }
     }
 
     /// Makes the virtual Ethernet pair, with an address at each end, and a default route inside

@@ -46,7 +46,7 @@ pub(crate) struct RulesetParameters<'a> {
     pub(crate) exits: &'a [Exit],
     /// Packet forwarding that is on only because of this program, and must not forward other
     /// traffic.
-    pub(crate) lent: &'a AddedForwarding,
+    pub(crate) added_forwarding: &'a AddedForwarding,
 }
 
 /// Returns the commands that remove the splitter's nftables table, whether or not it exists.
@@ -176,9 +176,9 @@ pub(crate) fn guard_of_cable(parameters: &RulesetParameters<'_>) -> String {
 /// in connections that are kept on one path. If forwarding is on only because of this program,
 /// packets of other interfaces are forwarded only to the virtual Ethernet pairs of splitters.
 fn fence(parameters: &RulesetParameters<'_>, priority: &str) -> String {
-    let RulesetParameters { slot, ports, lent, .. } = parameters;
+    let RulesetParameters { slot, ports, added_forwarding, .. } = parameters;
     let (mask, base, cable) = (MASK, slot.base(), slot.cable());
-    let strangers = not_lent("ipv4", &lent.four) + &not_lent("ipv6", &lent.six);
+    let strangers = not_lent("ipv4", &added_forwarding.four) + &not_lent("ipv6", &added_forwarding.six);
     format!(
         "chain fence {{\ntype filter hook forward priority {priority}; policy accept;\n\
          iifname \"{cable}\" udp dport {{ {ports} }} drop\n\
