@@ -45,9 +45,9 @@ pub struct Egress {
     /// has the far end's address here. The other fields describe the route to this address.
     /// `None` for datagrams without a proxy, and for a stream through OpenSSH.
     pub proxy: Option<SocketAddr>,
-    /// Intermediary of the stream ([`Apart`]: a proxy or an ssh host), if the path is a stream;
+    /// Intermediary of the stream ([`Intermediary`]: a proxy or an ssh host), if the path is a stream;
     /// `None` for a path of datagrams.
-    pub stream: Option<Apart>,
+    pub stream: Option<Intermediary>,
     /// Warning about a setting that works but is probably a mistake; `None` if there is none.
     pub note: Option<String>,
 }
@@ -55,7 +55,7 @@ pub struct Egress {
 /// Intermediary of a stream: the proxy with our user name on it, or the ssh host. `None` for a
 /// direct connection. Two streams on one interface count as different paths if their
 /// intermediaries differ, because different observers see the streams.
-pub type Apart = Option<String>;
+pub type Intermediary = Option<String>;
 
 impl Egress {
     /// Returns the local address to bind a socket to `server` to, with port 0, so that the kernel

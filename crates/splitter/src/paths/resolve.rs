@@ -170,10 +170,10 @@ pub fn check(specs: &[PathSpec], same_egress: bool) -> Result<(), PathError> {
     let machine = Machine::ask().map_err(|error| blame(first, error.into()))?;
     for (index, spec) in specs.iter().enumerate() {
         machine.check(spec).map_err(|fault| blame(spec, fault))?;
-        let apart = |spec: &PathSpec| spec.stream.as_ref().and_then(StreamKind::apart);
+        let intermediary = |spec: &PathSpec| spec.stream.as_ref().and_then(StreamKind::intermediary);
         let is_twin = |other: &&PathSpec| {
             (&other.device, other.source, &other.proxy) == (&spec.device, spec.source, &spec.proxy)
-                && apart(other) == apart(spec)
+                && intermediary(other) == intermediary(spec)
         };
         match specs[..index].iter().find(is_twin) {
             Some(twin) if !same_egress => {
@@ -286,8 +286,8 @@ pub(crate) fn refuse_same<'e>(
 /// of the address that it connects to.
 fn seen_as(egress: &Egress) -> (u32, Option<IpAddr>, Option<SocketAddr>, Option<&str>) {
     let proxy = egress.proxy.filter(|_| egress.stream != Some(None));
-    let apart = egress.stream.as_ref().and_then(Option::as_deref);
-    (egress.index, egress.sends_as, proxy, apart)
+    let intermediary = egress.stream.as_ref().and_then(Option::as_deref);
+    (egress.index, egress.sends_as, proxy, intermediary)
 }
 
 /// Interfaces and addresses of this machine at one moment.
@@ -466,7 +466,7 @@ impl Machine {
             mtu: Some(route.mtu),
             ports: spec.ports,
             proxy: None,
-            stream: spec.stream.as_ref().map(StreamKind::apart),
+            stream: spec.stream.as_ref().map(StreamKind::intermediary),
             note: self.note(spec, route, link, source.filter(|_| !inward)),
         }
     }

@@ -117,7 +117,7 @@ impl StreamKind {
     /// Returns the stream's intermediary as text: the proxy with our user name on it, or the ssh
     /// host. Returns `None` for a direct connection. Streams with different intermediaries have
     /// different observers, even on the same interface.
-    pub(super) fn apart(&self) -> Option<String> {
+    pub(super) fn intermediary(&self) -> Option<String> {
         match self {
             StreamKind::Tcp(_) | StreamKind::Tls(_) => None,
             other => Some(format!("{}:{other}", other.word())),
@@ -257,7 +257,7 @@ mod tests {
             .map(|kind| kind.proxy().unwrap().credentials().unwrap().unwrap().user)
             .collect();
         assert_eq!(users, ["anabranch-5f-1", "anabranch-5f-2", "anabranch-5f-3"]);
-        assert!(found[0].apart() != found[1].apart());
+        assert!(found[0].intermediary() != found[1].intermediary());
     }
 
     #[test]
@@ -281,8 +281,8 @@ mod tests {
     #[test]
     fn only_a_straight_stream_is_seen_as_its_interface_is() {
         let read = |word, value| StreamKind::read(word, value).unwrap().unwrap();
-        assert_eq!(read("tcp", "192.0.2.1:443").apart(), None);
-        assert!(read("http", "192.0.2.1:443").apart().is_some());
+        assert_eq!(read("tcp", "192.0.2.1:443").intermediary(), None);
+        assert!(read("http", "192.0.2.1:443").intermediary().is_some());
         let far: Target = "far.example.net:443".parse().unwrap();
         assert_eq!(read("tcp", "").first_hop(&far), Some(&far));
         assert_eq!(read("ssh", "relay").first_hop(&far), None);
