@@ -29,7 +29,7 @@ pub(crate) use options::Options;
 pub(crate) use plan::check_file;
 pub(crate) use plan::{check_decoys, settings};
 use reread::Source;
-use screen::{Pricing, PublishingScreen};
+use screen::{QuicWarning, PublishingScreen};
 pub(crate) use screen::{advice, log};
 use uplinks::PathChoice;
 
@@ -223,7 +223,7 @@ fn run(
     let screen: &mut dyn Screen =
         &mut PublishingScreen::new(screen, run_status, looking_up(&settings));
     let in_order = settings.core.in_order.is_some();
-    let screen: &mut dyn Screen = &mut Pricing::new(screen, in_order);
+    let screen: &mut dyn Screen = &mut QuicWarning::new(screen, in_order);
     let reread = source
         .map(|source| -> Reread<'_> { Box::new(move |running: &Settings| source.read(running)) });
     let go = |screen: &mut dyn Screen| split::run_rereading(settings, reread, screen);

@@ -80,7 +80,7 @@ pub(crate) fn one_path(protocol: Protocol) -> Option<String> {
 /// Explains the cost of `--every` with the value `every`, which sets how many consecutive
 /// datagrams use one path. Short values slow QUIC down, and longer values cost privacy
 /// (docs/notes/quic-servers.md, docs/results/fingerprinting.md).
-pub(crate) fn quic_price(every: &str) -> String {
+pub(crate) fn slow_quic(every: &str) -> String {
     format!(
         "QUIC is slow with --every {every}: most servers keep 13 to 76 % of their speed with \
          100ms, and 81 to 96 % with 1s. But with 1s the observer of one path recognises 39 % of \
@@ -345,7 +345,7 @@ mod tests {
         );
         let text = silent(&Silent { sessions: 1, waited, last });
         assert_eq!(text, "no answer from a server for 10 s on any path, last answer at 01:02:33");
-        let text = quic_price("50p");
+        let text = slow_quic("50p");
         assert!(text.contains("--every 50p: ") && text.contains("docs/guide/quic.md"), "{text}");
         let news = FarEndNews::Unanswered { waited: Duration::from_millis(10_400) };
         let wanted = "no answer from 192.0.2.1:51820 for 10 s: check key, port, firewall ";

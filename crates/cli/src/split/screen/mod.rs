@@ -8,7 +8,7 @@ mod live;
 mod model;
 mod plain;
 mod posting;
-mod pricing;
+mod quic_warning;
 
 use std::fs::File;
 use std::io;
@@ -22,7 +22,7 @@ use crate::screen::lines::Lines;
 
 pub(super) use json::about as about_json;
 pub(super) use posting::PublishingScreen;
-pub(super) use pricing::Pricing;
+pub(super) use quic_warning::QuicWarning;
 
 /// Returns the screen that suits `options` and the type of standard output. A slow reader of the
 /// output never blocks the program.

@@ -16,7 +16,7 @@ const LONG: Duration = Duration::from_millis(500);
 
 /// A screen (output for the user) that warns once if `--every` makes QUIC much slower, and passes
 /// all output on to another screen.
-pub(in crate::split) struct Pricing<'s> {
+pub(in crate::split) struct QuicWarning<'s> {
     inner: &'s mut dyn Screen,
     /// Whether no warning is needed, because the user has chosen `--in-order`, which keeps QUIC
     /// fast, or the warning was printed.
@@ -25,23 +25,23 @@ pub(in crate::split) struct Pricing<'s> {
     short: Option<String>,
 }
 
-impl<'s> Pricing<'s> {
+impl<'s> QuicWarning<'s> {
     /// Creates a screen that passes all output on to `inner`. `in_order` is true if the user has
     /// chosen `--in-order`, so no warning is needed.
-    pub(in crate::split) fn new(inner: &'s mut dyn Screen, in_order: bool) -> Pricing<'s> {
-        Pricing { inner, settled: in_order, short: None }
+    pub(in crate::split) fn new(inner: &'s mut dyn Screen, in_order: bool) -> QuicWarning<'s> {
+        QuicWarning { inner, settled: in_order, short: None }
     }
 
     fn begin(&mut self, about: &ActiveSettings) {
         let several = about.egresses.len() > 1;
-        let ruins = several && about.every.parse().is_ok_and(ruins_quic);
-        self.short = (ruins && !self.settled).then(|| about.every.clone());
+        let slows = several && about.every.parse().is_ok_and(slows_quic);
+        self.short = (slows && !self.settled).then(|| about.every.clone());
     }
 }
 
 /// Returns whether `every` makes the path change more often than once per [`LONG`] on average.
 /// Returns true if `every` is a number of packets.
-fn ruins_quic(every: Every) -> bool {
+fn slows_quic(every: Every) -> bool {
     match every {
         Every::Never => false,
         Every::Packets { .. } | Every::PacketRange { .. } => true,
@@ -51,7 +51,7 @@ fn ruins_quic(every: Every) -> bool {
     }
 }
 
-impl Screen for Pricing<'_> {
+impl Screen for QuicWarning<'_> {
     fn listening(&mut self, about: &ActiveSettings) {
         self.begin(about);
         self.inner.listening(about);
@@ -64,7 +64,7 @@ impl Screen for Pricing<'_> {
             && let Some(every) = self.short.take()
         {
             self.settled = true;
-            self.inner.warn(&advice::quic_price(&every));
+            self.inner.warn(&advice::slow_quic(&every));
         }
     }
 
@@ -100,12 +100,12 @@ mod tests {
 
     #[test]
     fn short_runs_ruin_quic_and_long_ones_do_not() {
-        let ruins = |text: &str| ruins_quic(text.parse().unwrap());
+        let slows = |text: &str| slows_quic(text.parse().unwrap());
         for short in ["100ms", "~100ms", "50p", "50-70p", "80-120ms", "499ms"] {
-            assert!(ruins(short), "{short}");
+            assert!(slows(short), "{short}");
         }
         for long in ["never", "1s", "~500ms", "400-600ms"] {
-            assert!(!ruins(long), "{long}");
+            assert!(!slows(long), "{long}");
         }
     }
 }
