@@ -46,7 +46,7 @@ pub(super) const KINDS: [Kind; 4] = [
 ];
 
 /// Days of the simulated year that the tables show. The figures show all days.
-const TOLD: [u64; 4] = [30, 90, 182, 365];
+const TABLE_DAYS: [u64; 4] = [30, 90, 182, 365];
 
 /// Describes the result of a unit (one part of the analysis) in a few words.
 pub(super) fn outcome(record: &UnitResult) -> String {
@@ -179,7 +179,7 @@ pub(super) fn legend(row: &YearRow) -> String {
 
 /// Returns the column headings of the table with the shares of compromised clients by day.
 pub(super) fn day_head(table: &YearTable) -> Vec<String> {
-    let days = table.days.iter().filter(|day| TOLD.contains(day));
+    let days = table.days.iter().filter(|day| TABLE_DAYS.contains(day));
     let days = days.map(|day| format!("day {day}"));
     ["entries".to_owned(), "guards a year".to_owned()].into_iter().chain(days).collect()
 }
@@ -187,7 +187,7 @@ pub(super) fn day_head(table: &YearTable) -> Vec<String> {
 /// Returns the shares of compromised clients on the days of a year, as rows of a table.
 pub(super) fn day_rows(table: &YearTable, kind: &Kind) -> Vec<Vec<String>> {
     let row = |row: &YearRow| {
-        let days = table.days.iter().zip(&row.at).filter(|(day, _)| TOLD.contains(day));
+        let days = table.days.iter().zip(&row.at).filter(|(day, _)| TABLE_DAYS.contains(day));
         let days = days.map(|(_, at)| band((kind.of)(at), 4));
         [entries(row), format!("{:.1}", row.guards)].into_iter().chain(days).collect()
     };
