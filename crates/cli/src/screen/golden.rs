@@ -12,7 +12,7 @@ use super::frame::{Picture, ViewState};
 use super::palette::Palette;
 
 /// Environment variable that makes the tests regenerate the files (`make screens`).
-const ANEW: &str = "ANABRANCH_SCREENS";
+const REGENERATE: &str = "ANABRANCH_SCREENS";
 
 /// Compares a view at three widths with the files `testdata/screens/NAME-WIDTH.txt`.
 pub(crate) fn check(name: &str, picture: &impl Picture) {
@@ -24,7 +24,7 @@ pub(crate) fn check_look(name: &str, picture: &impl Picture, look: &ViewState) {
     for width in [80, 100, 160] {
         let now = styled_text(&seen(picture, width, look));
         let file = folder().join(format!("{name}-{width}.txt"));
-        if std::env::var_os(ANEW).is_some() {
+        if std::env::var_os(REGENERATE).is_some() {
             std::fs::create_dir_all(folder()).unwrap();
             std::fs::write(&file, now).unwrap();
             continue;
