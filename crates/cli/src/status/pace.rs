@@ -10,12 +10,12 @@ pub(crate) const FRESH: Duration = Duration::from_secs(1);
 
 /// Limiter of how often an action is done. Its owner asks at each tick of a clock whether the
 /// action is due. The field is the earliest time of the next action.
-pub(crate) struct Pace(Time);
+pub(crate) struct IntervalLimiter(Time);
 
-impl Pace {
+impl IntervalLimiter {
     /// Creates a limiter whose action is due at the first tick.
-    pub(crate) const fn new() -> Pace {
-        Pace(Time::ZERO)
+    pub(crate) const fn new() -> IntervalLimiter {
+        IntervalLimiter(Time::ZERO)
     }
 
     /// Returns whether the action is due at `now`, and if so, starts the next interval of length
@@ -37,9 +37,9 @@ mod tests {
     #[test]
     fn turns_keep_their_pace_though_ticks_come_a_little_early() {
         let (every, tick) = (FRESH, Duration::from_millis(100));
-        let mut pace = Pace::new();
+        let mut limiter = IntervalLimiter::new();
         // Each tick is a millisecond early.
-        let due = (0..100).filter(|n| pace.is_due(Time::from_millis(n * 99), every, tick));
+        let due = (0..100).filter(|n| limiter.is_due(Time::from_millis(n * 99), every, tick));
         assert_eq!(due.collect::<Vec<_>>(), [0, 10, 20, 30, 40, 50, 60, 70, 80, 90]);
     }
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::json;
 use crate::screen::waiting::LookingUp;
 use crate::status::PublishedStatus;
-use crate::status::pace::{FRESH, Pace};
+use crate::status::pace::{FRESH, IntervalLimiter};
 
 /// A screen (output for the user) that publishes the status for `anabranch status`, and passes all
 /// output on to another screen.
@@ -20,9 +20,9 @@ pub(in crate::merge) struct PublishingScreen<'s> {
     /// are resolved, the timer is dropped.
     looking_up: Option<LookingUp>,
     /// Limiter of how often the status is published.
-    posts: Pace,
+    publish_limiter: IntervalLimiter,
     /// Limiter of how often counters are passed to the screen `inner`.
-    shows: Pace,
+    display_limiter: IntervalLimiter,
 }
 
 impl<'s> PublishingScreen<'s> {
@@ -33,8 +33,8 @@ impl<'s> PublishingScreen<'s> {
         run_status: Option<PublishedStatus>,
         looking_up: Option<LookingUp>,
     ) -> PublishingScreen<'s> {
-        let (posts, shows) = (Pace::new(), Pace::new());
-        PublishingScreen { inner, run_status, looking_up, posts, shows }
+        let (publish_limiter, display_limiter) = (IntervalLimiter::new(), IntervalLimiter::new());
+        PublishingScreen { inner, run_status, looking_up, publish_limiter, display_limiter }
     }
 
     fn post(&mut self, name: &str, value: Value) {
@@ -63,10 +63,10 @@ impl Screen for PublishingScreen<'_> {
     fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
         let tick = self.interval();
         // A live view needs counters ten times as often as the status is published.
-        if self.posts.is_due(now, FRESH, tick) {
+        if self.publish_limiter.is_due(now, FRESH, tick) {
             self.post("stats", json::counters(snapshot));
         }
-        if self.shows.is_due(now, self.inner.interval(), tick) {
+        if self.display_limiter.is_due(now, self.inner.interval(), tick) {
             self.inner.snapshot(now, snapshot);
         }
     }

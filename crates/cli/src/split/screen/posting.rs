@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::book::Book;
 use super::json;
 use crate::screen::waiting::LookingUp;
-use crate::status::pace::{FRESH, Pace};
+use crate::status::pace::{FRESH, IntervalLimiter};
 use crate::status::{PublishedStatus, now};
 
 /// A screen (output for the user) that publishes the status for `anabranch status`, and passes all
@@ -29,9 +29,9 @@ pub(in crate::split) struct PublishingScreen<'s> {
     /// number in the next snapshot shows that the path has received datagrams.
     counts: Vec<(String, u64)>,
     /// Limiter of how often the status is published.
-    posts: Pace,
+    publish_limiter: IntervalLimiter,
     /// Limiter of how often counters are passed to the screen `inner`.
-    shows: Pace,
+    display_limiter: IntervalLimiter,
 }
 
 impl<'s> PublishingScreen<'s> {
@@ -43,8 +43,8 @@ impl<'s> PublishingScreen<'s> {
         looking_up: Option<LookingUp>,
     ) -> PublishingScreen<'s> {
         let (book, answers, counts) = (Book::default(), Map::new(), Vec::new());
-        let (posts, shows) = (Pace::new(), Pace::new());
-        PublishingScreen { inner, run_status, looking_up, book, answers, counts, posts, shows }
+        let (publish_limiter, display_limiter) = (IntervalLimiter::new(), IntervalLimiter::new());
+        PublishingScreen { inner, run_status, looking_up, book, answers, counts, publish_limiter, display_limiter }
     }
 
     fn begin(&mut self, now: Time, about: &ActiveSettings) {
@@ -93,12 +93,12 @@ impl Screen for PublishingScreen<'_> {
     fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
         let tick = self.interval();
         // A live view needs counters ten times as often as the status is published.
-        if self.posts.is_due(now, FRESH, tick) {
+        if self.publish_limiter.is_due(now, FRESH, tick) {
             self.note(snapshot);
             self.post("answers", Value::Object(self.answers.clone()));
             self.post("stats", json::stats(&self.book, snapshot));
         }
-        if self.shows.is_due(now, self.inner.interval(), tick) {
+        if self.display_limiter.is_due(now, self.inner.interval(), tick) {
             self.inner.snapshot(now, snapshot);
         }
     }
