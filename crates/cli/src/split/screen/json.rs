@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::advice;
-use super::book::Book;
+use super::session_table::SessionTable;
 use crate::screen::lines::Lines;
 
 /// A screen (output for the user) that prints JSON objects.
@@ -23,7 +23,7 @@ pub(super) struct Json {
     out: Lines,
     /// Name that the user has given to this running program (`--name`), if any.
     name: Option<String>,
-    book: Book,
+    session_table: SessionTable,
     /// Time of the latest event. Warnings use it, because they have no time of their own.
     now: Time,
 }
@@ -40,7 +40,7 @@ impl Json {
 
     /// Creates a screen that prints objects to `out`.
     pub(super) fn to(out: Lines) -> Json {
-        Json { out, name: None, book: Book::default(), now: Time::ZERO }
+        Json { out, name: None, session_table: SessionTable::default(), now: Time::ZERO }
     }
 
     fn report(&mut self, now: Time, record: Record<'_>) {
@@ -67,32 +67,32 @@ impl Json {
 
 impl Screen for Json {
     fn listening(&mut self, about: &ActiveSettings) {
-        self.book.begin(about);
+        self.session_table.begin(about);
         self.print(&self.about("listening", Time::ZERO, about));
         advice::warnings(about).iter().for_each(|text| self.warn(text));
     }
 
     fn reloaded(&mut self, now: Time, about: &ActiveSettings) {
         self.now = now;
-        self.book.begin(about);
+        self.session_table.begin(about);
         self.print(&self.about("reloaded", now, about));
     }
 
     fn event(&mut self, now: Time, event: &Event) {
-        self.book.open(event);
-        let text = self.line(now, record(&self.book, event));
-        self.book.close(event);
+        self.session_table.open(event);
+        let text = self.line(now, record(&self.session_table, event));
+        self.session_table.close(event);
         self.now = now;
         self.print(&text);
     }
 
     fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
-        let stats = Record::Stats(Stats::of(&self.book, snapshot));
+        let stats = Record::Stats(Stats::of(&self.session_table, snapshot));
         self.report(now, stats);
     }
 
     fn finish(&mut self, now: Time, snapshot: &Snapshot) {
-        let stats = Record::Summary(Stats::of(&self.book, snapshot));
+        let stats = Record::Summary(Stats::of(&self.session_table, snapshot));
         self.out.last(&self.line(now, stats), |lines| self.lost(now, lines));
     }
 
@@ -104,7 +104,7 @@ impl Screen for Json {
             FarEndNews::Left => ("left", None),
             FarEndNews::Unanswered { waited } => ("unanswered", Some(waited.as_secs_f64())),
         };
-        let text = advice::far_end(self.book.server(None), news);
+        let text = advice::far_end(self.session_table.server(None), news);
         self.report(now, Record::FarEnd { state, seconds, text });
     }
 
@@ -142,8 +142,8 @@ pub(in crate::split) fn about(
 }
 
 /// Returns the counters as a JSON object.
-pub(super) fn stats(book: &Book, snapshot: &Snapshot) -> Value {
-    let stats = serde_json::to_value(Stats::of(book, snapshot));
+pub(super) fn stats(session_table: &SessionTable, snapshot: &Snapshot) -> Value {
+    let stats = serde_json::to_value(Stats::of(session_table, snapshot));
     stats.expect("these types have string keys, so JSON can hold them")
 }
 
@@ -465,11 +465,11 @@ impl<'a> From<&'a Egress> for PathFields<'a> {
 }
 
 impl Stats {
-    fn of(book: &Book, snapshot: &Snapshot) -> Stats {
+    fn of(session_table: &SessionTable, snapshot: &Snapshot) -> Stats {
         let paths = snapshot.paths.iter().enumerate();
         let named = paths.map(|(index, counters)| {
             let pinned = snapshot.pinned.get(index).copied();
-            Path::of(book.path(anabranch_multipath::PathId::at(index)), counters, pinned)
+            Path::of(session_table.path(anabranch_multipath::PathId::at(index)), counters, pinned)
         });
         Stats {
             sessions: snapshot.sessions,
@@ -545,8 +545,8 @@ impl From<StreamCounters> for PathStream {
     }
 }
 
-fn record(book: &Book, event: &Event) -> Record<'static> {
-    let client = |session| book.client(session).map(|client| client.to_string());
+fn record(session_table: &SessionTable, event: &Event) -> Record<'static> {
+    let client = |session| session_table.client(session).map(|client| client.to_string());
     match *event {
         Event::Opened { session, client, server } => Record::Opened {
             session: session.0,
@@ -567,18 +567,18 @@ fn record(book: &Book, event: &Event) -> Record<'static> {
         },
         Event::Unanswered { session, server, waited, last } => Record::Unanswered {
             session: session.0,
-            server: book.server(server).map(|server| server.to_string()),
+            server: session_table.server(server).map(|server| server.to_string()),
             seconds: waited.as_secs_f64(),
             last: last.map(|at| at.secs_f64()),
         },
         Event::Answered { session, server, waited } => Record::Answered {
             session: session.0,
-            server: book.server(server).map(|server| server.to_string()),
+            server: session_table.server(server).map(|server| server.to_string()),
             seconds: waited.as_secs_f64(),
         },
         Event::Kept { session, path, why } => Record::Kept {
             session: session.0,
-            path: book.path(path),
+            path: session_table.path(path),
             reason: kept(why),
             text: advice::kept(why),
         },
@@ -586,26 +586,26 @@ fn record(book: &Book, event: &Event) -> Record<'static> {
             Record::TuplesCut { session: session.0, wanted, used }
         }
         Event::Pinned { session, path } => {
-            Record::Pinned { session: session.0, path: book.path(path) }
+            Record::Pinned { session: session.0, path: session_table.path(path) }
         }
         Event::Released { session, rtt } => {
             let rtt_ms = rtt.map(|rtt| rtt.as_secs_f64() * 1e3);
             Record::Released { session: session.0, rtt_ms }
         }
         Event::Down { path, session, reason } => Record::Path {
-            path: book.path(path),
+            path: session_table.path(path),
             state: state(false),
             reason: Some(down(reason)),
             session: session.map(|session| session.0),
         },
         Event::Up { path, session } => Record::Path {
-            path: book.path(path),
+            path: session_table.path(path),
             state: state(true),
             reason: None,
             session: session.map(|session| session.0),
         },
         Event::Skewed { session, path, percent, followed } => {
-            Record::Skewed { session: session.0, path: book.path(path), percent, followed }
+            Record::Skewed { session: session.0, path: session_table.path(path), percent, followed }
         }
         Event::Closed { session, reason } => {
             Record::Closed { session: session.0, client: client(session), reason: closed(reason) }

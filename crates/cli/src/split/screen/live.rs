@@ -7,7 +7,7 @@ use anabranch_comps::{Event, Snapshot};
 use anabranch_multipath::Time;
 use anabranch_splitter::split::{ActiveSettings, FarEndNews, Screen};
 
-use super::book::is_warning;
+use super::session_table::is_warning;
 use super::model::{Model, settings};
 use super::plain::PlainScreen;
 use crate::screen::journal::Journal;

@@ -2,7 +2,7 @@
 //! `--json`.
 
 pub(crate) mod advice;
-mod book;
+mod session_table;
 mod json;
 mod live;
 mod model;

@@ -7,7 +7,7 @@ use anabranch_splitter::paths::Egress;
 use anabranch_splitter::split::{ActiveSettings, FarEndNews};
 
 use super::advice;
-use super::book::{Book, is_warning};
+use super::session_table::{SessionTable, is_warning};
 use crate::screen::Recent;
 use crate::screen::meter::{Meter, Peaks};
 
@@ -16,7 +16,7 @@ use crate::screen::meter::{Meter, Peaks};
 pub(super) struct Model {
     /// Name that the user has given to this running program (`--name`); `None` if there is none.
     pub(super) name: Option<String>,
-    pub(super) book: Book,
+    pub(super) session_table: SessionTable,
     pub(super) time: Time,
     pub(super) rows: Vec<Row>,
     pub(super) snapshot: Snapshot,
@@ -49,7 +49,7 @@ pub(super) struct Direction {
 
 impl Model {
     pub(super) fn begin(&mut self, about: &ActiveSettings) {
-        self.book.begin(about);
+        self.session_table.begin(about);
     }
 
     /// Replaces the rows by rows for the paths in `about`. Paths may be new, missing, or in
@@ -60,26 +60,26 @@ impl Model {
         let place = |egress: &Egress| known(&egress.name).and_then(|place| before.get(place));
         let paths = about.egresses.iter().map(|egress| place(egress).copied().unwrap_or_default());
         self.snapshot.paths = paths.collect();
-        self.book.begin(about);
+        self.session_table.begin(about);
         self.recent.keep(now, settings(about));
     }
 
     /// Handles `event`. Returns its description, if it should be shown.
     pub(super) fn event(&mut self, now: Time, event: &Event) -> Option<String> {
-        let is_shown = self.book.open(event);
-        let words = is_shown.then(|| self.book.words(event));
+        let is_shown = self.session_table.open(event);
+        let words = is_shown.then(|| self.session_table.words(event));
         match &words {
             Some(words) if is_warning(event) => self.recent.warn(now, words.clone()),
             Some(words) => self.recent.keep(now, words.clone()),
             None => {}
         }
-        self.book.close(event);
+        self.session_table.close(event);
         words
     }
 
     /// Handles a change of the far end's state. Returns its description.
     pub(super) fn far_end(&mut self, now: Time, news: &FarEndNews) -> String {
-        let words = advice::far_end(self.book.server(None), news);
+        let words = advice::far_end(self.session_table.server(None), news);
         match news {
             FarEndNews::Up => self.recent.keep(now, words.clone()),
             _ => self.recent.warn(now, words.clone()),
@@ -123,7 +123,7 @@ impl Model {
     /// Returns the row of the path with index `index`. The path's name identifies its row of the
     /// previous snapshot.
     fn row(&self, now: Time, index: usize, counters: &PathCounters, totals: (u64, u64)) -> Row {
-        let name = self.book.path(anabranch_multipath::PathId::at(index));
+        let name = self.session_table.path(anabranch_multipath::PathId::at(index));
         let known = self.rows.iter().find(|row| row.name == name);
         let new = || [(); 3].map(|()| Meter::from(self.time));
         let mut meters = known.map_or_else(new, |row| row.meters.clone());

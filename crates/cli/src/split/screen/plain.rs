@@ -9,7 +9,7 @@ use anabranch_pages::figures::scaled;
 use anabranch_splitter::split::{ActiveSettings, FarEndNews, Screen};
 
 use super::advice;
-use super::book::is_warning;
+use super::session_table::is_warning;
 use super::model::{Model, Row, losses, settings};
 use crate::screen::folded;
 use crate::screen::journal::{Journal, Priority};

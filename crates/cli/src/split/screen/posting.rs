@@ -7,7 +7,7 @@ use anabranch_multipath::Time;
 use anabranch_splitter::split::{ActiveSettings, FarEndNews, Screen};
 use serde_json::{Map, Value, json};
 
-use super::book::Book;
+use super::session_table::SessionTable;
 use super::json;
 use crate::screen::waiting::LookingUp;
 use crate::status::pace::{FRESH, IntervalLimiter};
@@ -21,7 +21,7 @@ pub(in crate::split) struct PublishingScreen<'s> {
     /// Timer after which a notice reports that looking up host names takes long. Once the names
     /// are resolved, the timer is dropped.
     looking_up: Option<LookingUp>,
-    book: Book,
+    session_table: SessionTable,
     /// Wall-clock time of the latest datagram from each path, in seconds since 1970, by the path's
     /// name.
     answers: Map<String, Value>,
@@ -42,13 +42,13 @@ impl<'s> PublishingScreen<'s> {
         run_status: Option<PublishedStatus>,
         looking_up: Option<LookingUp>,
     ) -> PublishingScreen<'s> {
-        let (book, answers, counts) = (Book::default(), Map::new(), Vec::new());
+        let (session_table, answers, counts) = (SessionTable::default(), Map::new(), Vec::new());
         let (publish_limiter, display_limiter) = (IntervalLimiter::new(), IntervalLimiter::new());
-        PublishingScreen { inner, run_status, looking_up, book, answers, counts, publish_limiter, display_limiter }
+        PublishingScreen { inner, run_status, looking_up, session_table, answers, counts, publish_limiter, display_limiter }
     }
 
     fn begin(&mut self, now: Time, about: &ActiveSettings) {
-        self.book.begin(about);
+        self.session_table.begin(about);
         let text = json::about("listening", None, now, about);
         let about =
             serde_json::from_str(&text).expect("the text is a JSON object that was just written");
@@ -66,7 +66,7 @@ impl<'s> PublishingScreen<'s> {
     fn note(&mut self, snapshot: &Snapshot) {
         let paths = snapshot.paths.iter().enumerate();
         let named = paths.map(|(at, path)| {
-            (self.book.path(anabranch_multipath::PathId::at(at)), path.down.datagrams)
+            (self.session_table.path(anabranch_multipath::PathId::at(at)), path.down.datagrams)
         });
         let counts: Vec<(String, u64)> = named.collect();
         for (name, count) in &counts {
@@ -96,7 +96,7 @@ impl Screen for PublishingScreen<'_> {
         if self.publish_limiter.is_due(now, FRESH, tick) {
             self.note(snapshot);
             self.post("answers", Value::Object(self.answers.clone()));
-            self.post("stats", json::stats(&self.book, snapshot));
+            self.post("stats", json::stats(&self.session_table, snapshot));
         }
         if self.display_limiter.is_due(now, self.inner.interval(), tick) {
             self.inner.snapshot(now, snapshot);

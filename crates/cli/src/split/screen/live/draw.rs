@@ -89,7 +89,7 @@ impl Picture for Model {
 impl Model {
     /// Returns the height of the table: its headings and a line for each path.
     fn table_height(&self) -> u16 {
-        u16::try_from(self.book.paths().max(self.rows.len())).unwrap_or(u16::MAX).saturating_add(1)
+        u16::try_from(self.session_table.paths().max(self.rows.len())).unwrap_or(u16::MAX).saturating_add(1)
     }
 
     /// Returns the line about the splitter as a whole.
@@ -113,7 +113,7 @@ impl Model {
     /// Returns lines about silent servers, losses, TCP connections, pinned flows, decoys and the
     /// newest sessions, at most [`SESSIONS`] lines.
     fn sessions(&self, ink: Palette) -> Text<'static> {
-        let newest = self.book.sessions.iter().rev().take(usize::from(SESSIONS));
+        let newest = self.session_table.sessions.iter().rev().take(usize::from(SESSIONS));
         let lines = newest.map(|(number, session)| {
             Line::raw(format!("  session {number}  {}  {}", session.ends(), session.protocol()))
         });

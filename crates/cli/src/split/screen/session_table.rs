@@ -61,7 +61,7 @@ impl Session {
 
 /// Names of the paths, and the open sessions.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Book {
+pub(super) struct SessionTable {
     paths: Vec<String>,
     /// Server that all sessions share, if there is one.
     server: Option<SocketAddr>,
@@ -71,7 +71,7 @@ pub(super) struct Book {
     pub(super) sessions: BTreeMap<u64, Session>,
 }
 
-impl Book {
+impl SessionTable {
     pub(super) fn begin(&mut self, about: &ActiveSettings) {
         self.paths = about.egresses.iter().map(|egress| egress.name.clone()).collect();
         self.server = about.server;
@@ -278,26 +278,26 @@ mod tests {
 
     #[test]
     fn a_session_is_remembered_from_its_opening_to_its_close() {
-        let mut book = Book::default();
+        let mut session_table = SessionTable::default();
         let (session, client) = (SessionId(3), "127.0.0.1:9".parse().unwrap());
-        book.open(&Event::Opened { session, client, server: None });
+        session_table.open(&Event::Opened { session, client, server: None });
         let confidence = Confidence::Certain;
-        book.open(&Event::Recognised { session, protocol: Protocol::Mosh, confidence });
+        session_table.open(&Event::Recognised { session, protocol: Protocol::Mosh, confidence });
         let found = Some(Finding { protocol: Protocol::Mosh, confidence });
         let shown = Some(Protocol::Mosh);
-        assert_eq!(book.sessions[&3], Session { client, server: None, found, shown });
+        assert_eq!(session_table.sessions[&3], Session { client, server: None, found, shown });
         let end = Event::Closed { session, reason: CloseReason::Idle };
-        book.open(&end);
-        assert_eq!(book.client(session), Some(client), "still known while its end is shown");
-        book.close(&end);
-        assert!(book.sessions.is_empty());
+        session_table.open(&end);
+        assert_eq!(session_table.client(session), Some(client), "still known while its end is shown");
+        session_table.close(&end);
+        assert!(session_table.sessions.is_empty());
     }
 
     #[test]
     fn a_confirmed_handshake_is_told_with_its_round_trip_if_it_was_measured() {
         let told = |rtt| {
             let event = Event::Released { session: SessionId(3), rtt };
-            Book::default().words(&event)
+            SessionTable::default().words(&event)
         };
         let end = "; from now on the schedule chooses the paths";
         let rtt = Some(std::time::Duration::from_micros(20_500));
@@ -308,13 +308,13 @@ mod tests {
     /// Returns, for each recognised protocol in `found`, whether it is shown and whether it is a
     /// warning.
     fn shown(found: &[(Protocol, Confidence)]) -> Vec<(bool, bool)> {
-        let mut book = Book::default();
+        let mut session_table = SessionTable::default();
         let session = SessionId(0);
         let client = "127.0.0.1:9".parse().unwrap();
-        book.open(&Event::Opened { session, client, server: None });
+        session_table.open(&Event::Opened { session, client, server: None });
         let each = found.iter().map(|&(protocol, confidence)| {
             let event = Event::Recognised { session, protocol, confidence };
-            (book.open(&event), is_warning(&event))
+            (session_table.open(&event), is_warning(&event))
         });
         each.collect()
     }
@@ -328,9 +328,9 @@ mod tests {
         for protocol in [Protocol::Kcp, Protocol::Srt, Protocol::Enet, Protocol::Dtls] {
             let kept = shown(&[(protocol, likely), (protocol, certain)]);
             assert_eq!(kept, [(false, false), (true, true)]);
-            let book = Book::default();
+            let session_table = SessionTable::default();
             let event = Event::Recognised { session: SessionId(3), protocol, confidence: certain };
-            let words = book.words(&event);
+            let words = session_table.words(&event);
             assert!(
                 words
                     .contains("stays on one path (to split it nevertheless, add --protocol any): "),
