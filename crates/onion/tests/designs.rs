@@ -93,11 +93,11 @@ impl Arm {
                 quic: true,
                 lossy: true,
                 lossy_congestion: self.control,
-                dropped: lost,
+                dropped_per_mille: lost,
                 jitter,
                 ..common
             },
-            false => Setting { unordered: true, lost, ..common },
+            false => Setting { unordered: true, late_per_mille: lost, ..common },
         }
     }
 

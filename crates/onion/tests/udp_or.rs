@@ -102,7 +102,7 @@ fn files_of_all_sizes_arrive_whole_over_links_that_lose_and_reorder() {
     ];
     for (lossy_congestion, largest) in control {
         for ((dropped, jitter), largest) in lines.into_iter().zip(largest) {
-            let setting = Setting { dropped, jitter, pieces: false, lossy_congestion, ..setting() };
+            let setting = Setting { dropped_per_mille: dropped, jitter, pieces: false, lossy_congestion, ..setting() };
             let (mut world, circuit) = lossy(setting);
             for bytes in [1, 447, 20_000, 320 << 10, largest] {
                 let elapsed = download(&mut world, circuit, bytes);
@@ -126,7 +126,7 @@ fn files_of_all_sizes_arrive_whole_over_links_that_lose_and_reorder() {
 fn random_losses_cost_bbr_little() {
     // The circuit has three links of 100 Mbit/s, and a round trip takes 30 ms.
     for (dropped, least) in [(0, 30.0), (10, 20.0), (50, 8.0)] {
-        let setting = Setting { dropped, pieces: false, ..setting() };
+        let setting = Setting { dropped_per_mille: dropped, pieces: false, ..setting() };
         let (mut world, circuit) = lossy(setting);
         let elapsed = download(&mut world, circuit, 5 << 20);
         let megabits = f64::from(5u32 << 20) * 8.0 / 1e6 / elapsed.as_secs_f64();
@@ -145,7 +145,7 @@ fn the_first_byte_arrives_after_one_round_trip() {
 
 #[test]
 fn an_upload_arrives_whole_and_its_first_bytes_go_with_begin() {
-    let (mut world, circuit) = lossy(Setting { dropped: 20, jitter: 5 * MS, ..setting() });
+    let (mut world, circuit) = lossy(Setting { dropped_per_mille: 20, jitter: 5 * MS, ..setting() });
     let stream = begin(&mut world, circuit, "sink");
     let data: Vec<u8> = (0..1 << 20).map(Server::byte).collect();
     let mut written = world.client.write(world.now, stream, &data);
@@ -186,7 +186,7 @@ fn the_first_bytes_of_a_program_leave_with_the_request_for_the_stream() {
 
 #[test]
 fn streams_of_one_circuit_do_not_wait_for_each_other() {
-    let (mut world, circuit) = lossy(Setting { dropped: 10, jitter: 3 * MS, ..setting() });
+    let (mut world, circuit) = lossy(Setting { dropped_per_mille: 10, jitter: 3 * MS, ..setting() });
     let streams: Vec<StreamKey> =
         (0..40).map(|n| begin(&mut world, circuit, &format!("source-{}", 1_000 * n + 1))).collect();
     let stalled = begin(&mut world, circuit, "source-3000000");
@@ -323,7 +323,7 @@ fn a_changed_cell_closes_the_circuit_and_is_counted() {
         let stream = begin(&mut world, circuit, "source-200000");
         world.run_for(40 * MS);
         let link = quic_between(&world, ends);
-        world.pipes.get_mut(&link).unwrap().bends = true;
+        world.pipes.get_mut(&link).unwrap().corrupts_next = true;
         world.run_for(Duration::from_secs(5));
         assert!(ended(&world, stream).is_some(), "{ends:?}");
         let (_, cause) = closed(&world, 1).unwrap();
@@ -344,7 +344,7 @@ fn a_changed_cell_closes_the_circuit_and_is_counted() {
 fn a_doubled_cell_is_dropped_at_the_first_relay() {
     let (mut world, circuit) = lossy(setting());
     let link = quic_between(&world, [0, 1]);
-    world.pipes.get_mut(&link).unwrap().doubles = true;
+    world.pipes.get_mut(&link).unwrap().duplicates = true;
     download(&mut world, circuit, 100_000);
     let refused: Vec<u64> =
         world.relays.iter().map(|relay| relay.core.stats().lossy.refused).collect();
@@ -394,7 +394,7 @@ fn a_lossy_circuit_ends_with_its_quic_link_and_others_move() {
 
 #[test]
 fn relays_of_several_shards_pass_lossy_cells() {
-    let (mut world, circuit) = lossy(Setting { shards: 3, dropped: 10, jitter: MS, ..setting() });
+    let (mut world, circuit) = lossy(Setting { shards: 3, dropped_per_mille: 10, jitter: MS, ..setting() });
     download(&mut world, circuit, 300_000);
     assert!(build(&mut world, 2));
     download(&mut world, CircuitKey(2), 10_000);
@@ -427,7 +427,7 @@ fn beyond_the_limit_of_memory_the_circuit_whose_streams_keep_the_most_is_closed(
 #[test]
 fn a_run_is_a_function_of_its_seed() {
     let run = |seed| {
-        let setting = Setting { seed, dropped: 30, jitter: 5 * MS, ..setting() };
+        let setting = Setting { seed, dropped_per_mille: 30, jitter: 5 * MS, ..setting() };
         let (mut world, circuit) = lossy(setting);
         let elapsed = download(&mut world, circuit, 200_000);
         (elapsed, world.trace, Time::since(world.now, Time::ZERO))
@@ -467,7 +467,7 @@ fn cells_take_turns_over_the_legs_and_files_arrive_whole() {
     for (legs, dealing) in [(2, "round-robin 1p"), (3, "round-robin 5p"), (2, "uniform 1p")] {
         let dealing = anabranch_onion::conflux::LegScheduler::read(dealing, 8);
         let lines = [(0, (50_000_000, 8 * MS)), (2, (100_000_000, 3 * MS))].into();
-        let setting = Setting { dealing, lines, dropped: 5, pieces: false, ..setting() };
+        let setting = Setting { dealing, lines, dropped_per_mille: 5, pieces: false, ..setting() };
         let (mut world, keys) = lossy_set(legs, setting);
         for bytes in [1, 20_000, 1 << 20] {
             let elapsed = download(&mut world, keys[0], bytes);
@@ -487,7 +487,7 @@ fn legs_that_come_to_different_shards_of_the_exit_are_one_set() {
     {
         let dealing = dealt(dealing);
         let setting =
-            Setting { shards, dealing, dropped: 5, jitter: MS, pieces: false, ..setting() };
+            Setting { shards, dealing, dropped_per_mille: 5, jitter: MS, pieces: false, ..setting() };
         let (mut world, keys) = lossy_set(legs, setting);
         for bytes in [1, 20_000, 3 << 20] {
             download(&mut world, keys[0], bytes);
@@ -599,7 +599,7 @@ fn answers_that_overtake_each_other_on_unlike_legs_wait_for_no_timeout() {
 
 #[test]
 fn the_loss_of_a_first_cell_costs_no_more_than_a_few_round_trips() {
-    let (mut world, circuit) = lossy(Setting { dropped: 20, pieces: false, ..setting() });
+    let (mut world, circuit) = lossy(Setting { dropped_per_mille: 20, pieces: false, ..setting() });
     let mut elapsed: Vec<Duration> = (0..100).map(|_| download(&mut world, circuit, 400)).collect();
     elapsed.sort_unstable();
     // A round trip takes 30 ms, and a timeout at least 230 ms. Without an expected round-trip
@@ -620,7 +620,7 @@ fn dealt(dealing: &str) -> Option<anabranch_onion::conflux::LegScheduler> {
 #[test]
 fn with_a_window_for_each_leg_each_has_its_own_rate() {
     for dropped in [0, 10] {
-        let setting = Setting { dealing: dealt("eta 1p"), dropped, ..unequal() };
+        let setting = Setting { dealing: dealt("eta 1p"), dropped_per_mille: dropped, ..unequal() };
         let (mut world, keys) = lossy_set(2, setting);
         for bytes in [1, 447, 20_000, 320 << 10] {
             let elapsed = download(&mut world, keys[0], bytes);

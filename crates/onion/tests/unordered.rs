@@ -18,7 +18,7 @@ const BYTES: usize = 200_000;
 
 /// Returns settings in which 50 of 1,000 cells arrive one round trip late.
 fn lossy() -> Setting {
-    Setting { unordered: true, lost: 50, delay: Duration::from_millis(20), ..Setting::default() }
+    Setting { unordered: true, late_per_mille: 50, delay: Duration::from_millis(20), ..Setting::default() }
 }
 
 fn begin(world: &mut World, circuit: CircuitKey, host: &str) -> StreamKey {
@@ -86,7 +86,7 @@ fn a_neighbour_without_them_gets_plain_cells_and_the_circuit_stays_whole() {
 
 #[test]
 fn circuits_come_and_go_while_their_cells_overtake_each_other() {
-    let mut world = World::new(Setting { lost: 200, ..lossy() });
+    let mut world = World::new(Setting { late_per_mille: 200, ..lossy() });
     world.build_through_all(1, HopRequest::CongestionControl);
     for key in 2..60 {
         let circuit = CircuitKey(key);

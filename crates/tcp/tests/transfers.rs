@@ -114,7 +114,7 @@ fn no_network_and_no_settings_stop_a_transfer() {
 fn transfers_with_data_in_the_syn_are_whole_too() {
     for (seed, fast_open) in (0..200).zip([[true, true], [true, false]].into_iter().cycle()) {
         let mut pair = rough_with(seed, fast_open);
-        pair.doubles = (seed % 3 == 0).then(|| stream(seed, 1, "doubles"));
+        pair.duplicates = (seed % 3 == 0).then(|| stream(seed, 1, "doubles"));
         pair.run_to_end(Duration::from_secs(3_000));
         assert!(pair.is_done(), "seed {seed} at {:?}", pair.now);
         pair.assert_whole();
@@ -125,7 +125,7 @@ fn transfers_with_data_in_the_syn_are_whole_too() {
 fn segments_that_arrive_twice_do_no_harm() {
     for seed in 0..100 {
         let mut pair = rough(seed);
-        pair.doubles = Some(stream(seed, 1, "doubles"));
+        pair.duplicates = Some(stream(seed, 1, "doubles"));
         pair.run_to_end(Duration::from_secs(3_000));
         assert!(pair.is_done(), "seed {seed} at {:?}", pair.now);
         pair.assert_whole();

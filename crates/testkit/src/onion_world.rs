@@ -104,13 +104,13 @@ pub struct Setting {
     pub blocked: bool,
     /// Number of cells per thousand that arrive one round trip late, on links that may deliver
     /// data out of order. The delay stands for a retransmission.
-    pub lost: u32,
+    pub late_per_mille: u32,
     /// Whether QUIC links carry lossy cells (cells that may get lost), and relays allow them. The
     /// relays in `ungranting` (numbered as in `stock`) do not allow them.
     pub lossy: bool,
     pub ungranting: Vec<usize>,
     /// Number of lossy cells (sent in datagrams) per thousand that each link loses.
-    pub dropped: u32,
+    pub dropped_per_mille: u32,
     /// Jitter of the delay of lossy cells.
     pub jitter: Duration,
     /// Congestion control of the TCP streams over lossy cells (cells that may get lost), at all
@@ -144,10 +144,10 @@ impl Default for Setting {
             steered: true,
             blocked: false,
             stock: Vec::new(),
-            lost: 0,
+            late_per_mille: 0,
             lossy: false,
             ungranting: Vec::new(),
-            dropped: 0,
+            dropped_per_mille: 0,
             jitter: Duration::ZERO,
             lossy_congestion: LossyCongestion::BBR,
         }

@@ -113,7 +113,7 @@ pub struct QuicPair {
     /// Number of bytes that each endpoint has sent.
     pub bytes: [u64; 2],
     /// Whether every UDP datagram arrives twice.
-    pub doubles: bool,
+    pub duplicates: bool,
     /// Number of UDP datagrams per thousand in which one byte is changed.
     pub changed: u32,
     dice: ChaCha8Rng,
@@ -169,7 +169,7 @@ impl QuicPair {
             sent: [0; 2],
             lose: Vec::new(),
             bytes: [0; 2],
-            doubles: false,
+            duplicates: false,
             changed: 0,
             dice: stream(seed, 0, "changes"),
         }
@@ -234,7 +234,7 @@ impl QuicPair {
         if self.lose.contains(&(end, number)) {
             return;
         }
-        for _ in 0..1 + usize::from(self.doubles) {
+        for _ in 0..1 + usize::from(self.duplicates) {
             let mut bytes = datagram.to_vec();
             if self.dice.random_range(0..1_000) < self.changed {
                 let place = self.dice.random_range(0..bytes.len());

@@ -20,7 +20,7 @@ const CIRCUITS: [u32; 10] =
 pub(super) struct Carrier {
     pub(super) name: &'static str,
     pub(super) settings: LinkSettings,
-    pub(super) doubles: bool,
+    pub(super) duplicates: bool,
     /// Number of datagrams in a thousand in which a byte is changed.
     pub(super) changed: u32,
 }
@@ -30,7 +30,7 @@ pub(super) fn carriers() -> Vec<Carrier> {
     let ordered = || line(DELAY);
     let lossy = |of_all| LinkSettings { loss: Loss::Bernoulli(of_all), ..line(DELAY) };
     let delaying = |settings| LinkSettings { jitter, reorder: true, ..settings };
-    let carrier = |name, settings, doubles, changed| Carrier { name, settings, doubles, changed };
+    let carrier = |name, settings, duplicates, changed| Carrier { name, settings, duplicates, changed };
     vec![
         carrier("ordered", ordered(), false, 0),
         carrier("lossy", lossy(0.05), false, 0),
@@ -46,7 +46,7 @@ impl Carrier {
     /// Creates a link with all circuits, and waits until their first cells have arrived.
     fn world(&self, seed: u64) -> World {
         let mut world = World::open(&self.settings, seed);
-        (world.doubles, world.changed) = (self.doubles, self.changed);
+        (world.duplicates, world.changed) = (self.duplicates, self.changed);
         for circuit in CIRCUITS {
             world.write(maker(circuit), &cell(circuit, CREATES, 0));
         }
@@ -104,7 +104,7 @@ fn quic_is_a_link() {
         conforms(carrier.name, || {
             seed += 1;
             let mut pair = World::open(&carrier.settings, seed);
-            (pair.doubles, pair.changed) = (carrier.doubles, carrier.changed);
+            (pair.duplicates, pair.changed) = (carrier.duplicates, carrier.changed);
             // The first cell of circuit 0, the link's own circuit, opens that circuit.
             pair.write(0, &cell(0, DATA, 0));
             pair.run(Duration::from_secs(5));

@@ -35,7 +35,7 @@ fn distinct(world: &World, end: usize) -> BTreeSet<u32> {
 fn lossy_cells_come_at_most_once_and_are_not_sent_again() {
     for carrier in carriers() {
         let mut world = open(&carrier.settings, 7);
-        (world.doubles, world.changed) = (carrier.doubles, carrier.changed);
+        (world.duplicates, world.changed) = (carrier.duplicates, carrier.changed);
         world.write(0, &cell(1, CREATES, 0));
         for number in 0..1_000 {
             (0..2).for_each(|end| world.write_lossy(end, number));

@@ -56,7 +56,7 @@ pub struct Pair {
     pub keeps: bool,
     /// Random generator that selects the segments to send twice; `None` if no segment is sent
     /// twice.
-    pub doubles: Option<Stream>,
+    pub duplicates: Option<Stream>,
 }
 
 impl Pair {
@@ -83,7 +83,7 @@ impl Pair {
             trace: 1,
             seen: Vec::new(),
             keeps: false,
-            doubles: None,
+            duplicates: None,
         };
         let client = &mut pair.sides[0];
         let ports = Ports { local: 1, remote: 2 };
@@ -171,7 +171,7 @@ impl Pair {
             if self.keeps {
                 self.seen.push((now, side, segment.clone()));
             }
-            if self.doubles.as_mut().is_some_and(|dice| dice.random_bool(0.1)) {
+            if self.duplicates.as_mut().is_some_and(|dice| dice.random_bool(0.1)) {
                 let _ = self.ways[side].push(now, segment.clone(), length);
             }
             let _ = self.ways[side].push(now, segment, length);

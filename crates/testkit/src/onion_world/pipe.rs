@@ -29,9 +29,9 @@ pub struct Pipe {
     /// datagram.
     datagrams: [Link<Vec<u8>>; 2],
     /// Whether the next arriving lossy cell (a cell in a datagram) is changed on its way.
-    pub bends: bool,
+    pub corrupts_next: bool,
     /// Whether each lossy cell (a cell in a datagram) is sent twice.
-    pub doubles: bool,
+    pub duplicates: bool,
     /// Rate of the pipe in bits per second.
     rate: u64,
     /// For each side, whether its core has something to send.
@@ -39,7 +39,7 @@ pub struct Pipe {
     opens: Option<(Time, Target)>,
     /// For each side, whether the pipe loses all data to that side without notice, both data in
     /// flight and data sent later.
-    swallows: [bool; 2],
+    blackholed: [bool; 2],
     /// Random lengths of the chunks in which data arrives; `None` if data arrives whole.
     chunks: Option<Stream>,
     /// Data that has arrived but was not delivered yet, by the receiving side.
@@ -49,7 +49,7 @@ pub struct Pipe {
     records: [Option<usize>; 2],
     /// Number of records per thousand that are lost. A lost record is sent again one round trip
     /// later.
-    lost: u32,
+    late_per_mille: u32,
     dice: Stream,
     /// Lost records, each with the time at which it is sent again.
     again: [VecDeque<(Time, Vec<u8>)>; 2],
@@ -64,7 +64,7 @@ impl Pipe {
         let lossy = || LinkSettings {
             jitter: setting.jitter,
             reorder: true,
-            loss: match setting.dropped {
+            loss: match setting.dropped_per_mille {
                 0 => Loss::None,
                 dropped => Loss::Bernoulli(f64::from(dropped) / 1_000.0),
             },
@@ -79,17 +79,17 @@ impl Pipe {
             last_circuit: None,
             wires: [wire(0), wire(1)],
             datagrams: [datagrams(0), datagrams(1)],
-            bends: false,
-            doubles: false,
+            corrupts_next: false,
+            duplicates: false,
             rate: setting.rate,
             ready: [false; 2],
-            swallows: [false; 2],
+            blackholed: [false; 2],
             // This is the duration of the handshakes of TCP and TLS 1.3.
             opens: Some((now + 2 * setting.delay, target)),
             chunks: setting.pieces.then(|| seed::stream(setting.seed, id, "chunks")),
             rest: [Vec::new(), Vec::new()],
             records: [None; 2],
-            lost: setting.lost,
+            late_per_mille: setting.late_per_mille,
             dice: seed::stream(setting.seed, id, "losses"),
             again: Default::default(),
             round_trip: 2 * setting.delay,
@@ -126,12 +126,12 @@ impl Pipe {
 
     /// Makes the pipe lose everything that would arrive from now on, at both sides.
     pub fn swallow(&mut self) {
-        self.swallows = [true; 2];
+        self.blackholed = [true; 2];
     }
 
     /// Makes the pipe lose everything that would arrive at `side` from now on.
     pub fn swallow_to(&mut self, side: usize) {
-        self.swallows[side] = true;
+        self.blackholed[side] = true;
     }
 
     /// Splits the data that `node` sends from now on into records of `record` bytes. These records
@@ -151,7 +151,7 @@ impl Pipe {
             let length = record.len();
             self.wires[1 - side].push(now, record, length).expect("a pipe loses nothing");
         }
-        if self.swallows[side] {
+        if self.blackholed[side] {
             while self.wires[1 - side].pop(now).is_some() {}
             return None;
         }
@@ -172,7 +172,7 @@ impl Pipe {
     /// Sends lossy cells, which may be lost, delayed or reordered.
     pub fn push_lossy(&mut self, now: Time, side: usize, cells: &[u8]) {
         for cell in cells.chunks(NUMBERED_CELL) {
-            for _ in 0..=usize::from(self.doubles) {
+            for _ in 0..=usize::from(self.duplicates) {
                 // A full queue drops the cell.
                 let _ = self.datagrams[side].push(now, cell.to_vec(), cell.len());
             }
@@ -183,10 +183,10 @@ impl Pipe {
     /// there is none.
     pub fn lossy_arrival(&mut self, now: Time, side: usize) -> Option<Vec<u8>> {
         let mut cell = self.datagrams[1 - side].pop(now)?;
-        if self.swallows[side] {
+        if self.blackholed[side] {
             return None;
         }
-        if std::mem::take(&mut self.bends) {
+        if std::mem::take(&mut self.corrupts_next) {
             cell[100] ^= 1;
         }
         Some(cell)
@@ -234,7 +234,7 @@ impl Pipe {
         let record = self.records[side].unwrap_or(bytes.len());
         assert_eq!(bytes.len() % record, 0, "records are whole");
         for record in bytes.chunks(record) {
-            if self.records[side].is_some() && self.dice.random_range(0..1_000) < self.lost {
+            if self.records[side].is_some() && self.dice.random_range(0..1_000) < self.late_per_mille {
                 self.again[side].push_back((now + self.round_trip, record.to_vec()));
                 continue;
             }
