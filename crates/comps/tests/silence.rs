@@ -11,7 +11,7 @@ use std::time::Duration;
 use anabranch_comps::{Config, DownReason, Event, Guess, Protocol, SessionId};
 use anabranch_multipath::Time;
 use anabranch_netem::LinkSettings;
-use world::moving::{Moves, Moving, ServerTraffic, session};
+use world::moving::{MigrationRule, Moving, ServerTraffic, session};
 use world::{Follower, Server, Stubborn, World, client, config, link, numbered};
 
 const MS: Duration = Duration::from_millis(1);
@@ -145,11 +145,11 @@ fn links(paths: usize, delays: [u64; 3]) -> Vec<LinkSettings> {
 fn a_server_that_stops_following_makes_no_path_look_dead_and_is_named() {
     for says in [ServerTraffic::Echo, ServerTraffic::Bulk] {
         for (paths, moves) in [
-            (3, Moves::Times(2)),
-            (3, Moves::Times(1)),
-            (2, Moves::Times(2)),
-            (2, Moves::EachTwoSeconds),
-            (3, Moves::EachTwoSeconds),
+            (3, MigrationRule::Times(2)),
+            (3, MigrationRule::Times(1)),
+            (2, MigrationRule::Times(2)),
+            (2, MigrationRule::EachTwoSeconds),
+            (3, MigrationRule::EachTwoSeconds),
         ] {
             for seed in 0..20 {
                 let settings = Config { seed, ..config(paths, "uniform", "100ms") };
@@ -170,7 +170,7 @@ fn a_server_that_stops_following_makes_no_path_look_dead_and_is_named() {
 #[test]
 fn nor_does_any_path_look_dead_where_a_round_trip_is_longer_than_a_visit() {
     for says in [ServerTraffic::Echo, ServerTraffic::Bulk] {
-        for moves in [Moves::Times(1), Moves::Times(2), Moves::EachTwoSeconds] {
+        for moves in [MigrationRule::Times(1), MigrationRule::Times(2), MigrationRule::EachTwoSeconds] {
             for (paths, delay) in [(2, 20), (2, 40), (2, 80), (3, 20), (3, 40), (3, 80)] {
                 for seed in 0..2 {
                     let schedule = ["uniform", "round-robin"][seed as usize];
@@ -189,7 +189,7 @@ fn nor_does_any_path_look_dead_where_a_round_trip_is_longer_than_a_visit() {
 fn a_server_that_follows_is_never_accused() {
     let mut runs = 0;
     for says in [ServerTraffic::Echo, ServerTraffic::Bulk] {
-        for moves in [Moves::Always, Moves::Validated] {
+        for moves in [MigrationRule::Always, MigrationRule::Validated] {
             for (paths, delays) in [(2, [30; 3]), (3, [10; 3]), (3, [60; 3]), (3, [5, 30, 60])] {
                 for seed in 0..13 {
                     let schedule = ["weighted:4", "round-robin", "uniform"][seed as usize % 3];
@@ -209,7 +209,7 @@ fn a_server_that_follows_is_never_accused() {
 #[test]
 fn a_path_that_dies_under_a_download_is_left_though_the_server_goes_on_for_a_while() {
     for (paths, delay) in [(2, 10), (3, 10), (2, 40), (3, 40)] {
-        let server = Moving::new(Moves::Validated, ServerTraffic::Bulk);
+        let server = Moving::new(MigrationRule::Validated, ServerTraffic::Bulk);
         let links = links(paths, [delay; 3]);
         let mut world = World::with_links(config(paths, "round-robin", "100ms"), server, &links);
         let (mut number, mut before) = (0, 0);

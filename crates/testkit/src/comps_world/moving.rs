@@ -29,7 +29,7 @@ pub enum ServerTraffic {
 
 /// Condition under which a server starts to use another address of its client.
 #[derive(Clone, Copy, Debug)]
-pub enum Moves {
+pub enum MigrationRule {
     /// The server changes at the first datagram from the new address, like WireGuard.
     Always,
     /// The server changes after it has validated the address for a round trip, like quinn. It
@@ -48,7 +48,7 @@ pub enum Moves {
 
 /// A program or machine that sometimes pauses for 200 to 800 ms, as if it waited for a CPU.
 #[derive(Clone, Copy, Debug)]
-pub enum Late {
+pub enum StalledPart {
     /// The machine of client and server pauses: nothing is sent, received or answered.
     Host,
     /// The server pauses: datagrams that arrive during the pause are processed when it ends.
@@ -57,9 +57,9 @@ pub enum Late {
     Program,
 }
 
-/// A server of one session that follows its client to other addresses by a rule of [`Moves`].
+/// A server of one session that follows its client to other addresses by a rule of [`MigrationRule`].
 pub struct Moving {
-    moves: Moves,
+    moves: MigrationRule,
     traffic: ServerTraffic,
     answers_to: Option<SeenAddress>,
     moved: Time,
@@ -79,7 +79,7 @@ pub struct Moving {
 }
 
 impl Moving {
-    pub fn new(moves: Moves, traffic: ServerTraffic) -> Moving {
+    pub fn new(moves: MigrationRule, traffic: ServerTraffic) -> Moving {
         Moving {
             moves,
             traffic,
@@ -108,11 +108,11 @@ impl Moving {
             return;
         }
         let moves = match self.moves {
-            Moves::Always => true,
-            Moves::Times(times) => self.changes < times,
-            Moves::EachTwoSeconds => now.since(self.moved) >= 2000 * MS,
-            Moves::Validated => now.since(*self.challenged.entry(from).or_insert(now)) >= 2 * DELAY,
-            Moves::Revalidated => is_newest && self.validates(now, from),
+            MigrationRule::Always => true,
+            MigrationRule::Times(times) => self.changes < times,
+            MigrationRule::EachTwoSeconds => now.since(self.moved) >= 2000 * MS,
+            MigrationRule::Validated => now.since(*self.challenged.entry(from).or_insert(now)) >= 2 * DELAY,
+            MigrationRule::Revalidated => is_newest && self.validates(now, from),
         };
         if moves {
             (self.answers_to, self.moved) = (Some(from), now);
@@ -179,7 +179,7 @@ impl Server for Moving {
 
 /// Generator of pauses: when each starts, and how long it lasts.
 struct PauseGenerator {
-    late: Late,
+    late: StalledPart,
     rng: Stream,
     next: Time,
     /// Range of the time from the end of one pause to the start of the next, in milliseconds, from
@@ -190,7 +190,7 @@ struct PauseGenerator {
 impl PauseGenerator {
     /// If a pause begins at `now`, returns which program or machine pauses, and the pause's
     /// duration; otherwise `None`.
-    fn begins(&mut self, now: Time) -> Option<(Late, Duration)> {
+    fn begins(&mut self, now: Time) -> Option<(StalledPart, Duration)> {
         if now < self.next {
             return None;
         }
@@ -219,7 +219,7 @@ pub fn session(
 pub fn late_session(
     world: &mut World<Moving>,
     seconds: u64,
-    (late, pauses): (Late, RangeInclusive<u32>),
+    (late, pauses): (StalledPart, RangeInclusive<u32>),
     seed: u64,
 ) {
     let (rng, next) = (stream(seed, 0, "late"), Time::from_millis(500));
@@ -234,15 +234,15 @@ fn run_until(world: &mut World<Moving>, end: Time, mut spells: Option<PauseGener
     world.client(client(0), &numbered(0));
     while world.now < end {
         match spells.as_mut().and_then(|spells| spells.begins(world.now)) {
-            Some((Late::Host, lasts)) => {
+            Some((StalledPart::Host, lasts)) => {
                 world.now += lasts;
                 world.run_until(world.now);
             }
-            Some((Late::Server, lasts)) => {
+            Some((StalledPart::Server, lasts)) => {
                 world.server.stands_still = true;
                 stands_still = world.now + lasts;
             }
-            Some((Late::Program, lasts)) => {
+            Some((StalledPart::Program, lasts)) => {
                 let until = world.now + lasts;
                 world.run_until(until);
             }
