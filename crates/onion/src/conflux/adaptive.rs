@@ -30,7 +30,7 @@ const NUMBER: usize = 4;
 /// sends SWITCH once these numbers have cost as many bytes as a SWITCH.
 #[derive(Debug, Default)]
 pub struct Adaptive {
-    legs: Legs<Numbers>,
+    legs: Legs<LegSequence>,
     sent: u64,
     /// The leg of the present run (consecutive messages on one of the parallel circuits); `None`
     /// before the first message, or after the loss of that leg.
@@ -46,7 +46,7 @@ pub struct Adaptive {
 /// Sequence numbers of the next messages to send and to receive on a leg (parallel circuit). A
 /// field is `Some` while the messages are numbered consecutively and do not carry their numbers.
 #[derive(Clone, Copy, Debug, Default)]
-struct Numbers {
+struct LegSequence {
     sends: Option<u64>,
     receives: Option<u64>,
     /// True if a SWITCH message has arrived and no other message has followed it yet.
@@ -76,7 +76,7 @@ impl Adaptive {
     }
 }
 
-impl Numbers {
+impl LegSequence {
     /// Returns the encoding that conveys a message's sequence number `number` to the other end.
     /// `by_switch` is true in a long run of consecutive messages on one leg (parallel circuit).
     fn mark(&mut self, number: u64, by_switch: bool) -> Mark {
@@ -104,7 +104,7 @@ impl Numbering for Adaptive {
         if bases.sent > self.sent {
             return Err(ConfluxFault::DataLoss);
         }
-        self.legs.set(leg, Numbers::default());
+        self.legs.set(leg, LegSequence::default());
         Ok(())
     }
 

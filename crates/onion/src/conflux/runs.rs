@@ -14,26 +14,26 @@ use crate::wire::resilient::LegSwitch;
 /// sequence number of the leg's next cell.
 #[derive(Debug, Default)]
 pub struct Runs {
-    legs: Legs<Numbers>,
+    legs: Legs<LegSequence>,
     sent: u64,
 }
 
 /// The sequence numbers of the next cells to send and to receive on a leg (parallel circuit).
 #[derive(Clone, Copy, Debug)]
-struct Numbers {
+struct LegSequence {
     sends: u64,
     receives: u64,
     /// True if a SWITCH message has arrived and no cell has followed it yet.
     switched: bool,
 }
 
-impl Default for Numbers {
-    fn default() -> Numbers {
-        Numbers { sends: 1, receives: 1, switched: false }
+impl Default for LegSequence {
+    fn default() -> LegSequence {
+        LegSequence { sends: 1, receives: 1, switched: false }
     }
 }
 
-impl Numbers {
+impl LegSequence {
     /// Returns the encoding that conveys the cell's sequence number `number` to the other end.
     fn mark(&mut self, number: u64) -> Mark {
         let follows = self.sends == number;
@@ -64,7 +64,7 @@ impl Numbering for Runs {
         if bases.sent > self.sent {
             return Err(ConfluxFault::DataLoss);
         }
-        self.legs.set(leg, Numbers::default());
+        self.legs.set(leg, LegSequence::default());
         Ok(())
     }
 
