@@ -14,7 +14,7 @@ use anabranch_comps::{Event, Snapshot};
 use anabranch_multipath::Time;
 use anabranch_os::metrics::{Page, Server};
 
-use self::run::{Numbers, Run};
+use self::run::{LatestCounters, Run};
 use crate::split::{ActiveSettings, FarEndNews, Screen};
 
 /// Maximum age of the exported counters.
@@ -24,7 +24,7 @@ const FRESH: Duration = Duration::from_secs(1);
 /// counters to Prometheus.
 pub struct Metered<'s> {
     inner: &'s mut dyn Screen,
-    numbers: Arc<Mutex<Numbers>>,
+    numbers: Arc<Mutex<LatestCounters>>,
     /// Earliest time at which the counters are forwarded to the wrapped screen (`inner`) again.
     next: Time,
     server: Server,
@@ -41,7 +41,7 @@ impl<'s> Metered<'s> {
         address: SocketAddr,
         version: &'static str,
     ) -> io::Result<Metered<'s>> {
-        let numbers = Arc::new(Mutex::new(Numbers::default()));
+        let numbers = Arc::new(Mutex::new(LatestCounters::default()));
         let page = Page::new(Box::new(Run(Arc::clone(&numbers))), version);
         let server = Server::start(address, move || page.text())?;
         Ok(Metered { inner, numbers, next: Time::ZERO, server })
@@ -53,7 +53,7 @@ impl<'s> Metered<'s> {
         self.server.address()
     }
 
-    fn change(&self, change: impl FnOnce(&mut Numbers)) {
+    fn change(&self, change: impl FnOnce(&mut LatestCounters)) {
         // The lock may be used after a panic of its holder, because the numbers are never left
         // partly changed.
         change(&mut self.numbers.lock().unwrap_or_else(PoisonError::into_inner));

@@ -13,14 +13,14 @@ use anabranch_os::metrics::{count, counts, level, levels};
 
 /// The latest counters of a running splitter, with the names of its paths.
 #[derive(Debug, Default)]
-pub(super) struct Numbers {
+pub(super) struct LatestCounters {
     names: Vec<String>,
     pub(super) snapshot: Snapshot,
     pub(super) opened: u64,
     pub(super) reloads: u64,
 }
 
-impl Numbers {
+impl LatestCounters {
     /// Sets the names of the paths after paths were added, removed or reordered. Until new
     /// counters arrive, a path keeps the counters that were stored under its name.
     pub(super) fn name_paths(&mut self, names: Vec<String>) {
@@ -38,7 +38,7 @@ impl Numbers {
 
 /// Collector of a splitter's metrics, which reads the shared counters.
 #[derive(Debug)]
-pub(super) struct Run(pub(super) Arc<Mutex<Numbers>>);
+pub(super) struct Run(pub(super) Arc<Mutex<LatestCounters>>);
 
 /// A metric with values for each path: name, help text, unit, and a function. The function returns
 /// the metric's values for the counters of one path, each with its label.
@@ -93,7 +93,7 @@ impl Collector for Run {
 
 fn path_counter(
     encoder: &mut DescriptorEncoder<'_>,
-    numbers: &Numbers,
+    numbers: &LatestCounters,
     (name, help, unit, values): &PathCounter,
 ) -> fmt::Result {
     let kind = ConstCounter::new(0u64).metric_type();
@@ -107,7 +107,7 @@ fn path_counter(
     Ok(())
 }
 
-fn path_gauges(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Result {
+fn path_gauges(encoder: &mut DescriptorEncoder<'_>, numbers: &LatestCounters) -> fmt::Result {
     let of_paths = |value: fn(&PathCounters) -> Option<f64>| {
         let values = numbers.paths().map(move |(path, counters)| (path, value(counters)));
         values.filter_map(|(path, value)| Some((vec![("path", path)], value?))).collect::<Vec<_>>()
@@ -128,7 +128,7 @@ fn path_gauges(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::R
     levels(encoder, "path_rtt", help, Some(&Unit::Seconds), &rtt)
 }
 
-fn sessions(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Result {
+fn sessions(encoder: &mut DescriptorEncoder<'_>, numbers: &LatestCounters) -> fmt::Result {
     let snapshot = &numbers.snapshot;
     level(encoder, "sessions", "Open sessions", snapshot.sessions)?;
     let help = "Datagrams that wait for a path or for the end of their delay";
@@ -181,12 +181,12 @@ mod tests {
     use super::*;
     use anabranch_os::metrics::Page;
 
-    fn text(numbers: Numbers) -> String {
+    fn text(numbers: LatestCounters) -> String {
         Page::new(Box::new(Run(Arc::new(Mutex::new(numbers)))), "1.2.3").text()
     }
 
-    fn sample() -> Numbers {
-        let mut numbers = Numbers::default();
+    fn sample() -> LatestCounters {
+        let mut numbers = LatestCounters::default();
         numbers.name_paths(vec!["wlan".to_owned(), "lte".to_owned()]);
         let up = Flow { datagrams: 3, bytes: 3000 };
         let rtt = Some(Duration::from_millis(20));
@@ -194,7 +194,7 @@ mod tests {
         let decoys = [Flow { datagrams: 2, bytes: 1800 }, Flow { datagrams: 5, bytes: 700 }];
         let far = FarEndCounters { up: true, lost: 4, decoys, ..FarEndCounters::default() };
         numbers.snapshot.far_end = Some(far);
-        Numbers { opened: 2, ..numbers }
+        LatestCounters { opened: 2, ..numbers }
     }
 
     #[test]
