@@ -18,7 +18,7 @@ pub mod srt;
 pub mod stun;
 pub mod wireguard;
 
-pub use numbers::Numbers;
+pub use numbers::PacketNumberSearch;
 pub use recogniser::{Confidence, Finding, Recogniser};
 
 /// A protocol that the splitter knows.
@@ -114,7 +114,7 @@ pub enum Counter {
     /// Every packet carries an unencrypted packet number.
     Always,
     /// Packets carry an unencrypted packet number only in some versions or settings of the
-    /// protocol. [`Numbers`] searches each session for it.
+    /// protocol. [`PacketNumberSearch`] searches each session for it.
     Looked,
     /// No packet carries an unencrypted packet number.
     Never,

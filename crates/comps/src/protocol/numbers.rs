@@ -20,7 +20,7 @@ const LOOKS: u16 = 512;
 
 /// The search for an unencrypted packet number in the datagrams of one session.
 #[derive(Debug)]
-pub struct Numbers {
+pub struct PacketNumberSearch {
     last: [u8; LOOKED],
     length: usize,
     /// Bit sets of the fields, by position, whose values have risen by one at each datagram since
@@ -31,13 +31,13 @@ pub struct Numbers {
     left: u16,
 }
 
-impl Default for Numbers {
-    fn default() -> Numbers {
-        Numbers { last: [0; LOOKED], length: 0, rising: [u64::MAX; 2], steps: 0, left: LOOKS }
+impl Default for PacketNumberSearch {
+    fn default() -> PacketNumberSearch {
+        PacketNumberSearch { last: [0; LOOKED], length: 0, rising: [u64::MAX; 2], steps: 0, left: LOOKS }
     }
 }
 
-impl Numbers {
+impl PacketNumberSearch {
     /// Inspects the client's next datagram. Returns true when a field is found to be a packet
     /// number, once per session.
     pub fn look(&mut self, datagram: &[u8]) -> bool {
@@ -73,7 +73,7 @@ impl Numbers {
     }
 
     /// Returns which of the first `fields` fields of `datagram` are greater by one than in the
-    /// previous datagram, as bit sets like [`Numbers::rising`].
+    /// previous datagram, as bit sets like [`PacketNumberSearch::rising`].
     fn risen(&self, datagram: &[u8], fields: usize) -> [u64; 2] {
         let word = |bytes: &[u8], at: usize| {
             *bytes[at..].first_chunk().expect("the datagram contains the whole field")
@@ -96,7 +96,7 @@ mod tests {
 
     /// Returns the index of the datagram at which a counter is found.
     fn found(datagrams: impl IntoIterator<Item = Vec<u8>>) -> Option<usize> {
-        let mut numbers = Numbers::default();
+        let mut numbers = PacketNumberSearch::default();
         datagrams.into_iter().position(|datagram| numbers.look(&datagram))
     }
 
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn the_search_ends_and_short_datagrams_are_survived() {
-        let mut numbers = Numbers::default();
+        let mut numbers = PacketNumberSearch::default();
         for length in [0, 1, 3, 4, 5, 64, 65, 2, 0] {
             assert!(!numbers.look(&noise(3, length)));
         }

@@ -1,6 +1,6 @@
 //! Recognition of one session's protocol from its first datagrams, and comparison with later ones.
 
-use super::{Counter, HEAD, Mark, Numbers, Protocol, Side, Verdict, dtls, quic};
+use super::{Counter, HEAD, Mark, PacketNumberSearch, Protocol, Side, Verdict, dtls, quic};
 
 /// Maximum number of a client's datagrams that are searched for the mark (fixed fields) of a known
 /// protocol.
@@ -73,7 +73,7 @@ pub struct Recogniser {
     unanswered: Option<Candidate>,
     finding: Option<Finding>,
     left: u8,
-    numbers: Numbers,
+    numbers: PacketNumberSearch,
 }
 
 impl Default for Recogniser {
@@ -83,7 +83,7 @@ impl Default for Recogniser {
             unanswered: None,
             finding: None,
             left: LOOKS,
-            numbers: Numbers::default(),
+            numbers: PacketNumberSearch::default(),
         }
     }
 }
