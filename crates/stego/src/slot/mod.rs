@@ -25,7 +25,7 @@ use anabranch_multipath::Time;
 
 use crate::keys::BridgeKey;
 
-pub(crate) use embed::{LoadHint, Numbers};
+pub(crate) use embed::{LoadHint, ShapeIndexMask};
 pub use embed::{RecordedPacket, Shape, ShapeFault, Shapes, Step};
 pub use family::Family;
 pub use http::{Hiding, NotPicture, Object, Pictures, Refusal, Site, Tier};
@@ -44,7 +44,7 @@ pub(crate) struct SharedContext {
     /// Data from which the covers (ordinary-looking traffic that hides the data) are made.
     pub(crate) covers: Covers,
     /// The key that masks the indices of traffic patterns (shapes), for the cover `embed`.
-    pub(crate) numbers: Numbers,
+    pub(crate) shape_mask: ShapeIndexMask,
     /// The key that masks, in a site's answers, the URL paths that clients should request next.
     /// For the cover `http-site`.
     pub(crate) notes: Notes,
@@ -65,8 +65,8 @@ pub struct Covers {
 
 impl SharedContext {
     pub(crate) fn new(key: &BridgeKey, host: String, wall: u64, covers: Covers) -> SharedContext {
-        let (names, numbers) = (Names::of(key), Numbers::of(key, &covers.shapes));
-        SharedContext { names, host, wall, covers, numbers, notes: Notes::of(key) }
+        let (names, shape_mask) = (Names::of(key), ShapeIndexMask::of(key, &covers.shapes));
+        SharedContext { names, host, wall, covers, shape_mask, notes: Notes::of(key) }
     }
 }
 

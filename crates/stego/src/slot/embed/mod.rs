@@ -51,14 +51,14 @@ const NUMBER: usize = 4;
 /// XORed with an HMAC of the connection's first hidden bytes, which are random and unique to the
 /// connection.
 #[derive(Clone, Debug)]
-pub(crate) struct Numbers(hmac::Key);
+pub(crate) struct ShapeIndexMask(hmac::Key);
 
-impl Numbers {
+impl ShapeIndexMask {
     /// Creates the key that masks shape indices, from the bridge's key and the collection of
     /// shapes (recorded traffic patterns). An end with other shapes cannot read the indices.
-    pub(crate) fn of(key: &BridgeKey, shapes: &Shapes) -> Numbers {
+    pub(crate) fn of(key: &BridgeKey, shapes: &Shapes) -> ShapeIndexMask {
         let all = [b"anabranch stego shapes", &key.0[..], shapes.digest()].concat();
-        Numbers(hmac::Key::new(hmac::HMAC_SHA256, &all))
+        ShapeIndexMask(hmac::Key::new(hmac::HMAC_SHA256, &all))
     }
 
     fn mask(&self, first: &[u8], number: [u8; NUMBER]) -> [u8; NUMBER] {
@@ -232,7 +232,7 @@ impl Slot for ClientSlot {
         let Some((first, rest)) = hidden.split_at_checked(TOKEN).filter(|_| self.begins()) else {
             return self.position.send(now, hidden, out);
         };
-        let number = self.context.numbers.write(first, self.number);
+        let number = self.context.shape_mask.write(first, self.number);
         self.position.send(now, &[first, &number, rest].concat(), out);
     }
 
@@ -288,7 +288,7 @@ impl ServerSlot {
         else {
             return Ok(None);
         };
-        let number = self.context.numbers.read(&self.first[..TOKEN], *number);
+        let number = self.context.shape_mask.read(&self.first[..TOKEN], *number);
         let shape = number.and_then(|number| self.context.covers.shapes.all().get(number));
         let mut position = ShapePosition::new(shape.ok_or(NotCover)?, false);
         position.receive(now, self.first.len())?;
@@ -435,7 +435,7 @@ mod tests {
 
     #[test]
     fn the_shape_is_told_to_whoever_has_the_line_and_the_set_alone() {
-        let numbers = |key, text| Numbers::of(&BridgeKey([key; 32]), &Shapes::parse(text).unwrap());
+        let numbers = |key, text| ShapeIndexMask::of(&BridgeKey([key; 32]), &Shapes::parse(text).unwrap());
         let (ours, first) = (numbers(7, TEXT), [8; TOKEN]);
         let masked = ours.write(&first, 300);
         assert_eq!(ours.read(&first, masked), Some(300));
