@@ -34,7 +34,7 @@ pub(crate) struct Common {
     /// Arrival time of the datagrams being handled, if they come from one of our queues. Outputs
     /// must then contain a copy of their bytes. `None` if the driver has just passed the
     /// datagrams.
-    pub(crate) kept: Option<Time>,
+    pub(crate) queued_at: Option<Time>,
     /// Limits on the bytes that the session being handled may queue.
     pub(crate) room: Room,
 }
@@ -62,7 +62,7 @@ impl Common {
             broken: vec![None; paths],
             windows: closed(&config),
             held: VecDeque::new(),
-            kept: None,
+            queued_at: None,
             room: Room::default(),
             config,
         }

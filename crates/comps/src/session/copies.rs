@@ -104,11 +104,11 @@ impl Session {
     /// Sends the datagrams that were held for a copy, once they have been held long enough.
     pub(super) fn release_held(&mut self, now: Time, common: &mut Common) {
         let Some(held) = self.queues.held.take_if(|held| now >= held.due) else { return };
-        let outer = common.kept.replace(now);
+        let outer = common.queued_at.replace(now);
         for (datagram, ecn) in &held.datagrams {
             self.route(now, &Batch::single(datagram, *ecn), common);
         }
-        common.kept = outer;
+        common.queued_at = outer;
     }
 
     /// Sends copies of a keep-alive on the paths that have been idle for [`IDLE`]. A path that the

@@ -210,11 +210,11 @@ impl Session {
 
     /// Passes the datagrams whose delay is over to [`Session::take`], which assigns them to paths.
     fn take_delayed(&mut self, now: Time, common: &mut Common) {
-        let outer = common.kept.replace(now);
+        let outer = common.queued_at.replace(now);
         while let Some(queued) = self.queues.pop_delayed(now) {
             self.take(now, &Batch::single(&queued.bytes, queued.ecn), common);
         }
-        common.kept = outer;
+        common.queued_at = outer;
         common.hurried += self.queues.take_hurried(&common.config);
     }
 

@@ -165,21 +165,21 @@ impl Session {
     /// Sends some of the datagrams that wait for room in a congestion window. The others wait for
     /// the session's next turn. Returns whether any were sent.
     pub(crate) fn use_windows(&mut self, now: Time, common: &mut Common) -> bool {
-        let (mut went, outer) = (0, common.kept);
+        let (mut went, outer) = (0, common.queued_at);
         while went < TURN {
             self.look(common);
             let next = self.queues.backlog.assign(now, &mut self.splitter, self.paths.views());
             let Some((path, units, mut fresh)) = next else { break };
             for _ in 0..units {
                 let Some(queued) = self.queues.backlog.pop() else { break };
-                common.kept = Some(queued.since);
+                common.queued_at = Some(queued.since);
                 let batch = Batch::single(&queued.bytes, queued.ecn);
                 let is_fresh = std::mem::take(&mut fresh);
                 self.emit_run(now, (path, is_fresh), Run::single(&batch), common);
             }
             went += units;
         }
-        common.kept = outer;
+        common.queued_at = outer;
         common.no_path += self.queues.backlog.take_dropped();
         if !self.queues.backlog.is_empty() {
             common.held.push_back(self.origin.id);
@@ -213,7 +213,7 @@ impl Session {
 
     /// Queues consecutive datagrams until a path is usable.
     pub(super) fn keep(&mut self, now: Time, run: Run<'_>, common: &mut Common) {
-        let since = common.kept.unwrap_or(now);
+        let since = common.queued_at.unwrap_or(now);
         let Run { batch, at, count } = run;
         let limit = common.room.patience;
         common.no_path += self.queues.waiting.keep(since, batch, at, count, limit);
@@ -277,7 +277,7 @@ impl Session {
         let Run { batch, at, count } = run;
         let part = batch.part(at, count);
         common.counters[path.index()].up.add(count, part.len() as u64);
-        let payload = match common.kept {
+        let payload = match common.queued_at {
             Some(_) => Payload::Kept { bytes: batch.bytes[part].into(), ecn: batch.ecn },
             None => Payload::Live(part),
         };
@@ -290,12 +290,12 @@ impl Session {
             return;
         }
         let mut waited = std::mem::take(&mut self.queues.waiting);
-        let outer = common.kept;
+        let outer = common.queued_at;
         while let Some(kept) = waited.take() {
             // If the datagram again finds no path, its wait still counts from its arrival.
-            common.kept = Some(kept.since);
+            common.queued_at = Some(kept.since);
             self.route(now, &Batch::single(&kept.bytes, kept.ecn), common);
         }
-        common.kept = outer;
+        common.queued_at = outer;
     }
 }
