@@ -14,7 +14,7 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// Time in use after which a path without any answer is doubted: it may discard everything. Its
 /// datagrams are then also sent on another path, on which answers arrive.
 const DOUBT: Duration = Duration::from_millis(300);
-/// Minimum number of answers on other paths that makes a path's silence significant. A server that
+/// Minimum number of answers on other paths that makes a path's unanswered significant. A server that
 /// sends fewer answers may have had nothing to send while its client used this path. The minimum
 /// does not apply if no answer arrived on any path.
 const ANSWERS: u64 = 8;
@@ -27,7 +27,7 @@ const FEW: u32 = 3;
 
 /// A period in which the session used the path, and no answer arrived on the path.
 #[derive(Clone, Copy, Debug)]
-struct Silence {
+struct UnansweredPeriod {
     since: Time,
     used: Duration,
     server_was_active: bool,
@@ -58,7 +58,7 @@ pub(crate) struct Health {
     last_arrival: Option<Time>,
     /// Number of answers that have arrived on this path since it was last down.
     answers: u32,
-    silence: Option<Silence>,
+    unanswered: Option<UnansweredPeriod>,
     /// Time since which the path's datagrams are also sent on another path, on which answers
     /// arrive; `None` if only this path carries them.
     doubted: Option<Time>,
@@ -102,25 +102,25 @@ impl Health {
         self.on_sent_unanswerable(now);
         self.rtt.on_sent(now);
         let Activity { active, answers } = server;
-        let fresh = Silence {
+        let fresh = UnansweredPeriod {
             since: now,
             used: Duration::ZERO,
             server_was_active: active,
             answers,
             counts: active,
         };
-        match &mut self.silence {
+        match &mut self.unanswered {
             // A period that began while the server was quiet proves nothing, so the new period
             // replaces it.
-            Some(silence) if silence.server_was_active || !active => silence.counts = active,
-            _ => self.silence = Some(fresh),
+            Some(unanswered) if unanswered.server_was_active || !active => unanswered.counts = active,
+            _ => self.unanswered = Some(fresh),
         }
     }
 
     /// Records that the session sends a datagram on this path, of a kind that the server does not
     /// answer.
     pub(crate) fn on_sent_unanswerable(&mut self, now: Time) {
-        self.silence.iter_mut().for_each(|silence| silence.counts = false);
+        self.unanswered.iter_mut().for_each(|unanswered| unanswered.counts = false);
         self.sent = Some(now);
     }
 
@@ -128,8 +128,8 @@ impl Health {
     /// datagrams. Adds at most [`LONGEST_PAUSE`] to the time in use without an answer, and only if
     /// the server was active and answers datagrams like the first of the two.
     pub(crate) fn on_used(&mut self, pause: Duration) {
-        if let Some(silence) = self.silence.as_mut().filter(|silence| silence.counts) {
-            silence.used += pause.min(LONGEST_PAUSE);
+        if let Some(unanswered) = self.unanswered.as_mut().filter(|unanswered| unanswered.counts) {
+            unanswered.used += pause.min(LONGEST_PAUSE);
         }
     }
 
@@ -138,7 +138,7 @@ impl Health {
     pub(crate) fn on_answer(&mut self, now: Time) -> bool {
         self.rtt.on_answer(now);
         self.last_arrival = Some(now);
-        self.silence = None;
+        self.unanswered = None;
         self.doubted = None;
         self.answers = self.answers.saturating_add(1);
         let is_back = self.down.as_mut().is_some_and(|down| down.on_answer(now));
@@ -148,7 +148,7 @@ impl Health {
         is_back
     }
 
-    /// Returns which kind of silence takes the path out of use, by the number of answers that have
+    /// Returns which kind of unanswered takes the path out of use, by the number of answers that have
     /// arrived on it.
     pub(crate) fn silence_reason(&self) -> DownReason {
         match self.answers {
@@ -168,30 +168,30 @@ impl Health {
     pub(crate) fn recall(&mut self) -> bool {
         let recalled = self.down.take_if(|down| down.reason() == DownReason::DataUnanswered);
         if recalled.is_some() {
-            self.silence = None;
+            self.unanswered = None;
         }
         recalled.is_some()
     }
 
-    /// Returns when the path's present silence began (use without an answer), if it is
+    /// Returns when the path's present unanswered began (use without an answer), if it is
     /// significant. `answers` counts the arrivals of the server's datagrams on any path.
     ///
     /// Returns `None` if the path was used for less than [`SILENCE`] in that period, or if the
     /// server was not active when the period began. Also returns `None` if some answers arrived on
     /// other paths in that period, but fewer than [`ANSWERS`].
     pub(crate) fn silent_since(&self, answers: u64) -> Option<Time> {
-        let silence = self.silence.filter(|silence| {
-            let spoke = answers - silence.answers >= ANSWERS || answers == silence.answers;
-            silence.used >= SILENCE && silence.server_was_active && spoke
+        let unanswered = self.unanswered.filter(|unanswered| {
+            let spoke = answers - unanswered.answers >= ANSWERS || answers == unanswered.answers;
+            unanswered.used >= SILENCE && unanswered.server_was_active && spoke
         })?;
-        Some(silence.since)
+        Some(unanswered.since)
     }
 
     /// Returns the time since which the path is suspected to discard everything; `None` if it is
     /// not suspected. A path is suspected once it was in use for the time [`DOUBT`] while the
     /// server was active, and no answer has ever arrived on it. A new suspicion begins at `now`.
     pub(crate) fn doubt(&mut self, now: Time) -> Option<Time> {
-        let used = self.silence.filter(|silence| silence.server_was_active)?.used;
+        let used = self.unanswered.filter(|unanswered| unanswered.server_was_active)?.used;
         (used >= DOUBT && self.last_arrival.is_none()).then(|| *self.doubted.get_or_insert(now))
     }
 
@@ -238,7 +238,7 @@ impl Health {
         let recovers = self.recovers_at().is_some_and(|at| now >= at);
         if recovers {
             self.down = None;
-            self.silence = None;
+            self.unanswered = None;
         }
         recovers
     }
