@@ -46,7 +46,7 @@ impl Picture {
     /// # Errors
     /// The file is not a well-formed baseline JPEG of one scan.
     pub(crate) fn read(file: &[u8]) -> Result<Picture, NotPicture> {
-        let (frame, start) = Frame::read(file)?;
+        let (frame, start) = PictureHeader::read(file)?;
         let (scan, restarts, end) = unstuff(&file[start..])?;
         if file[start + end..] != [0xff, EOI] {
             return Err(NotPicture);
@@ -199,7 +199,7 @@ struct Component {
 
 /// The header fields and tables of a picture that are needed to decode its scan.
 #[derive(Debug)]
-struct Frame {
+struct PictureHeader {
     width: usize,
     height: usize,
     components: Vec<Component>,
@@ -209,12 +209,12 @@ struct Frame {
     interval: usize,
 }
 
-impl Frame {
+impl PictureHeader {
     /// Parses the part of a file before the coded data. Returns the picture's parameters, and the
     /// number of parsed bytes.
-    fn read(file: &[u8]) -> Result<(Frame, usize), NotPicture> {
+    fn read(file: &[u8]) -> Result<(PictureHeader, usize), NotPicture> {
         let mut rest = file.strip_prefix(&[0xff, SOI]).ok_or(NotPicture)?;
-        let mut frame = Frame {
+        let mut frame = PictureHeader {
             width: 0,
             height: 0,
             components: Vec::new(),
