@@ -74,7 +74,7 @@ impl SendReport<'_> {
 
     /// Returns the index ranges of the datagrams in `within` that the kernel accepted, in order.
     /// Indices count from 0 over the whole batch.
-    pub fn gone(&self, within: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    pub fn accepted(&self, within: Range<usize>) -> impl Iterator<Item = Range<usize>> {
         let Range { start, end } = within;
         let refused = self.failures.iter().map(move |failure| {
             let after = failure.first + failure.datagrams;

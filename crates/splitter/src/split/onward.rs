@@ -140,7 +140,7 @@ pub(super) fn groups<'g>(outgoing: &'g [Outgoing<'_>]) -> impl Iterator<Item = R
 
 /// Returns each member of `group` with the index range of its datagrams that were sent, according
 /// to `report`.
-pub(super) fn gone<'g, 'a>(
+pub(super) fn accepted<'g, 'a>(
     group: &'g [Outgoing<'a>],
     report: &'g SendReport<'_>,
 ) -> impl Iterator<Item = (&'g Outgoing<'a>, Range<usize>)> {
@@ -148,7 +148,7 @@ pub(super) fn gone<'g, 'a>(
     group.iter().flat_map(move |outgoing| {
         let start = next;
         next += outgoing.count();
-        let parts = report.gone(start..next);
+        let parts = report.accepted(start..next);
         parts.map(move |part| (outgoing, part.start - start..part.end - start))
     })
 }
@@ -200,7 +200,7 @@ mod tests {
             let report = batch.send();
             assert_eq!((report.sent, report.failed_by(Fault::TooBig)), (4, 1));
             let seen: Vec<&[u8]> =
-                gone(&group, &report).map(|(outgoing, part)| outgoing.part(part).bytes).collect();
+                accepted(&group, &report).map(|(outgoing, part)| outgoing.part(part).bytes).collect();
             assert_eq!(seen, [&small[..], &run[..]]);
         });
     }

@@ -8,7 +8,7 @@ use anabranch_os::files;
 use anabranch_os::udp::{Fault, SendReport};
 
 use super::driver::Driver;
-use super::onward::{Back, Outgoing, gone, groups};
+use super::onward::{Back, Outgoing, accepted, groups};
 use super::sockets::PathSocket;
 use crate::socks::{Association, Header};
 
@@ -56,7 +56,7 @@ impl Driver<'_> {
             // Fragmentation was allowed a moment ago, so forbidding it again does not fail.
             let _ = socket.udp.allow_fragments(false);
         }
-        for (outgoing, part) in gone(group, &report) {
+        for (outgoing, part) in accepted(group, &report) {
             self.report.see(now, socket, true, outgoing.part(part));
         }
         let failures = failures(&report);
