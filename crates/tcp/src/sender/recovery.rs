@@ -35,7 +35,7 @@ pub(crate) struct Recovery {
     /// Stream offset of the first unacknowledged byte (`una`) at the beginning of recovery.
     marker: u64,
     /// Whether the retransmission timeout may turn out to be spurious (F-RTO, RFC 5682).
-    early: bool,
+    may_be_spurious: bool,
     /// Congestion window at the beginning of recovery, in segments. It is used for RFC 9937's
     /// `RecoverFS`.
     prior_cwnd: u32,
@@ -149,13 +149,13 @@ impl Sender {
     fn work_off_timeout(&mut self, progress: &Progress) {
         // F-RTO (RFC 5682, section 3.1): the arrival of an original shows that the timeout was
         // spurious. Without SACK, the original may have arrived before the timeout.
-        let early = self.sack && progress.original && self.recovery.early;
+        let early = self.sack && progress.original && self.recovery.may_be_spurious;
         let delayed = progress.advanced && self.recovery.is_delayed(progress.echo);
         if self.recovery.undoable && (early || delayed || self.recovery.all_reported()) {
             self.undo();
             return;
         }
-        self.recovery.early &= !progress.advanced;
+        self.recovery.may_be_spurious &= !progress.advanced;
         if progress.lost_again {
             self.enter_recovery();
         }
@@ -175,7 +175,7 @@ impl Sender {
             phase,
             point: self.nxt,
             marker: self.una,
-            early: phase == Phase::Loss,
+            may_be_spurious: phase == Phase::Loss,
             prior_cwnd: window.cwnd,
             prior_ssthresh: self.recovery.threshold(window),
             prr_delivered: 0,
@@ -199,7 +199,7 @@ impl Sender {
         if again || reduced {
             self.recovery.phase = Phase::Loss;
             self.recovery.point = self.nxt;
-            self.recovery.early = false;
+            self.recovery.may_be_spurious = false;
         } else {
             self.begin_recovery(Phase::Loss);
         }
