@@ -14,7 +14,7 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// Time in use after which a path without any answer is doubted: it may discard everything. Its
 /// datagrams are then also sent on another path, on which answers arrive.
 const DOUBT: Duration = Duration::from_millis(300);
-/// Minimum number of answers on other paths that makes a path's unanswered significant. A server that
+/// Minimum number of answers on other paths that makes a path's silence significant. A server that
 /// sends fewer answers may have had nothing to send while its client used this path. The minimum
 /// does not apply if no answer arrived on any path.
 const ANSWERS: u64 = 8;
@@ -148,7 +148,7 @@ impl Health {
         is_back
     }
 
-    /// Returns which kind of unanswered takes the path out of use, by the number of answers that have
+    /// Returns which kind of silence takes the path out of use, by the number of answers that have
     /// arrived on it.
     pub(crate) fn silence_reason(&self) -> DownReason {
         match self.answers {
@@ -173,7 +173,7 @@ impl Health {
         recalled.is_some()
     }
 
-    /// Returns when the path's present unanswered began (use without an answer), if it is
+    /// Returns when the path's present silence began (use without an answer), if it is
     /// significant. `answers` counts the arrivals of the server's datagrams on any path.
     ///
     /// Returns `None` if the path was used for less than [`SILENCE`] in that period, or if the
