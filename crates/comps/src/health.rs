@@ -112,7 +112,9 @@ impl Health {
         match &mut self.unanswered {
             // A period that began while the server was quiet proves nothing, so the new period
             // replaces it.
-            Some(unanswered) if unanswered.server_was_active || !active => unanswered.counts = active,
+            Some(unanswered) if unanswered.server_was_active || !active => {
+                unanswered.counts = active
+            }
             _ => self.unanswered = Some(fresh),
         }
     }

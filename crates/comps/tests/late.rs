@@ -11,7 +11,7 @@ use std::time::Duration;
 use anabranch_comps::{Config, Event};
 use anabranch_multipath::Time;
 use anabranch_netem::LinkSettings;
-use world::moving::{StalledPart, MigrationRule, Moving, ServerTraffic, late_session};
+use world::moving::{MigrationRule, Moving, ServerTraffic, StalledPart, late_session};
 use world::{DELAY, World, config, link};
 
 const MS: Duration = Duration::from_millis(1);
@@ -40,7 +40,9 @@ fn accused(cut: Option<usize>) -> (Vec<String>, usize) {
     for late in EACH_LATE {
         for line in [30, 80].into_iter().flat_map(|jitter| lines(jitter * MS)) {
             for says in [ServerTraffic::Echo, ServerTraffic::Bulk] {
-                for moves in [MigrationRule::Always, MigrationRule::Validated, MigrationRule::Revalidated] {
+                for moves in
+                    [MigrationRule::Always, MigrationRule::Validated, MigrationRule::Revalidated]
+                {
                     for seed in 0..4 {
                         let schedule = ["weighted:4", "round-robin"][seed as usize % 2];
                         let settings = Config { seed, ..config(3, schedule, "100ms") };
@@ -77,7 +79,8 @@ fn nor_is_it_where_a_path_discards_everything_meanwhile() {
 fn a_server_that_stays_is_named_though_someone_was_late() {
     for late in EACH_LATE {
         for says in [ServerTraffic::Echo, ServerTraffic::Bulk] {
-            for (paths, moves) in [(3, MigrationRule::Times(2)), (2, MigrationRule::EachTwoSeconds)] {
+            for (paths, moves) in [(3, MigrationRule::Times(2)), (2, MigrationRule::EachTwoSeconds)]
+            {
                 for seed in 0..20 {
                     let settings = Config { seed, ..config(paths, "uniform", "100ms") };
                     let [fast, _] = lines(Duration::ZERO);

@@ -170,7 +170,9 @@ fn a_server_that_stops_following_makes_no_path_look_dead_and_is_named() {
 #[test]
 fn nor_does_any_path_look_dead_where_a_round_trip_is_longer_than_a_visit() {
     for says in [ServerTraffic::Echo, ServerTraffic::Bulk] {
-        for moves in [MigrationRule::Times(1), MigrationRule::Times(2), MigrationRule::EachTwoSeconds] {
+        for moves in
+            [MigrationRule::Times(1), MigrationRule::Times(2), MigrationRule::EachTwoSeconds]
+        {
             for (paths, delay) in [(2, 20), (2, 40), (2, 80), (3, 20), (3, 40), (3, 80)] {
                 for seed in 0..2 {
                     let schedule = ["uniform", "round-robin"][seed as usize];

@@ -118,7 +118,8 @@ fn a_burst_is_shared_by_the_rates_of_the_paths_between_two_reports_of_their_wind
     let mut world = World::scheduled("eta");
     let leg = |capacity| {
         let least_rtt = Duration::from_millis(40);
-        let known = LegView { size: 100, bdp: 90, capacity, max_rate: capacity, ..LegView::NOTHING };
+        let known =
+            LegView { size: 100, bdp: 90, capacity, max_rate: capacity, ..LegView::NOTHING };
         PathView::leg(Some(least_rtt), 100, LegView { least_rtt, ..known })
     };
     world.core.handle(world.now, Input::Windows(&[leg(3_000), leg(1_000)]));

@@ -805,8 +805,7 @@ mod tests {
             let quic_preferences =
                 QuicPreferences { port: port.unwrap_or_default(), first_byte, unless_unordered };
             let ordered = Capabilities::ORDERED;
-            let capabilities =
-                Capabilities { unordered, parallel_quic: port.is_some(), ..ordered };
+            let capabilities = Capabilities { unordered, parallel_quic: port.is_some(), ..ordered };
             Start { quic_preferences, capabilities, ..start(certificate) }
         };
         let starts = [of(one, Some(them.tls_certificate)), of(two, None)];

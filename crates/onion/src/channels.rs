@@ -488,8 +488,9 @@ impl Channels {
             let is_ordered = link.channel.cell_order().is_some_and(|order| order.knows(id));
             is_ordered || link.lossy.closed_ids.contains(&id)
         };
-        let is_free =
-            |id: &u32| *id & (highest - 1) != 0 && !link.circuits.contains_key(id) && !is_retired(*id);
+        let is_free = |id: &u32| {
+            *id & (highest - 1) != 0 && !link.circuits.contains_key(id) && !is_retired(*id)
+        };
         let free = draws.find(is_free)?;
         link.add(free, owner);
         Some(LinkCircuit { link: id, id: free })

@@ -33,10 +33,10 @@ mod links;
 mod lossy;
 mod memory;
 mod padding;
-mod trunk;
 mod quic_offers;
 mod several;
 mod streams;
+mod trunk;
 
 pub(crate) use dedicated::NextLink;
 pub use lossy::{LossyStats, LossyTraffic};

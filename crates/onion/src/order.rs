@@ -171,7 +171,8 @@ impl CellOrder {
     /// Frees the IDs of closed circuits whose waiting time has passed at `now`, and starts the
     /// waiting time of circuits that closed since the last call.
     pub fn tick(&mut self, now: Time) {
-        self.retired_until.extend(self.newly_closed.drain(..).map(|circuit| (now + ID_REUSE_DELAY, circuit)));
+        self.retired_until
+            .extend(self.newly_closed.drain(..).map(|circuit| (now + ID_REUSE_DELAY, circuit)));
         while let Some((_, circuit)) = self.retired_until.pop_front_if(|(until, _)| *until <= now) {
             if self.circuits.get(&circuit).is_some_and(|sequence| sequence.is_retired) {
                 self.forget(circuit);

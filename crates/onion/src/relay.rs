@@ -533,13 +533,7 @@ impl NodeRole for RelayRole {
         node.tear_down(circuit, reason);
     }
 
-    fn take_trunk_cell(
-        node: &mut Relay,
-        now: Time,
-        trunk: u32,
-        command: Command,
-        body: &mut Body,
-    ) {
+    fn take_trunk_cell(node: &mut Relay, now: Time, trunk: u32, command: Command, body: &mut Body) {
         node.pass_on(now, trunk, command, body);
     }
 

@@ -25,8 +25,8 @@ mod circuit_sets;
 pub(crate) mod lossy;
 pub(crate) mod lossy_legs;
 pub(crate) mod numbers;
-pub(crate) mod trunk;
 mod several;
+pub(crate) mod trunk;
 
 /// Number of queued cells of a leg (parallel circuit) above which no bytes are read from streams
 /// (C tor's `cellq_high`).

@@ -272,9 +272,19 @@ impl Stream {
     }
 
     /// Asks the peer to pause if `pause` is true, and to resume otherwise.
-    pub(crate) fn set_paused(&mut self, now: Time, pause: bool, control: &mut VecDeque<ControlMessage>) {
+    pub(crate) fn set_paused(
+        &mut self,
+        now: Time,
+        pause: bool,
+        control: &mut VecDeque<ControlMessage>,
+    ) {
         let waiting = self.incoming.len();
-        self.flow.set_paused(now, pause, waiting, &mut Replies { stream: self.id, by: None, control });
+        self.flow.set_paused(
+            now,
+            pause,
+            waiting,
+            &mut Replies { stream: self.id, by: None, control },
+        );
     }
 
     /// Returns the reason of the END message to send now. Returns `None` while bytes must be sent

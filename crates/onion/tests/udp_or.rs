@@ -102,7 +102,13 @@ fn files_of_all_sizes_arrive_whole_over_links_that_lose_and_reorder() {
     ];
     for (lossy_congestion, largest) in control {
         for ((dropped, jitter), largest) in lines.into_iter().zip(largest) {
-            let setting = Setting { dropped_per_mille: dropped, jitter, pieces: false, lossy_congestion, ..setting() };
+            let setting = Setting {
+                dropped_per_mille: dropped,
+                jitter,
+                pieces: false,
+                lossy_congestion,
+                ..setting()
+            };
             let (mut world, circuit) = lossy(setting);
             for bytes in [1, 447, 20_000, 320 << 10, largest] {
                 let elapsed = download(&mut world, circuit, bytes);
@@ -145,7 +151,8 @@ fn the_first_byte_arrives_after_one_round_trip() {
 
 #[test]
 fn an_upload_arrives_whole_and_its_first_bytes_go_with_begin() {
-    let (mut world, circuit) = lossy(Setting { dropped_per_mille: 20, jitter: 5 * MS, ..setting() });
+    let (mut world, circuit) =
+        lossy(Setting { dropped_per_mille: 20, jitter: 5 * MS, ..setting() });
     let stream = begin(&mut world, circuit, "sink");
     let data: Vec<u8> = (0..1 << 20).map(Server::byte).collect();
     let mut written = world.client.write(world.now, stream, &data);
@@ -186,7 +193,8 @@ fn the_first_bytes_of_a_program_leave_with_the_request_for_the_stream() {
 
 #[test]
 fn streams_of_one_circuit_do_not_wait_for_each_other() {
-    let (mut world, circuit) = lossy(Setting { dropped_per_mille: 10, jitter: 3 * MS, ..setting() });
+    let (mut world, circuit) =
+        lossy(Setting { dropped_per_mille: 10, jitter: 3 * MS, ..setting() });
     let streams: Vec<StreamKey> =
         (0..40).map(|n| begin(&mut world, circuit, &format!("source-{}", 1_000 * n + 1))).collect();
     let stalled = begin(&mut world, circuit, "source-3000000");
@@ -394,7 +402,8 @@ fn a_lossy_circuit_ends_with_its_quic_link_and_others_move() {
 
 #[test]
 fn relays_of_several_shards_pass_lossy_cells() {
-    let (mut world, circuit) = lossy(Setting { shards: 3, dropped_per_mille: 10, jitter: MS, ..setting() });
+    let (mut world, circuit) =
+        lossy(Setting { shards: 3, dropped_per_mille: 10, jitter: MS, ..setting() });
     download(&mut world, circuit, 300_000);
     assert!(build(&mut world, 2));
     download(&mut world, CircuitKey(2), 10_000);
@@ -486,8 +495,14 @@ fn legs_that_come_to_different_shards_of_the_exit_are_one_set() {
         [(2, 2, "round-robin 1p"), (4, 3, "eta 1p"), (3, 4, "uniform 1p")]
     {
         let dealing = dealt(dealing);
-        let setting =
-            Setting { shards, dealing, dropped_per_mille: 5, jitter: MS, pieces: false, ..setting() };
+        let setting = Setting {
+            shards,
+            dealing,
+            dropped_per_mille: 5,
+            jitter: MS,
+            pieces: false,
+            ..setting()
+        };
         let (mut world, keys) = lossy_set(legs, setting);
         for bytes in [1, 20_000, 3 << 20] {
             download(&mut world, keys[0], bytes);

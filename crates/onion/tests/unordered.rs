@@ -18,7 +18,12 @@ const BYTES: usize = 200_000;
 
 /// Returns settings in which 50 of 1,000 cells arrive one round trip late.
 fn lossy() -> Setting {
-    Setting { unordered: true, late_per_mille: 50, delay: Duration::from_millis(20), ..Setting::default() }
+    Setting {
+        unordered: true,
+        late_per_mille: 50,
+        delay: Duration::from_millis(20),
+        ..Setting::default()
+    }
 }
 
 fn begin(world: &mut World, circuit: CircuitKey, host: &str) -> StreamKey {

@@ -62,8 +62,10 @@ pub fn conforms<P: LinkEnds>(name: &str, mut make: impl FnMut() -> P) {
 fn cells_come_once_and_in_the_order_that_is_promised(pair: &mut impl LinkEnds, name: &str) {
     let (length, mut received) = (pair.cell(), [Vec::new(), Vec::new()]);
     let [promises, theirs] = [0, 1].map(|end| pair.link(end).promises());
-    let same =
-        [promises.in_order == theirs.in_order, promises.stream_per_circuit == theirs.stream_per_circuit];
+    let same = [
+        promises.in_order == theirs.in_order,
+        promises.stream_per_circuit == theirs.stream_per_circuit,
+    ];
     assert_eq!(same, [true; 2], "{name}: both ends promise the same");
     for number in 0..CELLS {
         let command = if number == 0 { CREATES } else { DATA };

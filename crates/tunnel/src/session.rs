@@ -588,7 +588,8 @@ impl Session {
     /// at once. Otherwise it would wait for a timeout.
     pub fn close(&mut self) {
         let open = self.paths.iter().enumerate().filter(|(_, path)| !path.is_cut);
-        self.control_queue.extend(open.map(|(place, _)| (PathId::at(place), ControlMessage::Close)));
+        self.control_queue
+            .extend(open.map(|(place, _)| (PathId::at(place), ControlMessage::Close)));
     }
 
     /// Returns the next time at which [`Session::poll`] has a datagram, or this end has to send a

@@ -11,9 +11,9 @@ use anabranch_os::files::raise_limit;
 use anabranch_router::crawl::site;
 use anabranch_router::onion::stop_signals;
 use anabranch_router::pt::{
-    Bridge, ClientSettings, PtClient, Covers, Ending, StopConditions, ListenerKind, Limits, Managed, Onward,
-    PROFILE, PROFILES, Profile, PtEvent, SCHEDULE, ServerSettings, PtServer, Shapes, log_line,
-    managed, pictures, server_key, shapes, unusable_pictures,
+    Bridge, ClientSettings, Covers, Ending, Limits, ListenerKind, Managed, Onward, PROFILE,
+    PROFILES, Profile, PtClient, PtEvent, PtServer, SCHEDULE, ServerSettings, Shapes,
+    StopConditions, log_line, managed, pictures, server_key, shapes, unusable_pictures,
 };
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};

@@ -29,7 +29,7 @@ pub(crate) use options::Options;
 pub(crate) use plan::check_file;
 pub(crate) use plan::{check_decoys, settings};
 use reread::Source;
-use screen::{QuicWarning, PublishingScreen};
+use screen::{PublishingScreen, QuicWarning};
 pub(crate) use screen::{advice, log};
 use uplinks::PathChoice;
 

@@ -33,7 +33,13 @@ pub struct PacketNumberSearch {
 
 impl Default for PacketNumberSearch {
     fn default() -> PacketNumberSearch {
-        PacketNumberSearch { last: [0; LOOKED], length: 0, rising: [u64::MAX; 2], steps: 0, left: LOOKS }
+        PacketNumberSearch {
+            last: [0; LOOKED],
+            length: 0,
+            rising: [u64::MAX; 2],
+            steps: 0,
+            left: LOOKS,
+        }
     }
 }
 

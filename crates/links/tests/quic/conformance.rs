@@ -30,7 +30,8 @@ pub(super) fn carriers() -> Vec<Carrier> {
     let ordered = || line(DELAY);
     let lossy = |of_all| LinkSettings { loss: Loss::Bernoulli(of_all), ..line(DELAY) };
     let delaying = |settings| LinkSettings { jitter, reorder: true, ..settings };
-    let carrier = |name, settings, duplicates, changed| Carrier { name, settings, duplicates, changed };
+    let carrier =
+        |name, settings, duplicates, changed| Carrier { name, settings, duplicates, changed };
     vec![
         carrier("ordered", ordered(), false, 0),
         carrier("lossy", lossy(0.05), false, 0),

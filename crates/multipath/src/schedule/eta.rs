@@ -95,7 +95,8 @@ impl Eta {
         self.expected.extend(legs.map(|(narrow, path)| {
             let rate = rate(path);
             let burst = narrow.burst(now, path.leg.inflight, rate);
-            let kept = if path.leg.current { SWITCH_GAIN * path.leg.switch_cost as f64 } else { 0.0 };
+            let kept =
+                if path.leg.current { SWITCH_GAIN * path.leg.switch_cost as f64 } else { 0.0 };
             arrival(path, rate, burst) - kept / rate
         }));
     }
@@ -106,7 +107,8 @@ impl Eta {
     /// that the sender waits for this leg. Returns `None` if no leg is usable.
     fn best(&mut self, now: Time, paths: &[PathView], units: u64) -> Option<usize> {
         self.look(now, paths);
-        if usable(paths).all(|index| paths[index].leg.bdp == 0 && paths[index].leg.switch_cost > 0) {
+        if usable(paths).all(|index| paths[index].leg.bdp == 0 && paths[index].leg.switch_cost > 0)
+        {
             return quickest_ready(paths);
         }
         let expected = |index: usize| self.expected[index];

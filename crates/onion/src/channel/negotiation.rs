@@ -218,7 +218,8 @@ mod tests {
 
     #[test]
     fn what_both_ends_want_is_agreed() {
-        let agreed = |unordered, parallel_quic| Extensions { unordered, parallel_quic, lossy: false };
+        let agreed =
+            |unordered, parallel_quic| Extensions { unordered, parallel_quic, lossy: false };
         for (one, two, version, both) in [
             ((None, false), (Some(9), false), 5, agreed(false, false)),
             ((None, false), (None, false), 5, agreed(false, false)),
@@ -245,8 +246,11 @@ mod tests {
         assert_eq!(named(&all), [0, 3, 0, 4, 0, 5, 0, 103]);
         assert_eq!(named(&Channel::new(Role::Client, start(None))), [0, 3, 0, 4, 0, 5]);
         let with = |capabilities| Start { capabilities, ..start(None) };
-        let quic =
-            Capabilities { unordered: true, parallel_quic: true, ..Capabilities::STREAM_PER_CIRCUIT };
+        let quic = Capabilities {
+            unordered: true,
+            parallel_quic: true,
+            ..Capabilities::STREAM_PER_CIRCUIT
+        };
         assert_eq!(named(&Channel::new(Role::Client, with(quic))), [0, 5]);
         let lossy = Capabilities { lossy: true, ..Capabilities::STREAM_PER_CIRCUIT };
         assert_eq!(named(&Channel::new(Role::Client, with(lossy))), [0, 5, 0, 103]);
@@ -293,8 +297,11 @@ mod tests {
     fn capabilities_out_of_place_end_the_link() {
         let command = Command::CAPABILITIES;
         let out_of_place = Err(Fault::OutOfPlace(command));
-        let all =
-            link::put_capabilities(Extensions { unordered: true, parallel_quic: true, lossy: true });
+        let all = link::put_capabilities(Extensions {
+            unordered: true,
+            parallel_quic: true,
+            lossy: true,
+        });
         let netinfo = link::put_netinfo(&Info { unix: None, seen: None, own: Vec::new() });
         // The cell arrives before VERSIONS, at either end.
         for role in [Role::Client, Role::Responder(credentials(2))] {

@@ -11,11 +11,11 @@ use super::http::Request;
 use super::reply::Reply;
 use crate::wire::netdoc::{AuthorityCert, Microdesc};
 use crate::wire::text::hex;
-use flavour::Flavour;
 use document_store::DocumentStore;
+use flavour::Flavour;
 
-mod flavour;
 mod document_store;
+mod flavour;
 
 /// Prefix of the path of requests for the consensus. The name of the flavour follows, and then a
 /// list of authorities. The cache answers only if more than half of the listed authorities signed
@@ -199,7 +199,11 @@ impl Cache {
         if found.is_empty() { Err(NOT_FOUND) } else { Ok(found) }
     }
 
-    fn documents_of<'a>(&'a self, store: &'a DocumentStore, rest: &str) -> Result<Vec<&'a str>, Refusal> {
+    fn documents_of<'a>(
+        &'a self,
+        store: &'a DocumentStore,
+        rest: &str,
+    ) -> Result<Vec<&'a str>, Refusal> {
         let found = match rest {
             "authority" => self.own.and_then(|own| store.of(&own)).into_iter().collect(),
             _ => store.find(rest)?,

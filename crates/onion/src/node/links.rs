@@ -269,7 +269,8 @@ impl<R: NodeRole> Node<R> {
     /// amount.
     fn settle(&mut self, now: Time, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
-        link.quiet.idle_timeout = self.rules.idle_timeout(link.channel.is_clients(), &mut *self.rng);
+        link.quiet.idle_timeout =
+            self.rules.idle_timeout(link.channel.is_clients(), &mut *self.rng);
         if self.rules.amount != Amount::Full && link.channel.has_padding() {
             link.channel.ask_padding(Padding::Stop);
         }

@@ -51,7 +51,8 @@ impl<R: NodeRole> Node<R> {
     /// Distributes the queued cells of all circuit sets for which [`Node::deal_later`] was called.
     pub(super) fn deal_undealt(&mut self, now: Time) {
         while let Some(id) = self.undealt.pop() {
-            let trunk_state = self.sets.several(id).and_then(|several| several.trunk_state.as_mut());
+            let trunk_state =
+                self.sets.several(id).and_then(|several| several.trunk_state.as_mut());
             trunk_state.into_iter().for_each(TrunkState::sees_dealing);
             self.deal_cells(now, id);
             self.recount(id);
@@ -70,9 +71,13 @@ impl<R: NodeRole> Node<R> {
         let (carrier, ..) = self.circuits.get_mut(circuit).and_then(R::Circuit::parts)?;
         match carrier {
             Carrier::Link(link_circuit) => Some(self.channels.waiting(link_circuit)),
-            Carrier::Legs(legs) => {
-                Some(self.sets.several(legs)?.trunk_state.as_ref().map_or(0, |trunk_state| trunk_state.len()))
-            }
+            Carrier::Legs(legs) => Some(
+                self.sets
+                    .several(legs)?
+                    .trunk_state
+                    .as_ref()
+                    .map_or(0, |trunk_state| trunk_state.len()),
+            ),
         }
     }
 
@@ -112,7 +117,8 @@ impl<R: NodeRole> Node<R> {
     pub(super) fn report_trunk_closed(&mut self, now: Time, id: SetId) {
         let Some(several) = self.sets.several(id) else { return };
         let circuits: Vec<u32> = several.circuits().collect();
-        let reason = several.trunk_state.as_mut().and_then(|trunk_state| trunk_state.take_close_reason());
+        let reason =
+            several.trunk_state.as_mut().and_then(|trunk_state| trunk_state.take_close_reason());
         if let Some(reason) = reason {
             let send = |at| {
                 self.send_relay_cell(now, at, Command::RELAY, RelayCommand::TRUNCATED, &[reason.0])

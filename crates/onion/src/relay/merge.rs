@@ -37,7 +37,8 @@ impl Relay {
         }
         let trunk = self.circuits.next_index();
         let trunk_state = self.sets.several(id).and_then(|several| several.trunk_state.as_mut());
-        let trunk_state = trunk_state.filter(|trunk_state| trunk_state.trunk.is_none() && !trunk_state.is_closed());
+        let trunk_state = trunk_state
+            .filter(|trunk_state| trunk_state.trunk.is_none() && !trunk_state.is_closed());
         trunk_state.ok_or(CircuitFault::Extend)?.trunk = Some(trunk);
         self.circuits.insert(Circuit::trunk(id));
         self.head_for(now, trunk, wish);

@@ -274,7 +274,8 @@ fn a_report_tells_which_datagrams_went_out() {
     batch.push(Datagrams::one(b"behind"));
     let report = batch.send();
     assert_eq!((report.sent, report.failed(), report.failures.len()), (4, 2, 2));
-    let gone = |within| report.accepted(within).map(|gone| (gone.start, gone.end)).collect::<Vec<_>>();
+    let gone =
+        |within| report.accepted(within).map(|gone| (gone.start, gone.end)).collect::<Vec<_>>();
     assert_eq!(gone(0..6), [(1, 4), (5, 6)]);
     assert_eq!((gone(0..1), gone(4..5)), (vec![], vec![]));
     assert_eq!((gone(1..4), gone(5..6)), (vec![(1, 4)], vec![(5, 6)]));

@@ -38,7 +38,7 @@ use authority_files::AuthorityFiles;
 use dir_port::DirPort;
 use keys::AuthorityKeyStore;
 use ledger::Ledger;
-use registry::{RegistryChannels, Registry};
+use registry::{Registry, RegistryChannels};
 use shared_answers::{RegistryMessage, SharedAnswers};
 
 mod authority_files;
@@ -242,7 +242,8 @@ pub fn start(
     let (signal, received) = dir_port_waker().map_err(AuthorityError::System)?;
     let shared_answers = SharedAnswers::new(sender, [signal, news]);
     let channels = RegistryChannels { messages, orders, probes };
-    let registry = Registry::new(ledger, Arc::clone(&shared_answers), channels, key_store, &settings);
+    let registry =
+        Registry::new(ledger, Arc::clone(&shared_answers), channels, key_store, &settings);
     let (dir_port, at) = open(settings.listen, Arc::clone(&shared_answers), received, wanted)?;
     // If the registry's thread ends, the directory port's thread ends too.
     let thread = thread::Builder::new().name("registry".into());

@@ -30,7 +30,8 @@ impl ConnectionLimits {
     pub(super) fn admit(&self, now: Time, peer: IpAddr) -> Option<ConnectionSlot> {
         let admission = self.newcomers().admit(now, peer);
         let counts = admission == Admission::Counted;
-        let place = ConnectionSlot { connection_limits: self.clone(), peer, is_open: false, counts };
+        let place =
+            ConnectionSlot { connection_limits: self.clone(), peer, is_open: false, counts };
         (admission != Admission::Refused).then_some(place)
     }
 

@@ -625,7 +625,11 @@ fn shards(
 }
 
 /// Makes all event loops listen for QUIC links, at the TCP addresses of the event loop `first`.
-fn take_quic(first: &mut Shard, others: &mut [Parts], connection_limits: &ConnectionLimits) -> io::Result<()> {
+fn take_quic(
+    first: &mut Shard,
+    others: &mut [Parts],
+    connection_limits: &ConnectionLimits,
+) -> io::Result<()> {
     let at = first.station.addresses()?;
     let mut sockets = quic::sockets(&at, 1 + others.len())?.into_iter();
     if let Some(sockets) = sockets.next() {

@@ -19,7 +19,7 @@ use anabranch_os::poller::{Poller, Ready};
 use super::dirclient::unix;
 use super::external_socket::{CoreStream, ExternalEvent, ExternalSocket, IoEvent};
 use super::links::quic::{QuicCounts, QuicLinking, QuicLinks, QuicSockets};
-use super::links::ring::{ShardClaims, SiblingLink, ShardRings, WAKER};
+use super::links::ring::{ShardClaims, ShardRings, SiblingLink, WAKER};
 use super::links::tcp::TAP;
 use super::links::{CARRIERS, Carrier, Carriers, LinkEnd, LinkEvent, OpenedLink, file};
 use super::mptcp::TcpKind;

@@ -23,7 +23,7 @@ use rand_chacha::ChaCha20Rng;
 use super::bridge::Bridge;
 use super::local::{LOCALS, Leaving, LinkEnd, Local};
 use super::wires::{WIRES, Wires};
-use super::{StopConditions, LISTENERS, PtEvent, Station, bind, carry, wall};
+use super::{LISTENERS, PtEvent, Station, StopConditions, bind, carry, wall};
 use crate::onion::is_passing;
 
 /// Maximum number of programs that are connected to the client at the same time.
@@ -209,7 +209,8 @@ impl PtClient {
             match &kind {
                 ListenerKind::Socks => {
                     let dialogue = Dialogue::default();
-                    self.pending_requests.insert(self.next, PendingRequest { socket, dialogue, since: now });
+                    self.pending_requests
+                        .insert(self.next, PendingRequest { socket, dialogue, since: now });
                 }
                 ListenerKind::Bridge(bridge) => self.open(now, self.next, (socket, None), bridge),
             }

@@ -10,9 +10,9 @@ use std::thread::{self, JoinHandle};
 use anabranch_multipath::schedule::Spec;
 
 use super::bridge::{Bridge, TRANSPORT};
-use super::client::{ClientSettings, PtClient, ListenerKind};
-use super::server::{ServerSettings, PtServer};
-use super::{StopConditions, PtEvent, Shapes, Station, carry};
+use super::client::{ClientSettings, ListenerKind, PtClient};
+use super::server::{PtServer, ServerSettings};
+use super::{PtEvent, Shapes, Station, StopConditions, carry};
 use crate::onion::bridge_routes::Transports;
 
 /// A client or server of our transport on a thread. The thread ends when this value is dropped.

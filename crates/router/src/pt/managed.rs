@@ -15,8 +15,8 @@ use anabranch_stego::{Covers, Shapes, Site};
 use super::bridge::{
     Bridge, PROFILE, TRANSPORT, check_keys, pictures, server_key, shapes, unusable_pictures,
 };
-use super::client::{ClientSettings, PtClient, ListenerKind};
-use super::server::{Onward, ServerSettings, PtServer};
+use super::client::{ClientSettings, ListenerKind, PtClient};
+use super::server::{Onward, PtServer, ServerSettings};
 use crate::crawl;
 use crate::onion::store::replace;
 
@@ -167,11 +167,8 @@ fn client(
 
 fn socks(schedule: &Spec, shapes: Shapes) -> io::Result<(PtClient, SocketAddr)> {
     let any = (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ListenerKind::Socks);
-    let station = PtClient::new(ClientSettings {
-        listen: vec![any],
-        schedule: schedule.clone(),
-        shapes,
-    })?;
+    let station =
+        PtClient::new(ClientSettings { listen: vec![any], schedule: schedule.clone(), shapes })?;
     let at = station.addresses()?[0];
     Ok((station, at))
 }

@@ -50,12 +50,12 @@ pub use bridge::{
     Bridge, BridgeFault, KeyFault, PROFILE, TRANSPORT, pictures, server_key, shapes,
     unusable_pictures,
 };
-pub use client::{ClientSettings, PtClient, ListenerKind};
+pub use client::{ClientSettings, ListenerKind, PtClient};
 pub use inside::TransportThread;
 pub use local::Arrival;
 pub use managed::{Limits, Managed, ManagedFailure, log_line, managed, server_settings};
 pub use plugin::{Plugin, PluginFailure, PluginSettings, ServerPlugin};
-pub use server::{Onward, ServerSettings, PtServer};
+pub use server::{Onward, PtServer, ServerSettings};
 pub use stream::{ListenSettings, Listener, Stream, dial, listen};
 
 /// Default scheduler, which distributes a link's chunks of data among its TCP connections. The

@@ -27,7 +27,7 @@ use rand_core::Rng;
 use super::bridge::{Bridge, TRANSPORT};
 use super::local::{Arrival, LOCALS, Leaving, LinkEnd, Local, pair};
 use super::wires::{WIRES, Wires};
-use super::{StopConditions, LISTENERS, PtEvent, Station, bind, carry, wall};
+use super::{LISTENERS, PtEvent, Station, StopConditions, bind, carry, wall};
 
 mod site_connections;
 #[cfg(test)]

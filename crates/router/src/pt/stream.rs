@@ -44,8 +44,8 @@ use super::client::{ClientSettings, PtClient};
 use super::inside::StationThread;
 use super::local::{Arrival, pair};
 use super::managed::Limits;
-use super::server::{Onward, ServerSettings, PtServer};
-use super::{StopConditions, PtEvent, SCHEDULE, Station, carry_while};
+use super::server::{Onward, PtServer, ServerSettings};
+use super::{PtEvent, SCHEDULE, Station, StopConditions, carry_while};
 
 /// Maximum time for which data is still sent after its stream was dropped.
 const PARTING: Duration = Duration::from_secs(60);

@@ -29,7 +29,7 @@ use super::client_states::{ClientState, Destination};
 use super::flows::{FlowKey, Flows};
 use super::outbox::Outbox;
 use super::settings::{ActiveSettings, Failure, News, Reread, Screen, Server, Settings, Snapshot};
-use super::streams::{WEB_SERVERS, Entry, Packets, STREAMS, Streams};
+use super::streams::{Entry, Packets, STREAMS, Streams, WEB_SERVERS};
 use crate::far_end::Inner;
 use crate::split::signals::signals;
 
@@ -117,7 +117,9 @@ fn run_driver(mut driver: Driver<'_>) -> Result<Snapshot, Failure> {
                 TUN => driver.on_tun()?,
                 RELOAD => driver.on_hangup(),
                 TCP_LISTENER | TLS_LISTENER => driver.on_streams(event.token),
-                token if token & (STREAMS | WEB_SERVERS) == WEB_SERVERS => driver.on_web(token & !WEB_SERVERS),
+                token if token & (STREAMS | WEB_SERVERS) == WEB_SERVERS => {
+                    driver.on_web(token & !WEB_SERVERS)
+                }
                 token if token & STREAMS > 0 => driver.on_stream(token & !STREAMS, event),
                 token => driver.on_server(token, &mut buffers),
             }
@@ -191,7 +193,8 @@ impl<'s> Driver<'s> {
         poller.add(&listener, LISTENER).map_err(system("cannot watch a socket (epoll)"))?;
         let streams = open_streams(&settings, web_server, &poller)?;
         poller.add(&stop, STOP).map_err(system("cannot watch a socket (epoll)"))?;
-        let interface_added = interface.as_ref().map_or(Ok(()), |interface| poller.add(interface, TUN));
+        let interface_added =
+            interface.as_ref().map_or(Ok(()), |interface| poller.add(interface, TUN));
         interface_added.map_err(system("cannot watch a socket (epoll)"))?;
         let named = (0..).map(ClientId).zip(peers);
         let driver = Driver {

@@ -454,7 +454,9 @@ impl Streams {
             match owned.owner {
                 Owner::Client(_) => continue,
                 Owner::Stranger(until) if until <= now => self.give_up(now, number, poller),
-                Owner::Discarding(until) | Owner::Greeted(until) if until <= now => self.close(number),
+                Owner::Discarding(until) | Owner::Greeted(until) if until <= now => {
+                    self.close(number)
+                }
                 Owner::Stranger(_)
                 | Owner::Late
                 | Owner::Discarding(_)

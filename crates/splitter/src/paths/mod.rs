@@ -14,7 +14,7 @@ mod resolve;
 mod spec;
 mod stream;
 
-pub use egress::{Intermediary, Egress, Mtu, recommended};
+pub use egress::{Egress, Intermediary, Mtu, recommended};
 pub use error::{Fault, PathError, SpecError};
 pub(crate) use resolve::refuse_same;
 pub use resolve::{Names, again, anywhere, check, redirect, resolve, resolve_by, uplinks};

@@ -170,7 +170,8 @@ pub fn check(specs: &[PathSpec], same_egress: bool) -> Result<(), PathError> {
     let machine = Machine::ask().map_err(|error| blame(first, error.into()))?;
     for (index, spec) in specs.iter().enumerate() {
         machine.check(spec).map_err(|fault| blame(spec, fault))?;
-        let intermediary = |spec: &PathSpec| spec.stream.as_ref().and_then(StreamKind::intermediary);
+        let intermediary =
+            |spec: &PathSpec| spec.stream.as_ref().and_then(StreamKind::intermediary);
         let is_twin = |other: &&PathSpec| {
             (&other.device, other.source, &other.proxy) == (&spec.device, spec.source, &spec.proxy)
                 && intermediary(other) == intermediary(spec)

@@ -97,7 +97,8 @@ impl Driver<'_> {
             return;
         }
         self.hand_over(now);
-        let packets = self.tunnel.as_mut().map(|tunnel| tunnel.own_packets(now)).unwrap_or_default();
+        let packets =
+            self.tunnel.as_mut().map(|tunnel| tunnel.own_packets(now)).unwrap_or_default();
         self.send_own_packets(now, packets);
         while let Some(news) = self.tunnel.as_mut().and_then(|tunnel| tunnel.news(now)) {
             self.on_far_end_news(now, &news);

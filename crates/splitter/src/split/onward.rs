@@ -199,8 +199,9 @@ mod tests {
             group.iter().for_each(|outgoing| batch.push(outgoing.datagrams()));
             let report = batch.send();
             assert_eq!((report.sent, report.failed_by(Fault::TooBig)), (4, 1));
-            let seen: Vec<&[u8]> =
-                accepted(&group, &report).map(|(outgoing, part)| outgoing.part(part).bytes).collect();
+            let seen: Vec<&[u8]> = accepted(&group, &report)
+                .map(|(outgoing, part)| outgoing.part(part).bytes)
+                .collect();
             assert_eq!(seen, [&small[..], &run[..]]);
         });
     }

@@ -83,11 +83,22 @@ impl Steering {
         let namespace = namespace.map_err(&making)?;
         let number = namespace.as_ref().map(|namespace| namespace.run(named::number)).transpose();
         let claim = Claim::take(&mut plan, number.map_err(making)?)?;
-        let Claim { ledger, notes, settings, added_forwarding, adopted, others, mut warnings } = claim;
+        let Claim { ledger, notes, settings, added_forwarding, adopted, others, mut warnings } =
+            claim;
         let (ledger, fences, guard, inside) = (Some(ledger), Vec::new(), None, None);
         let (tun, tally) = (0, None);
-        let mut steering =
-            Steering { plan, notes, ledger, namespace, tun, added_forwarding, fences, guard, inside, tally };
+        let mut steering = Steering {
+            plan,
+            notes,
+            ledger,
+            namespace,
+            tun,
+            added_forwarding,
+            fences,
+            guard,
+            inside,
+            tally,
+        };
         let tun = steering.set_up(&settings).and_then(|tun| {
             steering.undo_others(others)?;
             Ok(tun)
@@ -143,7 +154,8 @@ impl Steering {
         let (slot, is_other) = (self.plan.slot, exits != self.plan.exits);
         self.plan.exits = exits;
         let mut result = lead::set_exit_routes(slot, &self.plan.exits);
-        result = result.and(within(self.namespace.as_ref(), || lead::set_inbound_routes(slot, self.tun)));
+        result = result
+            .and(within(self.namespace.as_ref(), || lead::set_inbound_routes(slot, self.tun)));
         if let (true, Some(nft)) = (is_other, &self.plan.nft) {
             let choice = ruleset::rechoice(slot, &self.plan.exits);
             let fence =
@@ -396,7 +408,14 @@ impl Steering {
 
     fn ruleset_parameters(&self) -> RulesetParameters<'_> {
         let Plan { slot, request: Request { tun, ports, .. }, own, exits, .. } = &self.plan;
-        RulesetParameters { slot: *slot, tun, ports, own: *own, exits, added_forwarding: &self.added_forwarding }
+        RulesetParameters {
+            slot: *slot,
+            tun,
+            ports,
+            own: *own,
+            exits,
+            added_forwarding: &self.added_forwarding,
+        }
     }
 
     /// Makes the virtual Ethernet pair, with an address at each end, and a default route inside

@@ -178,7 +178,8 @@ pub(crate) fn guard_of_cable(parameters: &RulesetParameters<'_>) -> String {
 fn fence(parameters: &RulesetParameters<'_>, priority: &str) -> String {
     let RulesetParameters { slot, ports, added_forwarding, .. } = parameters;
     let (mask, base, cable) = (MASK, slot.base(), slot.cable());
-    let strangers = not_lent("ipv4", &added_forwarding.four) + &not_lent("ipv6", &added_forwarding.six);
+    let strangers =
+        not_lent("ipv4", &added_forwarding.four) + &not_lent("ipv6", &added_forwarding.six);
     format!(
         "chain fence {{\ntype filter hook forward priority {priority}; policy accept;\n\
          iifname \"{cable}\" udp dport {{ {ports} }} drop\n\

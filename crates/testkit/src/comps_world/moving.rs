@@ -111,7 +111,9 @@ impl Moving {
             MigrationRule::Always => true,
             MigrationRule::Times(times) => self.changes < times,
             MigrationRule::EachTwoSeconds => now.since(self.moved) >= 2000 * MS,
-            MigrationRule::Validated => now.since(*self.challenged.entry(from).or_insert(now)) >= 2 * DELAY,
+            MigrationRule::Validated => {
+                now.since(*self.challenged.entry(from).or_insert(now)) >= 2 * DELAY
+            }
             MigrationRule::Revalidated => is_newest && self.validates(now, from),
         };
         if moves {

@@ -234,7 +234,9 @@ impl Pipe {
         let record = self.records[side].unwrap_or(bytes.len());
         assert_eq!(bytes.len() % record, 0, "records are whole");
         for record in bytes.chunks(record) {
-            if self.records[side].is_some() && self.dice.random_range(0..1_000) < self.late_per_mille {
+            if self.records[side].is_some()
+                && self.dice.random_range(0..1_000) < self.late_per_mille
+            {
                 self.again[side].push_back((now + self.round_trip, record.to_vec()));
                 continue;
             }

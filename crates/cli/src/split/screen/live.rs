@@ -7,9 +7,9 @@ use anabranch_comps::{Event, Snapshot};
 use anabranch_multipath::Time;
 use anabranch_splitter::split::{ActiveSettings, FarEndNews, Screen};
 
-use super::session_table::is_warning;
 use super::model::{Model, settings};
 use super::plain::PlainScreen;
+use super::session_table::is_warning;
 use crate::screen::journal::Journal;
 use crate::screen::live::{LiveView, PERIOD};
 

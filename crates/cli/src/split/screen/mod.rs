@@ -2,13 +2,13 @@
 //! `--json`.
 
 pub(crate) mod advice;
-mod session_table;
 mod json;
 mod live;
 mod model;
 mod plain;
 mod posting;
 mod quic_warning;
+mod session_table;
 
 use std::fs::File;
 use std::io;

@@ -9,8 +9,8 @@ use anabranch_pages::figures::scaled;
 use anabranch_splitter::split::{ActiveSettings, FarEndNews, Screen};
 
 use super::advice;
-use super::session_table::is_warning;
 use super::model::{Model, Row, losses, settings};
+use super::session_table::is_warning;
 use crate::screen::folded;
 use crate::screen::journal::{Journal, Priority};
 use crate::screen::lines::Lines;

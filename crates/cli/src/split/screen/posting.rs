@@ -7,8 +7,8 @@ use anabranch_multipath::Time;
 use anabranch_splitter::split::{ActiveSettings, FarEndNews, Screen};
 use serde_json::{Map, Value, json};
 
-use super::session_table::SessionTable;
 use super::json;
+use super::session_table::SessionTable;
 use crate::screen::waiting::LookingUp;
 use crate::status::pace::{FRESH, IntervalLimiter};
 use crate::status::{PublishedStatus, now};
@@ -44,7 +44,16 @@ impl<'s> PublishingScreen<'s> {
     ) -> PublishingScreen<'s> {
         let (session_table, answers, counts) = (SessionTable::default(), Map::new(), Vec::new());
         let (publish_limiter, display_limiter) = (IntervalLimiter::new(), IntervalLimiter::new());
-        PublishingScreen { inner, run_status, looking_up, session_table, answers, counts, publish_limiter, display_limiter }
+        PublishingScreen {
+            inner,
+            run_status,
+            looking_up,
+            session_table,
+            answers,
+            counts,
+            publish_limiter,
+            display_limiter,
+        }
     }
 
     fn begin(&mut self, now: Time, about: &ActiveSettings) {

@@ -288,7 +288,11 @@ mod tests {
         assert_eq!(session_table.sessions[&3], Session { client, server: None, found, shown });
         let end = Event::Closed { session, reason: CloseReason::Idle };
         session_table.open(&end);
-        assert_eq!(session_table.client(session), Some(client), "still known while its end is shown");
+        assert_eq!(
+            session_table.client(session),
+            Some(client),
+            "still known while its end is shown"
+        );
         session_table.close(&end);
         assert!(session_table.sessions.is_empty());
     }

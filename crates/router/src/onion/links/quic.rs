@@ -27,7 +27,7 @@ use rand_core::Rng;
 
 use super::{Carrier, Fetch, LinkEnd, LinkEvent, OpenedLink, PendingEvents, token};
 use crate::onion::meter::Meter;
-use crate::onion::newcomers::{ConnectionSlot, ConnectionLimits};
+use crate::onion::newcomers::{ConnectionLimits, ConnectionSlot};
 pub(in crate::onion) use sockets::{QuicSockets, sockets};
 
 mod sockets;
@@ -570,7 +570,9 @@ impl Carrier for QuicLinks {
         let Ok(batch) = self.received.recv(socket) else { return };
         let (connection_limits, slots, mut bytes) = (&self.connection_limits, &mut self.slots, 0);
         let mut admit = |conn: ConnId, peer: SocketAddr| {
-            let slot = connection_limits.as_ref().and_then(|connection_limits| connection_limits.admit(now, peer.ip()));
+            let slot = connection_limits
+                .as_ref()
+                .and_then(|connection_limits| connection_limits.admit(now, peer.ip()));
             slot.map(|slot| slots.insert((place, conn), slot)).is_some()
         };
         for run in batch {

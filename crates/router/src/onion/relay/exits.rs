@@ -195,7 +195,8 @@ impl Exits {
         what: IoEvent,
     ) {
         if let Some(answering) = self.requests.get_mut(&stream) {
-            let sources = ReplySources { cache: &*self.cache, hsdir: &self.hsdir, budget: &self.budget };
+            let sources =
+                ReplySources { cache: &*self.cache, hsdir: &self.hsdir, budget: &self.budget };
             if answering.progress(now, &mut station.core, stream, &sources) {
                 self.forget(stream);
                 end(now, station, stream, EndReason::DONE);

@@ -22,7 +22,7 @@ use crate::onion::links::quic::{QuicLinking, QuicSockets};
 use crate::onion::links::ring::ShardRings;
 use crate::onion::meter::Meter;
 use crate::onion::mptcp::TcpKind;
-use crate::onion::newcomers::{ConnectionSlot, ConnectionLimits};
+use crate::onion::newcomers::{ConnectionLimits, ConnectionSlot};
 use crate::onion::station::{CoreDriver, Token};
 use crate::onion::tap::Tap;
 

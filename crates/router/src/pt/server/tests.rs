@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use super::*;
-use crate::pt::{ClientSettings, PtClient, ListenerKind, SCHEDULE, Shapes};
+use crate::pt::{ClientSettings, ListenerKind, PtClient, SCHEDULE, Shapes};
 
 fn station(profile: &str, site: SocketAddr) -> PtServer {
     let profile: Profile = profile.parse().unwrap();

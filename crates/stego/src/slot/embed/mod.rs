@@ -435,7 +435,8 @@ mod tests {
 
     #[test]
     fn the_shape_is_told_to_whoever_has_the_line_and_the_set_alone() {
-        let numbers = |key, text| ShapeIndexMask::of(&BridgeKey([key; 32]), &Shapes::parse(text).unwrap());
+        let numbers =
+            |key, text| ShapeIndexMask::of(&BridgeKey([key; 32]), &Shapes::parse(text).unwrap());
         let (ours, first) = (numbers(7, TEXT), [8; TOKEN]);
         let masked = ours.write(&first, 300);
         assert_eq!(ours.read(&first, masked), Some(300));

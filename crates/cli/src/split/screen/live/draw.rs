@@ -89,7 +89,9 @@ impl Picture for Model {
 impl Model {
     /// Returns the height of the table: its headings and a line for each path.
     fn table_height(&self) -> u16 {
-        u16::try_from(self.session_table.paths().max(self.rows.len())).unwrap_or(u16::MAX).saturating_add(1)
+        u16::try_from(self.session_table.paths().max(self.rows.len()))
+            .unwrap_or(u16::MAX)
+            .saturating_add(1)
     }
 
     /// Returns the line about the splitter as a whole.

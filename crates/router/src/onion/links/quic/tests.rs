@@ -148,7 +148,10 @@ fn shards<const N: usize>() -> ([End; N], SocketAddr) {
     let mut sockets = sockets(&[any], N).unwrap().into_iter();
     let shards = [(); N].map(|()| {
         let mut shard = End::new();
-        shard.links.listen(&shard.poller, sockets.next().unwrap(), ConnectionLimits::default()).unwrap();
+        shard
+            .links
+            .listen(&shard.poller, sockets.next().unwrap(), ConnectionLimits::default())
+            .unwrap();
         shard
     });
     let at = shards[0].links.ports[0].at;
