@@ -207,8 +207,8 @@ pub(crate) struct QuicOffer {
 }
 
 impl Link {
-    /// Releases spare capacity of the inbox above `IDLE_CAPACITY` bytes, and returns the number of bytes
-    /// released.
+    /// Releases spare capacity of the inbox above `IDLE_CAPACITY` bytes, and returns the number of
+    /// bytes released.
     pub(crate) fn shrink_buffers(&mut self) -> usize {
         let before = self.inbox.capacity();
         self.inbox.shrink_to(IDLE_CAPACITY);

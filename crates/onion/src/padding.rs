@@ -169,8 +169,8 @@ pub(crate) struct IdleTimes {
     pub(crate) watched: Option<Time>,
     /// Time for which the link stays open without circuits.
     pub(crate) idle_timeout: Duration,
-    /// Time at which the node checks next whether the link has been without circuits for `idle_timeout`;
-    /// `None` if no check is planned.
+    /// Time at which the node checks next whether the link has been without circuits for
+    /// `idle_timeout`; `None` if no check is planned.
     pub(crate) idle_check: Option<Time>,
     /// Time at which the last cell was sent or received.
     moved: Time,

@@ -762,8 +762,8 @@ impl World {
         self.raw_link_that_is([true, false], relay, peer)
     }
 
-    /// Opens a link like [`World::raw_link`]. If `reliable` is false, the link may lose lossy cells.
-    /// If `unordered` is true, cells may overtake each other.
+    /// Opens a link like [`World::raw_link`]. If `reliable` is false, the link may lose lossy
+    /// cells. If `unordered` is true, cells may overtake each other.
     pub fn raw_link_that_is(
         &mut self,
         [reliable, unordered]: [bool; 2],

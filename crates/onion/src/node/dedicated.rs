@@ -44,8 +44,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Schedules the closing of the link `id` after [`IDLE_TIMEOUT`], if the link was opened for one
-    /// circuit and has no circuits any more.
+    /// Schedules the closing of the link `id` after [`IDLE_TIMEOUT`], if the link was opened for
+    /// one circuit and has no circuits any more.
     pub(super) fn let_go(&mut self, now: Time, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         let until = now + IDLE_TIMEOUT;

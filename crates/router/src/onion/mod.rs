@@ -16,8 +16,8 @@
 //! * [`metrics`]: a relay's counters for Prometheus.
 //! * [`tap`]: out-of-order delivery of TCP segments for unordered links; [`link_pair`] measures its
 //!   effect.
-//! * [`dirclient`]: the thread that fetches documents and publishes descriptors; `served_documents` serves
-//!   them, and `compressed` compresses long answers.
+//! * [`dirclient`]: the thread that fetches documents and publishes descriptors;
+//!   `served_documents` serves them, and `compressed` compresses long answers.
 //! * [`reload`]: reading settings again at run time; [`skew`]: detection of wrong clocks.
 
 pub mod answers;

@@ -12,8 +12,8 @@ use anabranch_onion::newcomers::{Admission, DosParams, Newcomers};
 #[derive(Clone, Debug, Default)]
 pub(super) struct ConnectionLimits(Arc<Mutex<Newcomers>>);
 
-/// Entry of one incoming connection in the counters of [`ConnectionLimits`]. The connection counts until
-/// this value is dropped.
+/// Entry of one incoming connection in the counters of [`ConnectionLimits`]. The connection counts
+/// until this value is dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     connection_limits: ConnectionLimits,

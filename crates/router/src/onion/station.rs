@@ -149,8 +149,8 @@ impl<C: Core + LinkCore> CoreDriver<C> {
         self.carriers.quic = Some(QuicLinks::new(context, linking));
     }
 
-    /// Starts to accept QUIC links at `sockets`. `connection_limits` limits their number together with that
-    /// of TCP connections.
+    /// Starts to accept QUIC links at `sockets`. `connection_limits` limits their number together
+    /// with that of TCP connections.
     ///
     /// # Errors
     /// A system call fails.

@@ -578,8 +578,8 @@ mod tests {
         stream
     }
 
-    /// Reads the stream `number` until a packet has arrived, or the stream has ended or its bytes are discarded.
-    /// Returns the packets' source, and the number of packets from the last read.
+    /// Reads the stream `number` until a packet has arrived, or the stream has ended or its bytes
+    /// are discarded. Returns the packets' source, and the number of packets from the last read.
     fn read(streams: &mut Streams, poller: &Poller, number: u64) -> (Option<Peer>, usize) {
         let mut packets = Packets::default();
         for _ in 0..1_000 {

@@ -45,8 +45,8 @@ pub struct Egress {
     /// has the far end's address here. The other fields describe the route to this address.
     /// `None` for datagrams without a proxy, and for a stream through OpenSSH.
     pub proxy: Option<SocketAddr>,
-    /// Intermediary of the stream ([`Intermediary`]: a proxy or an ssh host), if the path is a stream;
-    /// `None` for a path of datagrams.
+    /// Intermediary of the stream ([`Intermediary`]: a proxy or an ssh host), if the path is a
+    /// stream; `None` for a path of datagrams.
     pub stream: Option<Intermediary>,
     /// Warning about a setting that works but is probably a mistake; `None` if there is none.
     pub note: Option<String>,

@@ -57,7 +57,8 @@ pub enum StalledPart {
     Program,
 }
 
-/// A server of one session that follows its client to other addresses by a rule of [`MigrationRule`].
+/// A server of one session that follows its client to other addresses by a rule of
+/// [`MigrationRule`].
 pub struct Moving {
     moves: MigrationRule,
     traffic: ServerTraffic,
