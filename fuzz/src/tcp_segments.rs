@@ -189,7 +189,7 @@ impl Play {
             }
         }
         assert!(self.tcp.readable() <= BUFFER, "the receive buffer has an end");
-        while let Some((offset, bytes)) = self.tcp.early() {
+        while let Some((offset, bytes)) = self.tcp.read_out_of_order() {
             assert!(offset < 1 << 40 && !bytes.is_empty());
             self.early += bytes.len() as u64;
         }

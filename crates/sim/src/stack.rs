@@ -195,9 +195,9 @@ impl Stack {
 
     /// Returns the next part of a connection's stream that arrived out of order, with its offset
     /// in the stream; `None` if there is none. Parts that arrive out of order are kept only if
-    /// [`Config::early`] is set.
-    pub fn early(&mut self, conn: ConnId) -> Option<(u64, Vec<u8>)> {
-        self.socket(conn)?.tcp.early()
+    /// [`Config::out_of_order`] is set.
+    pub fn read_out_of_order(&mut self, conn: ConnId) -> Option<(u64, Vec<u8>)> {
+        self.socket(conn)?.tcp.read_out_of_order()
     }
 
     /// Closes this host's side of a connection.

@@ -30,8 +30,8 @@ pub struct Config {
     /// connection hides the host's uptime (RFC 7323, section 5.4).
     pub timestamp_offset: u32,
     /// Whether data that arrive out of order are returned early
-    /// ([`early`](crate::Connection::early)).
-    pub early: bool,
+    /// ([`read_out_of_order`](crate::Connection::read_out_of_order)).
+    pub out_of_order: bool,
     /// Whether data written before the handshake travel in the SYN, and a SYN with data is
     /// answered with data at once (RFC 7413, without its cookies). Both sides must agree on it
     /// beforehand, and the peer must be known by other means.
@@ -77,7 +77,7 @@ impl Default for Config {
             timestamps: true,
             window_scaling: true,
             timestamp_offset: 0,
-            early: false,
+            out_of_order: false,
             fast_open: false,
             syn_copy: false,
             doubled: 0,

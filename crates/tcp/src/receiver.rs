@@ -70,7 +70,7 @@ pub(crate) struct Receiver {
     sparse: Option<SparseAcks>,
     last_data: Time,
     pub(crate) ack_now: bool,
-    early: Option<VecDeque<(u64, Vec<u8>)>>,
+    out_of_order: Option<VecDeque<(u64, Vec<u8>)>>,
 }
 
 impl Receiver {
@@ -93,7 +93,7 @@ impl Receiver {
             sparse: config.sparse_acks.then(SparseAcks::default),
             last_data: Time::ZERO,
             ack_now: false,
-            early: config.early.then(VecDeque::new),
+            out_of_order: config.out_of_order.then(VecDeque::new),
         }
     }
 
@@ -283,7 +283,7 @@ impl Receiver {
         }
         for (from, until) in gaps {
             let piece = bytes[(from - start) as usize..(until - start) as usize].to_vec();
-            if let Some(early) = &mut self.early {
+            if let Some(early) = &mut self.out_of_order {
                 early.push_back((from, piece.clone()));
             }
             self.apart += piece.len();
@@ -368,8 +368,8 @@ impl Receiver {
         }
     }
 
-    pub(crate) fn early(&mut self) -> Option<(u64, Vec<u8>)> {
-        self.early.as_mut()?.pop_front()
+    pub(crate) fn read_out_of_order(&mut self) -> Option<(u64, Vec<u8>)> {
+        self.out_of_order.as_mut()?.pop_front()
     }
 
     /// Returns the stream offset at which the receive window would end if it covered all free

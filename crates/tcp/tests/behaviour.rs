@@ -512,17 +512,17 @@ fn gaps_and_duplicates_are_reported_at_once() {
 
 #[test]
 fn data_out_of_order_is_shown_early_and_read_in_order() {
-    let config = Config { early: true, ..Config::default() };
+    let config = Config { out_of_order: true, ..Config::default() };
     let mut script = PeerScript::open(&config, MODERN);
     script.receive(3, b"def");
     script.receive(4, b"efgh");
-    assert_eq!(script.tcp.early(), Some((3, b"def".to_vec())));
-    assert_eq!(script.tcp.early(), Some((6, b"gh".to_vec())), "each byte once");
-    assert_eq!((script.tcp.early(), script.tcp.readable()), (None, 0));
+    assert_eq!(script.tcp.read_out_of_order(), Some((3, b"def".to_vec())));
+    assert_eq!(script.tcp.read_out_of_order(), Some((6, b"gh".to_vec())), "each byte once");
+    assert_eq!((script.tcp.read_out_of_order(), script.tcp.readable()), (None, 0));
     script.receive(0, b"abc");
     let mut read = Vec::new();
     script.tcp.read_all(&mut read);
-    assert_eq!((read, script.tcp.early()), (b"abcdefgh".to_vec(), None));
+    assert_eq!((read, script.tcp.read_out_of_order()), (b"abcdefgh".to_vec(), None));
 }
 
 #[test]

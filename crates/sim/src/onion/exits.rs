@@ -74,7 +74,7 @@ impl Exits {
             }
             TcpEvent::Progress { conn } => {
                 // Destinations send ordered streams, even if links are unordered.
-                while io.tcp.early(conn).is_some() {}
+                while io.tcp.read_out_of_order(conn).is_some() {}
                 let Some(&stream) = self.conns.get(&conn) else { return };
                 self.send(io, core, stream);
                 self.receive(io, core, stream);

@@ -400,7 +400,7 @@ impl Links {
     ) -> usize {
         let before = plain.len();
         if let Some(at) = self.links.get_mut(&link).filter(|at| at.is_fixed) {
-            while let Some((offset, bytes)) = io.tcp.early(conn) {
+            while let Some((offset, bytes)) = io.tcp.read_out_of_order(conn) {
                 at.reader.open_early(offset, &bytes, plain);
             }
         }

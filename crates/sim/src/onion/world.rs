@@ -217,7 +217,7 @@ impl OnionNetwork {
         let params = &documents.network.consensus().params;
         let mut simulation = Simulation::new(latencies.clone(), common.seed);
         paths.iter().for_each(|(places, settings)| simulation.set_path(*places, *settings));
-        let linked = Config { early: common.link == LinkLayer::Utls, ..common.tcp.clone() };
+        let linked = Config { out_of_order: common.link == LinkLayer::Utls, ..common.tcp.clone() };
         let mut add = |settings: HostSettings, node: OnionHost| {
             let is_server = matches!(node, OnionHost::Web(_));
             let tcp = if is_server { &common.tcp } else { &linked };

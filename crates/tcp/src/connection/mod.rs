@@ -245,11 +245,11 @@ impl Connection {
 
     /// Returns a range of data that arrived before earlier data: its offset in the stream, from 0,
     /// and its bytes. Each byte is returned only once by this function, and again by
-    /// [`read`](Connection::read) when it is in order. If [`Config::early`] is not set, always
+    /// [`read`](Connection::read) when it is in order. If [`Config::out_of_order`] is not set, always
     /// returns `None`.
-    pub fn early(&mut self) -> Option<(u64, Vec<u8>)> {
+    pub fn read_out_of_order(&mut self) -> Option<(u64, Vec<u8>)> {
         // The SYN occupies the first offset of the sequence space.
-        self.receiver.early().map(|(offset, bytes)| (offset - 1, bytes))
+        self.receiver.read_out_of_order().map(|(offset, bytes)| (offset - 1, bytes))
     }
 
     /// Closes this side of the stream: a FIN follows the written data. Received data can still be
