@@ -243,7 +243,7 @@ impl Sender {
             let losses = leg.rack.detect(now, (&mut self.board, place), &leg.rtt, recovering);
             leg.lost += losses.count;
             progress.lost += losses.count;
-            progress.lost_again |= losses.again;
+            progress.lost_again |= losses.retransmission;
             next = next.into_iter().chain(losses.next).min();
         }
         match next {

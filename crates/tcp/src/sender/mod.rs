@@ -420,7 +420,7 @@ impl Sender {
             count: 1,
             sacked: false,
             lost: false,
-            again: false,
+            retransmitted: false,
             rate,
             leg,
         });

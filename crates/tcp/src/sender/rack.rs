@@ -71,7 +71,7 @@ impl Lateness {
 pub(crate) struct Losses {
     pub(crate) count: u32,
     /// Whether a retransmission is among the lost segments.
-    pub(crate) again: bool,
+    pub(crate) retransmission: bool,
     /// Time at which further segments may count as lost; `None` if there are no such segments.
     pub(crate) next: Option<Time>,
 }
@@ -212,7 +212,7 @@ impl Rack {
                 losses.next = Some(due);
                 break;
             }
-            losses.again |= sent.again;
+            losses.retransmission |= sent.retransmitted;
             losses.count += 1;
             board.mark_lost(id);
         }
@@ -247,7 +247,7 @@ mod tests {
             count: 1,
             sacked: false,
             lost: false,
-            again: false,
+            retransmitted: false,
             rate: super::super::rate::Snapshot::default(),
             leg: 0,
         }

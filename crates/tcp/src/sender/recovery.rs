@@ -169,7 +169,7 @@ impl Sender {
 
     /// Begins a phase of loss recovery, and lowers the slow-start threshold.
     fn begin_recovery(&mut self, phase: Phase) {
-        let again = self.board.again();
+        let again = self.board.retransmitted();
         let Leg { window, control, .. } = &mut self.legs[0];
         self.recovery = Recovery {
             phase,

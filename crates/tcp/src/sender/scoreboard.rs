@@ -19,7 +19,7 @@ pub(crate) struct Sent {
     pub(crate) sacked: bool,
     pub(crate) lost: bool,
     /// Whether a retransmission of the segment is in flight.
-    pub(crate) again: bool,
+    pub(crate) retransmitted: bool,
     pub(crate) rate: Snapshot,
     /// Path on which the segment was last sent.
     pub(crate) leg: usize,
@@ -28,7 +28,7 @@ pub(crate) struct Sent {
 impl Sent {
     /// Returns whether the last transmission of the segment is still in flight.
     fn is_flying(&self) -> bool {
-        !self.sacked && (!self.lost || self.again)
+        !self.sacked && (!self.lost || self.retransmitted)
     }
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Scoreboard {
     segments: VecDeque<Sent>,
     sacked: u32,
     lost: u32,
-    again: u32,
+    retransmitted: u32,
     /// Number of duplicate acknowledgements from a peer without SACK. Each stands for a segment
     /// that arrived.
     duplicates: u32,
@@ -76,13 +76,13 @@ impl Scoreboard {
     }
 
     /// Returns the number of retransmissions in flight.
-    pub(crate) fn again(&self) -> u32 {
-        self.again
+    pub(crate) fn retransmitted(&self) -> u32 {
+        self.retransmitted
     }
 
     /// Returns the estimated number of segments in the network (RFC 6675's pipe).
     pub(crate) fn in_flight(&self) -> u32 {
-        (self.count() + self.again).saturating_sub(self.sacked() + self.lost)
+        (self.count() + self.retransmitted).saturating_sub(self.sacked() + self.lost)
     }
 
     /// Returns the number of segments in flight on the path `leg`.
@@ -127,7 +127,7 @@ impl Scoreboard {
         self.first += 1;
         self.sacked -= u32::from(sent.sacked);
         self.lost -= u32::from(sent.lost);
-        self.again -= u32::from(sent.again);
+        self.retransmitted -= u32::from(sent.retransmitted);
         self.flying[sent.leg] -= u32::from(sent.is_flying());
         self.sacked_ranges.trim(sent.end);
         // `oldest`, which removes outdated entries, is never called if the peer has no SACK. So
@@ -161,13 +161,13 @@ impl Scoreboard {
 
     fn mark_sacked(&mut self, id: u64) {
         let Some(sent) = self.get_mut(id) else { return };
-        let (lost, again) = (sent.lost, sent.again);
+        let (lost, again) = (sent.lost, sent.retransmitted);
         let (leg, was_flying) = (sent.leg, sent.is_flying());
-        (sent.sacked, sent.lost, sent.again) = (true, false, false);
+        (sent.sacked, sent.lost, sent.retransmitted) = (true, false, false);
         self.flying[leg] -= u32::from(was_flying);
         self.sacked += 1;
         self.lost -= u32::from(lost);
-        self.again -= u32::from(again);
+        self.retransmitted -= u32::from(again);
         self.pending.remove(&id);
     }
 
@@ -175,11 +175,11 @@ impl Scoreboard {
     /// segment is in flight.
     pub(crate) fn mark_lost(&mut self, id: u64) -> bool {
         let Some(sent) = self.get_mut(id).filter(|sent| sent.is_flying()) else { return false };
-        let (lost, again, leg) = (sent.lost, sent.again, sent.leg);
-        (sent.lost, sent.again) = (true, false);
+        let (lost, again, leg) = (sent.lost, sent.retransmitted, sent.leg);
+        (sent.lost, sent.retransmitted) = (true, false);
         self.flying[leg] -= 1;
         self.lost += u32::from(!lost);
-        self.again -= u32::from(again);
+        self.retransmitted -= u32::from(again);
         self.pending.insert(id);
         true
     }
@@ -194,13 +194,13 @@ impl Scoreboard {
     pub(crate) fn sent_again(&mut self, id: u64, now: Time, leg: usize, rate: Snapshot) {
         let Some(sent) = self.get_mut(id) else { return };
         let (before, was_flying) = (sent.leg, sent.is_flying());
-        let already = std::mem::replace(&mut sent.again, true);
+        let already = std::mem::replace(&mut sent.retransmitted, true);
         sent.count += 1;
         (sent.sent_at, sent.rate, sent.leg) = (now, rate, leg);
         let (count, is_flying) = (sent.count, sent.is_flying());
         self.flying[before] -= u32::from(was_flying);
         self.flying[leg] += u32::from(is_flying);
-        self.again += u32::from(!already);
+        self.retransmitted += u32::from(!already);
         self.pending.remove(&id);
         self.order[leg].push_back((id, count));
     }
@@ -248,7 +248,7 @@ impl Scoreboard {
         self.pending.clear();
         let first = self.first;
         for (sent, id) in self.segments.iter_mut().zip(first..) {
-            if sent.lost && !sent.again {
+            if sent.lost && !sent.retransmitted {
                 self.order[sent.leg].push_back((id, sent.count));
                 self.flying[sent.leg] += u32::from(!sent.sacked);
             }
@@ -283,7 +283,7 @@ mod tests {
             count: 1,
             sacked: false,
             lost: false,
-            again: false,
+            retransmitted: false,
             rate: Snapshot::default(),
             leg: 0,
         }

@@ -15,7 +15,7 @@ pub(crate) struct TailProbe {
     /// Stream offset of the probe's end (`TLP.end_seq` of RFC 8985).
     end: u64,
     /// Whether the probe is a retransmission (`TLP.is_retrans` of RFC 8985).
-    again: bool,
+    is_retransmission: bool,
 }
 
 impl Sender {
@@ -134,7 +134,7 @@ impl Sender {
             let (_, last) = self.board.first_and_last()?;
             self.retransmit(now, last, leg, timers)
         };
-        self.tail_probe = Some(TailProbe { end: self.nxt, again: new.is_none() });
+        self.tail_probe = Some(TailProbe { end: self.nxt, is_retransmission: new.is_none() });
         timers.stop(Timer::Probe);
         timers.set(Timer::Retransmit, now + self.rtt().rto());
         chunk
@@ -143,7 +143,7 @@ impl Sender {
     /// Checks whether a tail loss probe has repaired a loss (RFC 8985, section 7.4).
     pub(super) fn check_probe(&mut self, segment: &AckSegment, progress: &Progress) {
         let Some(probe) = self.tail_probe.filter(|probe| segment.ack >= probe.end) else { return };
-        if !probe.again || progress.dsack {
+        if !probe.is_retransmission || progress.dsack {
             self.tail_probe = None;
         } else if segment.ack > probe.end {
             // The peer has not reported data that arrived twice, so the probe has repaired a loss.
