@@ -258,7 +258,7 @@ pub struct ClientHost {
     servers: Arc<Vec<Ipv4Addr>>,
     programs: Vec<Program>,
     /// True if the circuit manager has received input since its outputs were last executed.
-    stirred: bool,
+    has_input: bool,
     /// Next timeout of the circuit manager, as of its last use; `None` if it has none.
     circmgr_due: Option<Time>,
     number: u64,
@@ -306,7 +306,7 @@ impl ClientHost {
             rng: of("client's paths"),
             servers: Arc::clone(servers),
             programs: loads.iter().enumerate().map(program).collect(),
-            stirred: true,
+            has_input: true,
             circmgr_due: None,
             number: 0,
             downloads: Vec::new(),
@@ -370,7 +370,7 @@ impl ClientHost {
         };
         program.stage = Stage::Busy(running);
         self.circmgr.demand(now, demand);
-        self.stirred = true;
+        self.has_input = true;
     }
 
     /// Ends the current download of the program with the index `place`. `complete` is true if all
@@ -391,7 +391,7 @@ impl ClientHost {
             self.circmgr.retire(circuit);
             self.core.handle(now, Input::Ended { stream });
         }
-        self.stirred = true;
+        self.has_input = true;
         self.end(now, place, false);
     }
 
@@ -418,7 +418,7 @@ impl ClientHost {
     /// Carries out the actions that the client's protocol state machine and the circuit manager
     /// request, until none is left.
     fn execute(&mut self, io: &mut Io<'_>) {
-        self.stirred |= self.circmgr_due.is_some_and(|due| due <= io.now);
+        self.has_input |= self.circmgr_due.is_some_and(|due| due <= io.now);
         let was_used = self.execute_all(io);
         if was_used {
             self.circmgr_due = self.circmgr.next_timeout();
@@ -432,7 +432,7 @@ impl ClientHost {
         let mut was_used = false;
         loop {
             self.advance(io.now);
-            if std::mem::take(&mut self.stirred) {
+            if std::mem::take(&mut self.has_input) {
                 was_used = true;
                 self.circmgr.work(at, &mut self.rng);
             }
@@ -445,7 +445,7 @@ impl ClientHost {
                 quiet = false;
                 self.carry_out(io, at, output);
             }
-            if quiet && !self.stirred && self.due() > io.now {
+            if quiet && !self.has_input && self.due() > io.now {
                 return was_used;
             }
         }
@@ -536,7 +536,7 @@ impl ClientHost {
         let exit = self.circmgr.path(circuit).filter(|_| by_exit).map(|path| path[2]);
         self.circmgr.retire(circuit);
         self.circmgr.stream_ended(circuit);
-        self.stirred = true;
+        self.has_input = true;
         let stage = &mut self.programs[place].stage;
         let Stage::Busy(mut running) = std::mem::replace(stage, Stage::Paused(now)) else { return };
         self.circmgr.answered(running.number);
@@ -567,7 +567,7 @@ impl ClientHost {
             Output::Silent { circuit } => circmgr.silent(circuit),
             Output::CircuitClosed { circuit, cause, .. } => circmgr.closed(at, circuit, cause),
         }
-        self.stirred = true;
+        self.has_input = true;
     }
 
     /// Returns the index of the program whose current download uses `stream`; `None` if there is
