@@ -85,7 +85,7 @@ pub(super) struct Conn {
     sealed: Vec<u8>,
     sent: usize,
     /// Time at which the kernel was last asked for `room`; `None` before the first time.
-    looked: Option<Time>,
+    room_checked: Option<Time>,
     /// Number of further bytes that may be passed to the kernel ([`kist::room`]): the measured
     /// number, less the bytes encrypted since then.
     room: usize,
@@ -199,7 +199,7 @@ impl Conn {
             due: None,
             sealed: Vec::new(),
             sent: 0,
-            looked: None,
+            room_checked: None,
             room: usize::MAX,
         })
     }
@@ -230,8 +230,8 @@ impl Conn {
     /// kernel is asked once per [`kist::INTERVAL`]; bytes encrypted since then are subtracted. The
     /// result is `usize::MAX` if the kernel does not report the connection's state.
     pub(super) fn room(&mut self, now: Time) -> usize {
-        if self.looked.is_none_or(|at| now.since(at) >= kist::INTERVAL) {
-            self.looked = Some(now);
+        if self.room_checked.is_none_or(|at| now.since(at) >= kist::INTERVAL) {
+            self.room_checked = Some(now);
             self.room = self.view().map_or(usize::MAX, |view| kist::room(&view));
         }
         self.room
@@ -257,8 +257,8 @@ impl Conn {
     /// Returns the earlier of two times: the link's timeout, and the next measurement of the
     /// kernel's room if data waits for room. Returns `None` if neither time is set.
     pub(super) fn next_timeout(&self) -> Option<Time> {
-        let room = self.looked.filter(|_| self.has_output && self.room == 0);
-        let room = room.map(|looked| looked + kist::INTERVAL);
+        let room = self.room_checked.filter(|_| self.has_output && self.room == 0);
+        let room = room.map(|room_checked| room_checked + kist::INTERVAL);
         self.link.next_timeout().into_iter().chain(room).min()
     }
 

@@ -78,7 +78,7 @@ struct Link {
     has_output: bool,
     /// Time at which KIST, the scheduler of links, last computed the free room in the TCP
     /// connection; `None` before the first time.
-    looked: Option<Time>,
+    room_checked: Option<Time>,
     /// Number of bytes that may still be sent before the free room in the TCP connection is
     /// computed again.
     room: usize,
@@ -266,7 +266,7 @@ impl Links {
             content: self.record,
             is_fixed: false,
             has_output: false,
-            looked: None,
+            room_checked: None,
             room: 0,
             is_full: false,
         };
@@ -470,8 +470,8 @@ impl Links {
             }
             let batch = at.room(io, self.by_room).min(at.batch());
             if batch == 0 {
-                if let Some(looked) = at.looked.filter(|_| self.by_room) {
-                    let next = looked + kist::INTERVAL;
+                if let Some(room_checked) = at.room_checked.filter(|_| self.by_room) {
+                    let next = room_checked + kist::INTERVAL;
                     let due = if next > io.now { next } else { io.now + kist::INTERVAL };
                     self.due.insert((due, link));
                 }
@@ -506,8 +506,8 @@ impl Link {
     /// [`UNSENT`] does.
     fn room(&mut self, io: &Io<'_>, by_room: bool) -> usize {
         let Some(view) = io.tcp.view(io.now, self.conn) else { return 0 };
-        if by_room && self.looked.is_none_or(|at| io.now.since(at) >= kist::INTERVAL) {
-            self.looked = Some(io.now);
+        if by_room && self.room_checked.is_none_or(|at| io.now.since(at) >= kist::INTERVAL) {
+            self.room_checked = Some(io.now);
             self.room = kist::room(&view);
         }
         // A batch may exceed its limit by one cell.
