@@ -43,7 +43,7 @@ pub(super) struct Wait {
     rounds: u32,
     /// Time of the first datagram of the latest round. Datagrams within [`ROUND`] form a round.
     round: Time,
-    looked: Time,
+    last_check: Time,
     pause: Duration,
     reported: bool,
 }
@@ -55,7 +55,7 @@ impl Wait {
             last_sent: now,
             rounds: 1,
             round: now,
-            looked: now,
+            last_check: now,
             pause: FIRST,
             reported: false,
         }
@@ -84,7 +84,7 @@ impl Wait {
     /// as waiting for an answer.
     pub(super) fn due(&self) -> Option<Time> {
         let waits = |began: &Time| self.reported || self.is_waiting(*began);
-        self.began.filter(waits).map(|_| self.looked + self.pause)
+        self.began.filter(waits).map(|_| self.last_check + self.pause)
     }
 
     /// Returns how long the client has waited, for a report that the server does not answer.
@@ -94,9 +94,9 @@ impl Wait {
         if self.due().is_none_or(|due| now < due) {
             return None;
         }
-        let goes_on = self.last_sent > self.looked;
+        let goes_on = self.last_sent > self.last_check;
         self.pause = (self.pause * 2).min(LONGEST);
-        self.looked = now;
+        self.last_check = now;
         self.reported |= goes_on;
         self.began.filter(|_| goes_on).map(|began| now.since(began))
     }
