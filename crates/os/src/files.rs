@@ -96,17 +96,17 @@ impl Default for SpareDescriptor {
 /// Rate limiter of the messages about rejected connections. It returns at most one message per
 /// minute.
 #[derive(Debug, Default)]
-pub struct FileWatch {
+pub struct RejectionReporter {
     reported: u64,
     at: Option<Time>,
 }
 
-impl FileWatch {
+impl RejectionReporter {
     /// Compares `turned_away`, the number of connections rejected so far, with the number at the
     /// last message. Returns a message for the operator if there are new rejections and the last
     /// message is at least a minute old; `None` otherwise. `have` is the number of open
     /// connections.
-    pub fn look(&mut self, now: Time, turned_away: u64, have: usize) -> Option<String> {
+    pub fn report(&mut self, now: Time, turned_away: u64, have: usize) -> Option<String> {
         let is_early = self.at.is_some_and(|at| now.since(at) < PAUSE);
         if turned_away == self.reported || is_early {
             return None;
@@ -183,16 +183,16 @@ mod tests {
 
     #[test]
     fn a_want_of_files_is_told_with_its_numbers_and_not_each_second() {
-        let (mut watch, at) = (FileWatch::default(), |s| Time::ZERO + Duration::from_secs(s));
-        assert_eq!(watch.look(at(1), 0, 9), None);
-        let reported = watch.look(at(2), 5, 9).unwrap();
+        let (mut reporter, at) = (RejectionReporter::default(), |s| Time::ZERO + Duration::from_secs(s));
+        assert_eq!(reporter.report(at(1), 0, 9), None);
+        let reported = reporter.report(at(2), 5, 9).unwrap();
         assert!(
             reported.contains("5 new connections") && reported.contains("9 connections are open"),
             "{reported}"
         );
-        assert_eq!(watch.look(at(30), 8, 9), None);
-        assert!(watch.look(at(62), 8, 9).unwrap().contains(": 3 new connections"));
-        assert_eq!(watch.look(at(200), 8, 9), None);
+        assert_eq!(reporter.report(at(30), 8, 9), None);
+        assert!(reporter.report(at(62), 8, 9).unwrap().contains(": 3 new connections"));
+        assert_eq!(reporter.report(at(200), 8, 9), None);
     }
 
     #[test]

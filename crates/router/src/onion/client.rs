@@ -24,7 +24,7 @@ use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::wire::text::hex;
 use anabranch_onion::{Event, LegNumbers, Neighbour, SetNumbers, Violation, circuitmux};
 use anabranch_os::clock::Clock;
-use anabranch_os::files::{self, FileWatch};
+use anabranch_os::files::{self, RejectionReporter};
 use anabranch_os::manager::notify;
 use anabranch_os::poller::Ready;
 use rand_chacha::ChaCha20Rng;
@@ -255,7 +255,7 @@ struct ClientLoop<'r> {
     /// True if, at the last check, no three relays could form a path.
     pathless: bool,
     not_lossy: NotLossy,
-    file_watch: FileWatch,
+    rejection_reporter: RejectionReporter,
     /// Fields of the state file that this version does not know. They are written back unchanged.
     unknown: UnknownState,
     ticked: Time,
@@ -329,7 +329,7 @@ impl<'r> ClientLoop<'r> {
             unkept: false,
             pathless: false,
             not_lossy: NotLossy::new(udp_or),
-            file_watch: FileWatch::default(),
+            rejection_reporter: RejectionReporter::default(),
             unknown,
             ticked: Time::ZERO,
         })
@@ -355,7 +355,7 @@ impl<'r> ClientLoop<'r> {
     fn tick(&mut self, now: Time, watch: &mut dyn FnMut(ClientEvent)) {
         watch(ClientEvent::Status(Box::new(self.status(now))));
         let (turned_away, have) = (self.station.turned_away(), self.programs.len());
-        let want = self.file_watch.look(now, turned_away, have);
+        let want = self.rejection_reporter.report(now, turned_away, have);
         want.map(ClientEvent::Trouble).into_iter().for_each(&mut *watch);
         if self.unkept {
             self.keep(watch);

@@ -19,7 +19,7 @@ use anabranch_onion::relay::{Behaviour, Config, NetworkParams, Relay, ServicePar
 use anabranch_onion::wire::keys::{LinkKey, RelayKeys};
 use anabranch_onion::{Event, SetNumbers, circuitmux};
 use anabranch_os::clock::Clock;
-use anabranch_os::files::{self, FileWatch};
+use anabranch_os::files::{self, RejectionReporter};
 use anabranch_os::manager::notify;
 use sd_notify::NotifyState;
 
@@ -314,7 +314,7 @@ struct MainShard<'r> {
     /// True if it was logged that several circuits share a link, although the settings require a
     /// link for each circuit.
     warned_shared: bool,
-    file_watch: FileWatch,
+    rejection_reporter: RejectionReporter,
     /// Latest time at which the relay ends; `None` if it was not asked to stop. The relay ends
     /// earlier if no circuit is left.
     ends: Option<Time>,
@@ -362,7 +362,7 @@ impl<'r> MainShard<'r> {
             certified: Time::ZERO,
             describe_at: Time::ZERO + DESCRIBE,
             warned_shared: false,
-            file_watch: FileWatch::default(),
+            rejection_reporter: RejectionReporter::default(),
             ends: None,
         };
         main.describe();
@@ -396,7 +396,7 @@ impl<'r> MainShard<'r> {
             let numbers = self.numbers();
             self.history_file.note(now, unix(), numbers.transferred);
             watch.numbers(now, &numbers);
-            let want = self.file_watch.look(now, numbers.turned_away, numbers.links);
+            let want = self.rejection_reporter.report(now, numbers.turned_away, numbers.links);
             want.into_iter().for_each(|text| watch.note(&text));
             if numbers.stats.shared_circuits > 0 && !self.warned_shared {
                 self.warned_shared = true;
