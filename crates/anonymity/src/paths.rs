@@ -111,14 +111,14 @@ pub struct PathRow {
     pub all: Chance,
     /// Probability that at least one entry and the relay that merges the stream are hostile. For
     /// this value, the circuits of a stream meet at a middle relay instead of the exit.
-    pub merge: Chance,
+    pub merge_point: Chance,
     /// Probability that all entries are hostile. All entries together see everything that the
     /// client sends.
     pub entries: Chance,
     /// Distribution of the number of hostile entry relays in a set of circuits. Element `n` is the
     /// share of the sets in which exactly `n` entry relays are hostile. If bytes are distributed
     /// evenly, hostile entry relays see `n / legs` of the bytes.
-    pub seen: Vec<f64>,
+    pub hostile_entries: Vec<f64>,
     /// Share of a stream's bytes that pass through hostile entries, if the bytes are distributed
     /// evenly over the circuits. This is the mean over the simulated streams.
     pub bytes: f64,
@@ -406,17 +406,17 @@ fn row(draws: &[PathDraw], legs: usize) -> PathRow {
     };
     let whole = counts().cloned().fold(PathCounts::none(legs), PathCounts::plus);
     let circuits = whole.built().max(1) as f64;
-    let seen: Vec<f64> = whole.by_entries.iter().map(|of| of[0] as f64 / circuits).collect();
-    let bytes = seen.iter().zip(0..).map(|(share, entries)| share * f64::from(entries));
+    let hostile_entries: Vec<f64> = whole.by_entries.iter().map(|of| of[0] as f64 / circuits).collect();
+    let bytes = hostile_entries.iter().zip(0..).map(|(share, entries)| share * f64::from(entries));
     PathRow {
         legs,
         circuits: whole.built(),
         any: chance(&|one| closed_form(one.entry, one.exit, legs).0, 1, 1),
         all: chance(&|one| closed_form(one.entry, one.exit, legs).1, legs, 1),
-        merge: chance(&|one| closed_form(one.entry, one.middle, legs).0, 1, 2),
+        merge_point: chance(&|one| closed_form(one.entry, one.middle, legs).0, 1, 2),
         entries: chance(&|one| closed_form(one.entry, 1.0, legs).1, legs, 0),
         bytes: bytes.sum::<f64>() / legs as f64,
-        seen,
+        hostile_entries,
         unbuilt: whole.unbuilt,
     }
 }

@@ -68,10 +68,10 @@ fn closed_form_and_drawn_circuits_agree_where_relays_are_many_and_unrelated() {
     // The expected values are in footnote 14 of "Analysis of Multi-path Onion Routing".
     for (row, paper) in rows.iter().zip([0.04, 0.072, 0.0976]) {
         assert!((row.any.closed - paper).abs() < 0.004, "{row:?}");
-        for chance in [row.any, row.all, row.merge, row.entries] {
+        for chance in [row.any, row.all, row.merge_point, row.entries] {
             assert!((chance.drawn.value - chance.closed).abs() < 0.015, "{chance:?} of {row:?}");
         }
-        assert!((row.seen.iter().sum::<f64>() - 1.0).abs() < 1e-9 && row.unbuilt == 0);
+        assert!((row.hostile_entries.iter().sum::<f64>() - 1.0).abs() < 1e-9 && row.unbuilt == 0);
     }
     assert_eq!(rows.len(), 3);
     let one =

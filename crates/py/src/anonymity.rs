@@ -137,7 +137,7 @@ impl Consensus {
         let drawn = py.detach(|| paths::paths(&self.listed.network, &settings));
         let (holding, rows) = drawn.map_err(refuse)?;
         let most = rows.len() + 1;
-        let seen = rows.iter().flat_map(|row| padded(&row.seen, most));
+        let seen = rows.iter().flat_map(|row| padded(&row.hostile_entries, most));
         Ok((
             (holding.entry, holding.exit, holding.middle, holding.relays),
             rows.iter().flat_map(chances).collect::<Vec<f64>>().into_pyarray(py),
@@ -248,7 +248,7 @@ fn spread(heaviest: bool) -> Spread {
 }
 
 fn chances(row: &PathRow) -> Vec<f64> {
-    let all = [row.any, row.all, row.merge, row.entries];
+    let all = [row.any, row.all, row.merge_point, row.entries];
     let of = |Chance { closed, drawn }| [closed, drawn.value, drawn.low, drawn.high];
     all.into_iter().flat_map(of).collect()
 }

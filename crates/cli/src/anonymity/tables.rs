@@ -71,7 +71,7 @@ pub(super) fn paths_text(
     let kinds: [(&str, OfRow); 4] = [
         ("one entry and the exit", |row| row.any),
         ("all entries and the exit", |row| row.all),
-        ("one entry and the joining middle", |row| row.merge),
+        ("one entry and the joining middle", |row| row.merge_point),
         ("all entries, which see all bytes", |row| row.entries),
     ];
     let _ = writeln!(text, "{:<32} circuits  computed  simulated  95 % interval", "hostile relays");
@@ -90,7 +90,7 @@ pub(super) fn paths_text(
     for row in rows {
         let _ =
             write!(text, "{} {}:", row.legs, if row.legs == 1 { "circuit" } else { "circuits" });
-        for (entries, share) in row.seen.iter().enumerate() {
+        for (entries, share) in row.hostile_entries.iter().enumerate() {
             let _ = write!(text, "  {entries}: {share:.4}");
         }
         let _ = writeln!(
@@ -122,7 +122,7 @@ pub(super) fn paths_json(
     let row = |row: &PathRow| {
         json!({
             "legs": row.legs, "any": chance(&row.any), "all": chance(&row.all),
-            "merge": chance(&row.merge), "entries": chance(&row.entries), "seen": row.seen,
+            "merge": chance(&row.merge_point), "entries": chance(&row.entries), "seen": row.hostile_entries,
             "bytes": row.bytes, "unbuilt": row.unbuilt,
         })
     };

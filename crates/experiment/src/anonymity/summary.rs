@@ -233,7 +233,7 @@ fn path_values(table: &PathTable) -> Vec<Value> {
         let chances: [(&str, &str, Chance); 4] = [
             ("any", "any_closed", row.any),
             ("all", "all_closed", row.all),
-            ("merge", "merge_closed", row.merge),
+            ("merge", "merge_closed", row.merge_point),
             ("entries", "entries_closed", row.entries),
         ];
         let chances = chances.into_iter().flat_map(|(drawn, closed, chance)| {

@@ -155,7 +155,7 @@ pub(super) fn path_rows(tables: &[PathTable]) -> Vec<Vec<String>> {
             share(row.any.drawn),
             format!("{:.4}", row.all.closed),
             share(row.all.drawn),
-            share(row.merge.drawn),
+            share(row.merge_point.drawn),
             format!("{:.4}", row.bytes),
         ]
     })
