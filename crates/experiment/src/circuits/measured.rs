@@ -91,7 +91,7 @@ impl Measured {
     pub fn of_one(&self) -> Option<[f64; 3]> {
         let employed = f64::from(self.legs);
         let [guards, middles, exit] = self.per_megabyte();
-        (self.load == Load::Employed).then_some([guards / employed, middles / employed, exit])
+        (self.load == Load::ClientRelays).then_some([guards / employed, middles / employed, exit])
     }
 
     /// Returns the CPU use of one guard, of one middle and of the exit, in percent of one core, as

@@ -209,21 +209,21 @@ mod tests {
             bulk: 1,
             clients: 30,
             pauses: [6.0, 12.0],
-            load: Load::Employed,
+            load: Load::ClientRelays,
             levels: vec![58],
             seed: 1,
         };
         let units = plan(&settings);
         for unit in &units {
-            let client = positions(Role::Client, unit, Load::Employed);
+            let client = positions(Role::Client, unit, Load::ClientRelays);
             assert_eq!(client[0].len(), unit.legs as usize);
-            assert_eq!(positions(Role::Load(7), unit, Load::Employed), client);
+            assert_eq!(positions(Role::Load(7), unit, Load::ClientRelays), client);
             assert_eq!(positions(Role::Client, unit, Load::Spread), client);
             let spread = positions(Role::Load(7), unit, Load::Spread);
             assert_eq!(spread.map(|relays| relays.len()), [3, 3, 1]);
         }
         let second = units.iter().find(|unit| (unit.round, unit.legs) == (1, 2)).unwrap();
         let expected = [vec![1, 2], vec![4, 5], vec![6]];
-        assert_eq!(positions(Role::Client, second, Load::Employed), expected);
+        assert_eq!(positions(Role::Client, second, Load::ClientRelays), expected);
     }
 }

@@ -97,7 +97,8 @@ pub enum Load {
     #[default]
     Spread,
     /// Only the relays that the measuring client uses (DBSec 2019, section 5.1).
-    Employed,
+    #[serde(rename = "employed")]
+    ClientRelays,
 }
 
 /// The settings of the circuits experiment: designs, topologies, load, and numbers of rounds.
@@ -297,13 +298,13 @@ impl Layout {
 
 impl Load {
     /// All rules for the choice of relays by load clients.
-    pub const ALL: [Load; 2] = [Load::Spread, Load::Employed];
+    pub const ALL: [Load; 2] = [Load::Spread, Load::ClientRelays];
 
     /// Returns the rule's name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Load::Spread => "spread",
-            Load::Employed => "employed",
+            Load::ClientRelays => "employed",
         }
     }
 }

@@ -286,10 +286,10 @@ impl Claim {
     }
 
     /// Returns whether measurements with the load rule `load` can test this claim. Claims about
-    /// the CPU use of one guard or middle need [`Load::Employed`], with which the load clients use
+    /// the CPU use of one guard or middle need [`Load::ClientRelays`], with which the load clients use
     /// the same relays as the measuring client. All other claims can be tested with any rule.
     fn can_show(self, load: Load) -> bool {
-        load == Load::Employed || !matches!(self, Claim::Guard | Claim::Middle)
+        load == Load::ClientRelays || !matches!(self, Claim::Guard | Claim::Middle)
     }
 
     fn judge(self, ratio: Mean) -> Answer {
@@ -319,7 +319,7 @@ impl Claim {
 ///
 /// The CPU use of one guard or middle is judged per byte that the network carried. It is judged
 /// only if the load clients (clients that only create load) use the same relays as the measuring
-/// client ([`Load::Employed`]).
+/// client ([`Load::ClientRelays`]).
 #[must_use]
 pub fn verdicts(records: &[Measured]) -> Vec<Verdict> {
     let mut found = Vec::new();
@@ -389,10 +389,10 @@ mod tests {
     }
 
     /// Returns three rounds with one circuit and three with two circuits, under
-    /// [`Load::Employed`]. `cpu` has the CPU seconds with two circuits.
+    /// [`Load::ClientRelays`]. `cpu` has the CPU seconds with two circuits.
     fn employed(cpu: [f64; 7]) -> Vec<Measured> {
         let at = |design, legs, round, cpu| Measured {
-            load: Load::Employed,
+            load: Load::ClientRelays,
             level: Some(58),
             place: Layout::Line,
             cpu,

@@ -196,7 +196,7 @@ mod tests {
         assert!((300.0..900.0).contains(&lasts), "{lasts} s");
         assert_eq!(plan(&settings("--designs mtor --legs 3 --places lines").unwrap()).len(), 10);
         let line = settings("--designs tor,mtor --places line --load employed").unwrap();
-        assert_eq!((plan(&line).len(), line.load), (10 * 4 * 3, Load::Employed));
+        assert_eq!((plan(&line).len(), line.load), (10 * 4 * 3, Load::ClientRelays));
     }
 
     #[test]
