@@ -13,7 +13,7 @@ use super::super::onions::fetch::{Fetch, Server};
 use super::super::onions::{OnionNetwork, RelaySlot, TOR, TestPrograms, WEB_PORT};
 use super::super::runner::Unit as _;
 use super::super::{Missing, Probe, Programs};
-use super::bridged_client::{self, BridgedClient, Kit, OBFS4};
+use super::bridged_client::{self, BridgedClient, TransportInputs, OBFS4};
 use super::measured::{Download, Measured, Stream};
 use super::plan::{Arm, MeasurementKind, RTT, Settings, Unit};
 use super::streams::{self, Pace};
@@ -162,11 +162,11 @@ impl<'a> SharedServers<'a> {
             return self.timed(unit, 0.0, &Fetch::straight(server, 1), stop);
         }
         if unit.what == MeasurementKind::Bare {
-            let (kit, folder) = (self.bench.kit(), format!("bare{}", self.next_number()));
+            let (inputs, folder) = (self.bench.inputs(), format!("bare{}", self.next_number()));
             let bare = TransportPair::open(
                 self.makers(),
                 test_network,
-                kit,
+                inputs,
                 (unit.arm, unit.rtt, &folder),
             )?;
             return self.timed(unit, 0.0, &Fetch::straight(bare.entrance(), 1), stop);
@@ -180,7 +180,7 @@ impl<'a> SharedServers<'a> {
         let way = BridgedClient::open(
             network,
             test_network,
-            self.bench.kit(),
+            self.bench.inputs(),
             (unit.arm, unit.rtt, number),
         )?;
         let fetch = Fetch::new(bridged_client::proxy(), SocketAddrV4::new(WEB, WEB_PORT), 1);
@@ -316,10 +316,10 @@ impl<'a> SharedServers<'a> {
 }
 
 impl Bench {
-    fn kit(&self) -> Kit<'_> {
+    fn inputs(&self) -> TransportInputs<'_> {
         let [pictures, covers] =
             [&self.folders.pictures, &self.folders.covers].map(|folder| folder.as_deref());
-        Kit { programs: &self.programs, anabranch: &self.anabranch, pictures, covers }
+        TransportInputs { programs: &self.programs, anabranch: &self.anabranch, pictures, covers }
     }
 }
 

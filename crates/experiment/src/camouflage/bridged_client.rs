@@ -25,7 +25,7 @@ const CLIENT_RULES: &str =
 
 /// Programs and cover data that the bridge and its client may need.
 #[derive(Clone, Copy)]
-pub(super) struct Kit<'a> {
+pub(super) struct TransportInputs<'a> {
     pub(super) programs: &'a Programs,
     pub(super) anabranch: &'a Path,
     /// Directory of the JPEG files for the profile [`Arm::Image`], if they are given.
@@ -54,15 +54,15 @@ impl<'a> BridgedClient<'a> {
     pub(super) fn open(
         network: &OnionNetwork<'a>,
         test_network: &'a TestNetwork,
-        kit: Kit<'_>,
+        inputs: TransportInputs<'_>,
         (arm, rtt, number): (Arm, u32, u32),
     ) -> io::Result<BridgedClient<'a>> {
         let ip = test_network.far_end(rtt);
         let front = match arm {
-            Arm::Webtunnel => Some(Front::start(test_network, kit.programs, ip)?),
+            Arm::Webtunnel => Some(Front::start(test_network, inputs.programs, ip)?),
             _ => None,
         };
-        let transport = Transport::of(arm, kit, ip, front.as_ref().map(|front| &front.tunnel));
+        let transport = Transport::of(arm, inputs, ip, front.as_ref().map(|front| &front.tunnel));
         let slot = test_network.far_slot(&format!("bridge{number}"), ip);
         let own = transport.as_ref().map(Transport::bridge_rules).unwrap_or_default();
         let mut bridge = network.stock_bridge(&slot, &own)?;
@@ -100,14 +100,14 @@ pub(super) fn proxy() -> SocketAddr {
 }
 
 /// Returns the command-line options, with values, of our transport's server for the profile `arm`.
-pub(super) fn options(arm: Arm, kit: Kit<'_>) -> Vec<(&'static str, String)> {
+pub(super) fn options(arm: Arm, inputs: TransportInputs<'_>) -> Vec<(&'static str, String)> {
     let mut options = vec![("profile", arm.to_string())];
     if arm.is_http() {
         options.push(("site", NO_SITE.to_owned()));
     }
     let folder = match arm {
-        Arm::Image => kit.pictures.map(|folder| ("pictures", folder)),
-        Arm::Site => kit.covers.map(|folder| ("covers", folder)),
+        Arm::Image => inputs.pictures.map(|folder| ("pictures", folder)),
+        Arm::Site => inputs.covers.map(|folder| ("covers", folder)),
         _ => None,
     };
     options.extend(folder.map(|(name, folder)| (name, folder.display().to_string())));
@@ -140,8 +140,8 @@ enum Line {
 impl Transport {
     /// Returns the pluggable transport that `arm` uses; `None` for C tor alone. `tunnel` has the
     /// parameters of webtunnel, if `arm` is webtunnel.
-    fn of(arm: Arm, kit: Kit<'_>, ip: Ipv4Addr, tunnel: Option<&Tunnel>) -> Option<Transport> {
-        let Kit { programs, anabranch, .. } = kit;
+    fn of(arm: Arm, inputs: TransportInputs<'_>, ip: Ipv4Addr, tunnel: Option<&Tunnel>) -> Option<Transport> {
+        let TransportInputs { programs, anabranch, .. } = inputs;
         let listen = SocketAddrV4::new(ip, PORT);
         match arm {
             Arm::Direct | Arm::Tor => None,
@@ -165,7 +165,7 @@ impl Transport {
                 line: Line::Known(tunnel.option()),
             }),
             _ => {
-                let options = options(arm, kit).into_iter();
+                let options = options(arm, inputs).into_iter();
                 let words: Vec<_> =
                     options.map(|(name, value)| format!("{name}={value}")).collect();
                 Some(Transport {
@@ -248,9 +248,9 @@ mod tests {
         let (programs, folder) = (Programs::new(None), Path::new("/photos"));
         let covers = Some(Path::new("/covers"));
         let anabranch = Path::new("/a");
-        let kit = Kit { programs: &programs, anabranch, pictures: Some(folder), covers };
+        let inputs = TransportInputs { programs: &programs, anabranch, pictures: Some(folder), covers };
         let tunnel = Tunnel { url: "U".to_owned(), trust: "/t.pem".into() };
-        let transport = |arm| Transport::of(arm, kit, Ipv4Addr::new(10, 0, 0, 1), Some(&tunnel));
+        let transport = |arm| Transport::of(arm, inputs, Ipv4Addr::new(10, 0, 0, 1), Some(&tunnel));
         let rules = |arm| transport(arm).unwrap().bridge_rules();
         assert!(transport(Arm::Tor).is_none());
         let image = "ServerTransportPlugin anabranch exec /a pt server\n\

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use super::super::onions::{Node, TestPrograms, WEB_PORT};
-use super::bridged_client::{Kit, options};
+use super::bridged_client::{TransportInputs, options};
 use super::plan::Arm;
 use super::test_network::{PORT, TestNetwork};
 
@@ -26,11 +26,11 @@ impl<'a> TransportPair<'a> {
     pub(super) fn open(
         makers: TestPrograms<'a>,
         test_network: &'a TestNetwork,
-        kit: Kit<'_>,
+        inputs: TransportInputs<'_>,
         (arm, rtt, name): (Arm, u32, &str),
     ) -> io::Result<TransportPair<'a>> {
         let far = test_network.far_slot(&format!("{name}server"), test_network.far_end(rtt));
-        let (server, line) = makers.pt_server(&far, PORT, &words(arm, kit))?;
+        let (server, line) = makers.pt_server(&far, PORT, &words(arm, inputs))?;
         let client = makers.pt_client(&test_network.near_slot(name), ENTRANCE.into(), &line)?;
         Ok(TransportPair { _client: client, _server: server })
     }
@@ -42,9 +42,9 @@ impl<'a> TransportPair<'a> {
 }
 
 /// Returns the command-line arguments of our transport's server for the profile `arm`.
-fn words(arm: Arm, kit: Kit<'_>) -> Vec<String> {
+fn words(arm: Arm, inputs: TransportInputs<'_>) -> Vec<String> {
     let to = format!("{}:{WEB_PORT}", Ipv4Addr::LOCALHOST);
-    let options = options(arm, kit).into_iter();
+    let options = options(arm, inputs).into_iter();
     let options = options.flat_map(|(name, value)| [format!("--{name}"), value]);
     ["--to".to_owned(), to].into_iter().chain(options).collect()
 }
