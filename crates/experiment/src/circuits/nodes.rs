@@ -151,8 +151,8 @@ fn more<'a>(
             proxy: is_client.then(|| SocketAddr::from((ip, SOCKS + number(*role)))),
         }
     };
-    let seats: Vec<MoreSlot<'_>> = roles.iter().chain(&Role::RELAYS).map(slot).collect();
-    MoreNetwork::start(makers, &seats)
+    let slots: Vec<MoreSlot<'_>> = roles.iter().chain(&Role::RELAYS).map(slot).collect();
+    MoreNetwork::start(makers, &slots)
 }
 
 /// Returns the indices, in [`Role::RELAYS`], of the guards, the middles and the exit that a client

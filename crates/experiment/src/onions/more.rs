@@ -30,10 +30,10 @@ impl<'a> MoreNetwork<'a> {
     /// The description cannot be written, or a node ends or takes too long.
     pub(in super::super) fn start(
         makers: TestPrograms<'a>,
-        seats: &[MoreSlot<'_>],
+        slots: &[MoreSlot<'_>],
     ) -> io::Result<MoreNetwork<'a>> {
         let folder = makers.folder("more")?;
-        let addresses: Vec<String> = seats.iter().map(|slot| slot.address.to_string()).collect();
+        let addresses: Vec<String> = slots.iter().map(|slot| slot.address.to_string()).collect();
         let mut generate = Command::new(makers.anabranch);
         generate.args(["more", "generate", &folder, "--nodes", &addresses.join(",")]);
         let made = makers.stage.processes.among_files(|_| generate.output())?;
@@ -48,12 +48,12 @@ impl<'a> MoreNetwork<'a> {
             if let Some(proxy) = slot.proxy {
                 run.args(["--listen", &proxy.to_string()]);
             }
-            if number == seats.len() {
+            if number == slots.len() {
                 run.args(["--exit", "accept *:*", "--allow-private"]);
             }
             makers.start(&slot.slot, &mut run)
         };
-        let nodes = (1..).zip(seats).map(node).collect::<io::Result<Vec<_>>>()?;
+        let nodes = (1..).zip(slots).map(node).collect::<io::Result<Vec<_>>>()?;
         let mut network = MoreNetwork { nodes };
         for node in &mut network.nodes {
             node.wait("address", |node| Ok((!node.lines().is_empty()).then_some(())))?;

@@ -39,10 +39,10 @@ impl<'a> OnionNetwork<'a> {
     pub(in super::super) fn start(
         makers: TestPrograms<'a>,
         authority: &HostSlot<'_>,
-        seats: &[RelaySlot<'_>],
+        slots: &[RelaySlot<'_>],
         stock: bool,
     ) -> io::Result<OnionNetwork<'a>> {
-        let mut first = makers.authority(authority, seats.len())?;
+        let mut first = makers.authority(authority, slots.len())?;
         let line = first.wait("DirAuthority line", |node| {
             Ok(node.event("authority").and_then(|event| Some(event["what"].as_str()?.to_owned())))
         })?;
@@ -50,10 +50,10 @@ impl<'a> OnionNetwork<'a> {
             true => makers.stock_relay(&relay.slot, &line, relay.is_exit),
             false => makers.relay(&relay.slot, &line, relay.is_exit, relay.words),
         };
-        let mut relays = seats.iter().map(relay).collect::<io::Result<Vec<_>>>()?;
+        let mut relays = slots.iter().map(relay).collect::<io::Result<Vec<_>>>()?;
         let fingerprints = relays.iter_mut().map(|relay| makers.fingerprint(relay, stock));
         let fingerprints = fingerprints.collect::<io::Result<_>>()?;
-        wait_for_all(&mut first, authority, seats.len())?;
+        wait_for_all(&mut first, authority, slots.len())?;
         Ok(OnionNetwork { makers, _authority: first, relays, fingerprints, line, stock })
     }
 
