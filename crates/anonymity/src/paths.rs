@@ -406,7 +406,8 @@ fn row(draws: &[PathDraw], legs: usize) -> PathRow {
     };
     let whole = counts().cloned().fold(PathCounts::none(legs), PathCounts::plus);
     let circuits = whole.built().max(1) as f64;
-    let hostile_entries: Vec<f64> = whole.by_entries.iter().map(|of| of[0] as f64 / circuits).collect();
+    let hostile_entries: Vec<f64> =
+        whole.by_entries.iter().map(|of| of[0] as f64 / circuits).collect();
     let bytes = hostile_entries.iter().zip(0..).map(|(share, entries)| share * f64::from(entries));
     PathRow {
         legs,

@@ -183,7 +183,8 @@ mod tests {
 
     #[test]
     fn a_want_of_files_is_told_with_its_numbers_and_not_each_second() {
-        let (mut reporter, at) = (RejectionReporter::default(), |s| Time::ZERO + Duration::from_secs(s));
+        let (mut reporter, at) =
+            (RejectionReporter::default(), |s| Time::ZERO + Duration::from_secs(s));
         assert_eq!(reporter.report(at(1), 0, 9), None);
         let reported = reporter.report(at(2), 5, 9).unwrap();
         assert!(

@@ -13,7 +13,7 @@ use super::super::onions::fetch::{Fetch, Server};
 use super::super::onions::{OnionNetwork, RelaySlot, TOR, TestPrograms, WEB_PORT};
 use super::super::runner::Unit as _;
 use super::super::{Missing, Probe, Programs};
-use super::bridged_client::{self, BridgedClient, TransportInputs, OBFS4};
+use super::bridged_client::{self, BridgedClient, OBFS4, TransportInputs};
 use super::measured::{Download, Measured, Stream};
 use super::plan::{Arm, MeasurementKind, RTT, Settings, Unit};
 use super::streams::{self, Pace};

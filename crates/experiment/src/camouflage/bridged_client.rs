@@ -140,7 +140,12 @@ enum Line {
 impl Transport {
     /// Returns the pluggable transport that `arm` uses; `None` for C tor alone. `tunnel` has the
     /// parameters of webtunnel, if `arm` is webtunnel.
-    fn of(arm: Arm, inputs: TransportInputs<'_>, ip: Ipv4Addr, tunnel: Option<&Tunnel>) -> Option<Transport> {
+    fn of(
+        arm: Arm,
+        inputs: TransportInputs<'_>,
+        ip: Ipv4Addr,
+        tunnel: Option<&Tunnel>,
+    ) -> Option<Transport> {
         let TransportInputs { programs, anabranch, .. } = inputs;
         let listen = SocketAddrV4::new(ip, PORT);
         match arm {
@@ -248,7 +253,8 @@ mod tests {
         let (programs, folder) = (Programs::new(None), Path::new("/photos"));
         let covers = Some(Path::new("/covers"));
         let anabranch = Path::new("/a");
-        let inputs = TransportInputs { programs: &programs, anabranch, pictures: Some(folder), covers };
+        let inputs =
+            TransportInputs { programs: &programs, anabranch, pictures: Some(folder), covers };
         let tunnel = Tunnel { url: "U".to_owned(), trust: "/t.pem".into() };
         let transport = |arm| Transport::of(arm, inputs, Ipv4Addr::new(10, 0, 0, 1), Some(&tunnel));
         let rules = |arm| transport(arm).unwrap().bridge_rules();
