@@ -201,8 +201,8 @@ impl DrawTally {
     }
 
     /// Returns the share of compromised clients on the counted day with the index `day`. `kind` is
-    /// the index of a field of [`CompromisedShares`], and thus defines "compromised". `leg_index` is
-    /// 0 for one circuit per stream.
+    /// the index of a field of [`CompromisedShares`], and thus defines "compromised". `leg_index`
+    /// is 0 for one circuit per stream.
     fn share(&self, leg_index: usize, day: usize, kind: usize) -> f64 {
         self.compromised[day][leg_index][kind] as f64 / self.clients.max(1) as f64
     }

@@ -286,8 +286,8 @@ impl Claim {
     }
 
     /// Returns whether measurements with the load rule `load` can test this claim. Claims about
-    /// the CPU use of one guard or middle need [`Load::ClientRelays`], with which the load clients use
-    /// the same relays as the measuring client. All other claims can be tested with any rule.
+    /// the CPU use of one guard or middle need [`Load::ClientRelays`], with which the load clients
+    /// use the same relays as the measuring client. All other claims can be tested with any rule.
     fn can_show(self, load: Load) -> bool {
         load == Load::ClientRelays || !matches!(self, Claim::Guard | Claim::Middle)
     }

@@ -245,8 +245,8 @@ impl Connection {
 
     /// Returns a range of data that arrived before earlier data: its offset in the stream, from 0,
     /// and its bytes. Each byte is returned only once by this function, and again by
-    /// [`read`](Connection::read) when it is in order. If [`Config::out_of_order`] is not set, always
-    /// returns `None`.
+    /// [`read`](Connection::read) when it is in order. If [`Config::out_of_order`] is not set,
+    /// always returns `None`.
     pub fn read_out_of_order(&mut self) -> Option<(u64, Vec<u8>)> {
         // The SYN occupies the first offset of the sequence space.
         self.receiver.read_out_of_order().map(|(offset, bytes)| (offset - 1, bytes))
