@@ -854,12 +854,12 @@ SHARED_REASONS = {
         "Row Site Spread Stream Summary Verdict"
     ),
     "the loop's settings or news of what its core calls so": (
-        "Answer Authority Bridge Changes Entrance Names News Offer Reread Running Snapshot"
+        "Answer Authority Bridge Changes Names News Offer Reread Running Snapshot"
     ),
     "one word of the field for things of different layers": (
         "Arrival Batch Change ConnId Credentials Datagram Drops Ending Failure Family Fault "
         "Fate Flow Job Line Link LinkId Moment Network Peer Protocol "
-        "Received Request Role Route RoundRobin Mark Numbers Session Silence Tap Target "
+        "Received Request Role Route RoundRobin Mark Session Silence Tap Target "
         "Transport"
     ),
     "an error of its own module": "KeyError Refusal SetupError SpecError TraceError",
