@@ -74,7 +74,7 @@ impl Play {
             timestamps: switches & 16 == 0,
             window_scaling: switches & 32 == 0,
             timestamp_offset: u32::MAX - 100,
-            early: switches & 64 != 0,
+            out_of_order: switches & 64 != 0,
             fast_open: switches & 128 != 0,
             doubled: if switches & 128 == 0 { 0 } else { 600 },
             sparse_acks: switches & 128 != 0,

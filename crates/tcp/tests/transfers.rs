@@ -81,7 +81,7 @@ fn rough_with(seed: u64, fast_open: [bool; 2]) -> Pair {
         receive_buffer: dice.random_range(2_000..500_000),
         send_buffer: dice.random_range(4_000..300_000),
         timestamp_offset: u32::MAX - 2_000,
-        early: dice.random_bool(0.5),
+        out_of_order: dice.random_bool(0.5),
         fast_open,
         syn_copy: true,
         doubled: if fast_open { 2_000 } else { 0 },
