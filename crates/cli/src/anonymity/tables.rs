@@ -122,8 +122,8 @@ pub(super) fn paths_json(
     let row = |row: &PathRow| {
         json!({
             "legs": row.legs, "any": chance(&row.any), "all": chance(&row.all),
-            "merge": chance(&row.merge_point), "entries": chance(&row.entries), "seen": row.hostile_entries,
-            "bytes": row.bytes, "unbuilt": row.unbuilt,
+            "merge": chance(&row.merge_point), "entries": chance(&row.entries),
+            "seen": row.hostile_entries, "bytes": row.bytes, "unbuilt": row.unbuilt,
         })
     };
     json!({
