@@ -54,7 +54,7 @@ pub(crate) fn read(source: impl Read, choice: Choice<'_>) -> Result<Vec<u8>, Str
         (true, _) => of_archive(whole, choice),
         (false, None) => all_of(whole),
         (false, Some(hour)) => Err(format!(
-            "the file is a single consensus, not an archive: remove {}{hour}",
+            "the file is a single consensus, not an archive to choose from: leave out {}{hour}",
             choice.written
         )),
     }

@@ -110,7 +110,7 @@ struct ClientSide {
     /// 'anabranch pt server' prints LINE.
     #[arg(long, value_name = "LINE", requires = "listen", value_parser = bridge)]
     bridge: Option<Bridge>,
-    /// Read the sizes and pauses of connections for the profile embed from FILE, which 'anabranch
+    /// Read sizes and pauses of packets, for the profile 'embed', from FILE, which 'anabranch
     /// pt crawl --shape' makes. The file applies to bridges whose bridge line has profile=embed.
     /// The server needs the same file [default: built-in sizes and pauses].
     #[arg(long, value_name = "FILE")]
@@ -161,7 +161,7 @@ struct ServerSide {
     /// If tor starts this program, write covers=DIR in ServerTransportOptions of torrc instead.
     #[arg(long, value_name = "DIR", requires = "listen")]
     covers: Option<PathBuf>,
-    /// Read the sizes and pauses of connections for the profile embed from FILE, which 'anabranch
+    /// Read sizes and pauses of packets, for the profile 'embed', from FILE, which 'anabranch
     /// pt crawl --shape' makes. Needs --profile embed. Clients need the same file [default:
     /// built-in sizes and pauses].
     ///

@@ -200,12 +200,12 @@ pub(crate) struct RelayArgs {
     /// announces the protocol Anabranch=4.
     #[arg(long)]
     udp_or: bool,
-    /// Set the congestion control for data that this relay sends to clients as the exit (last
-    /// relay) of circuits of 'anabranch client --design udp-or'. Needs --udp-or [default: bbr].
+    /// Set the congestion control for data that this relay sends, as an exit (last relay), to
+    /// clients with --design udp-or. Needs --udp-or [default: bbr].
     ///
-    /// Algorithms other than bbr are for comparison: they behave like TCP in the kernel. Streams
-    /// of 'anabranch client --design mudp-or' with a scheduler that uses congestion windows, such
-    /// as eta, always use bbr.
+    /// Algorithms other than bbr are for comparison: they behave like TCP in the kernel. If a
+    /// client uses --design mudp-or with --schedule eta or another schedule with congestion
+    /// windows, the relay always uses bbr.
     #[arg(long, value_parser = SegmentControl::parser(), value_name = "NAME")]
     udp_or_congestion: Option<SegmentControl>,
     /// Let connections with other relays, incoming and outgoing, use several network paths by

@@ -17,8 +17,8 @@ pub(super) fn shares(part: &Part<'_>) -> Markup {
             figcaption {
                 h3 { "Shares" }
                 p {
-                    "How much each observer saw: the whole bar is all " (part.units.plural())
-                    " in that direction."
+                    "The part of the " (part.units.plural())
+                    " in each direction that each observer saw. A whole bar is 100 %."
                 }
             }
             div.directions { @for way in Direction::BOTH { (bar(part, way)) } }

@@ -184,7 +184,7 @@ fn of_lossy(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Resu
         "cause",
         &dropped,
     )?;
-    let help = "Circuits closed because a lossy cell (in a datagram) had been changed or forged";
+    let help = "Circuits closed because a cell in a datagram had been changed or forged";
     count(encoder, "relay_lossy_garbage", help, lossy.garbage)
 }
 

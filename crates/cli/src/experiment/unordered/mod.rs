@@ -55,9 +55,9 @@ pub(crate) struct UnorderedArgs {
     /// installed]. With C tor (the Tor project's program): stock. With our relays: tls (bytes in
     /// order), utls (a loss delays only circuits whose data was lost), tls-kist and utls-kist (tls
     /// and utls with `relay --circuit-policy kist`), quic (a QUIC stream for each circuit),
-    /// tls-per-circuit (a TLS connection for each circuit), mptcp (Multipath TCP; instead of the
-    /// last line, two lines connect the middle relay and the exit). Without relays: cells (one
-    /// link of the kind utls alone).
+    /// tls-per-circuit (a TLS connection for each circuit), mptcp (Multipath TCP, for which two
+    /// network lines instead of one connect the middle relay and the exit). Without relays: cells
+    /// (the delay of each cell over a single utls link).
     #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
     arms: Vec<Arm>,
     /// Measure with these percentages of lost TCP segments on the last line, which is between the
