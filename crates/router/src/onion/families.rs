@@ -107,7 +107,10 @@ mod tests {
         let path = keys.join("mine.secret_family_key");
         fs::write(&path, "no key").unwrap();
         let error = families(data, &[]).unwrap_err().to_string();
-        assert!(error.contains("mine.secret_family_key: a family's key: the file contains"), "{error}");
+        assert!(
+            error.contains("mine.secret_family_key: a family's key: the file contains"),
+            "{error}"
+        );
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
         let error = families(data, &[]).unwrap_err().to_string();
