@@ -400,7 +400,7 @@ fn what_is_there_already_and_not_ours_is_left_alone_and_told() {
         drop(strange);
         let ip = |words: &str| run(&format!("ip {words}"));
         ip("rule add fwmark 7 lookup 77 priority 1001");
-        refused("a routing rule of priority 1001 exists");
+        refused("a routing rule of priority 1001 already exists");
         ip("rule del priority 1001");
         ip("route add default dev p0 table 11206657");
         refused("the routing table 0xab0001 already contains a route");

@@ -145,7 +145,7 @@ fn each_kind_of_path_is_bound_to_the_interface_that_it_leaves_by() {
         assert_eq!((ways[1].device.as_deref(), ways[1].mtu), (Some("v0"), Some(1500)));
         assert_eq!(ways[1].gateway, Some("10.3.0.1".parse().unwrap()));
         assert_eq!((ways[1].source, ways[1].sends_as), (None, Some("10.3.0.2".parse().unwrap())));
-        assert!(error(&["a=ports:4", "b=if:t0"], FAR).contains("as path 'a'"));
+        assert!(error(&["a=ports:4", "b=if:t0"], FAR).contains("as those of path 'a'"));
     });
 }
 
