@@ -426,7 +426,8 @@ impl StreamLink for Null {
         ("crates/links/src/lib.rs", "        &tls::FAMILY,\n", "        &null::FAMILY,\n"),
         (
             "crates/cli/src/onion/link.rs",
-            "    /// A TLS connection that delivers all bytes in order, as usual in Tor.\n    Tls,\n",
+            "    /// A TLS connection that delivers all bytes in order, as usual in Tor.\n"
+            "    Tls,\n",
             "    /// No encryption.\n    Null,\n",
         ),
     ),
@@ -770,9 +771,7 @@ def breaches(stub: Stub, patterns: list[str]) -> list[str]:
     idle = [p for p in patterns if not any(fnmatch.fnmatch(n, p) for n in names)]
     return [
         f"{stub.what}: {name} had to change, but its row does not list it" for name in beside
-    ] + [
-        f"{stub.what}: its row lists {pattern}, where nothing had to change" for pattern in idle
-    ]
+    ] + [f"{stub.what}: its row lists {pattern}, where nothing had to change" for pattern in idle]
 
 
 def copy_to(folder: Path) -> None:
