@@ -261,7 +261,7 @@ fn the_experiment_takes_consensuses_of_an_archive_by_their_hours() {
         (&month, "choose one by its hour, such as @2019-12-13T21"),
         (&of("2019-12-16T21"), "none of the archive's 3 consensuses"),
         (&of("May"), "@May: expected a date and an hour"),
-        (&plain, "not an archive: remove @2019-12-14T21"),
+        (&plain, "archive to choose from: leave out @2019-12-14T21"),
     ] {
         let output = experiment(&folder.path().join("none"), &[given], &[]);
         let message = String::from_utf8(output.stderr).unwrap();

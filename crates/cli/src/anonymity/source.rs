@@ -249,7 +249,7 @@ mod tests {
         says(
             document(1).as_bytes(),
             Some("2024-05-17T01"),
-            "not an archive: remove --valid-after 2024-05-17T01",
+            "archive to choose from: leave out --valid-after 2024-05-17T01",
         );
         let packed = gzip(&month);
         says(
