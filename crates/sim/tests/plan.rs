@@ -56,6 +56,14 @@ fn the_paper_s_network_has_315_hosts_with_lines_of_their_own() {
     assert_eq!(lines(&NetworkPlan { web: 10, bulk: 1, ..plan.clone() }), scenario.relays);
 }
 
+/// An authority refuses more than 256 relays that it has not probed yet.
+#[test]
+fn a_network_may_have_more_relays_than_an_authority_takes_at_once() {
+    let plan = NetworkPlan { relays: 250, exits: 20, ..plan() };
+    let documents = plan.documents(&plan.keyring());
+    assert_eq!(documents.network().consensus().relays.len(), 270);
+}
+
 /// Returns the keys of the relays of [`plan`].
 fn keys() -> &'static Keyring {
     static MADE: OnceLock<Keyring> = OnceLock::new();

@@ -32,6 +32,9 @@ const VALID: u64 = 24 * 3600;
 /// Maximum number of relays. Each relay has a separate /16 network, because a circuit may not
 /// contain two relays of the same /16 network.
 pub const MAX_RELAYS: usize = 100 * 250;
+/// Number of descriptors that the authority receives before it probes their relays. It refuses
+/// more than 256 descriptors of unprobed relays, if their uploaders have no address.
+const UNPROBED: usize = 200;
 
 /// Maximum number of web servers, whose addresses are in 192.88.0.0/16.
 pub const MAX_SERVERS: usize = 250 * 250;
@@ -240,14 +243,17 @@ fn network(
         ..Settings::default()
     };
     let mut authority = Authority::new(about, settings, signing);
-    for (place, (relay, keys)) in relays.iter().zip(keys).enumerate() {
-        let description = description(place, relay, &rules(place));
-        let text = description.sign(keys, START).expect("the descriptor's fields are valid");
-        authority.upload(START, &text, None).expect("the authority accepts every relay");
-    }
     let room = Room { running: relays.len(), others: relays.len() };
-    for probe in authority.probes(START, room) {
-        authority.probed(START, &probe.target, true);
+    let all: Vec<_> = relays.iter().zip(keys).enumerate().collect();
+    for batch in all.chunks(UNPROBED) {
+        for (place, (relay, keys)) in batch {
+            let description = description(*place, relay, &rules(*place));
+            let text = description.sign(keys, START).expect("the descriptor's fields are valid");
+            authority.upload(START, &text, None).expect("the authority accepts every relay");
+        }
+        for probe in authority.probes(START, room) {
+            authority.probed(START, &probe.target, true);
+        }
     }
     let documents = authority.publish(START).expect("the authority's keys are valid");
     let consensus = Unproven::parse(&documents.microdesc)
