@@ -272,7 +272,7 @@ def test_the_floor_is_judged_in_a_full_design_alone(tmp_path: Path) -> None:
         ({"format": 99}, "format"),
         ({"spec": {"schedul": "x"}}, "did you mean 'schedule'"),
         ({"metrics": {}}, "accuracy"),
-        ({"metrics": None}, "a result without metrics"),
+        ({"metrics": None}, "it lacks metrics"),
         ({"took": {"cpu_s": 1.0}}, "wall_s"),
     ],
 )
