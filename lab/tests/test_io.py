@@ -139,7 +139,7 @@ def write_rows(path: Path, rows: dict[str, list[Any]], **metadata: str) -> None:
         ({"time": [0.0], "size": [0]}, "column 'size': packet 0 .* is 0"),
         ({"time": [0.0], "path": [-2]}, "column 'path': packet 0 .* below -1"),
         ({"time": [0.0, 1.0], "label": ["a", "b"]}, "column 'label': differs within load 0"),
-        ({"time": [0.0, 1.0], "monitored": [True, False]}, "column 'monitored': changes"),
+        ({"time": [0.0, 1.0], "monitored": [True, False]}, "column 'monitored': differs"),
         ({"time": []}, "contains no rows"),
     ],
 )
@@ -455,7 +455,7 @@ def test_files_that_are_no_traces_are_told(tmp_path: Path) -> None:
 def test_a_monitored_label_with_one_load_is_refused(traces: Traces) -> None:
     validate.labels(traces)
     with pytest.raises(
-        TraceError, match="column 'label': 'page 0' has only one load, and 1 others"
+        TraceError, match="column 'label': 'page 0' has only one load, and so have 1 other"
     ):
         validate.labels(made(3))
     validate.labels(replace(made(3), monitored=np.zeros(3, np.bool_)))
@@ -467,7 +467,7 @@ def test_arrays_that_do_not_fit_are_refused(traces: Traces) -> None:
         ({"times": traces.times.astype(np.float32)}, "column 'times': holds float32"),
         ({"offsets": traces.offsets[::-1].copy()}, "column 'offsets'"),
         ({"load": traces.load * 0}, "column 'load': 0 is in run 0 twice"),
-        ({"names": ("page 0",)}, "column 'label': holds codes"),
+        ({"names": ("page 0",)}, "column 'label': has codes"),
     ]:
         with pytest.raises(TraceError, match=problem):
             replace(traces, **change)  # type: ignore[arg-type]

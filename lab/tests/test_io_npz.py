@@ -120,7 +120,7 @@ def test_groups_of_an_npz_become_runs(tmp_path: Path) -> None:
         ({"X": np.ones((0, 4)), "y": np.ones(0, int)}, "column 'X': contains no rows"),
         ({"X": [[1.0]], "y": np.array([1 << 63], np.uint64)}, "column 'y': holds uint64"),
         ({"X": [[1.0]], "y": [1], "labels": ["a"]}, "column 'labels': has 1 labels"),
-        ({"X": [[1.0]], "y": [0], "labels": ["a"], "pages": [1]}, "column 'labels': names 1"),
+        ({"X": [[1.0]], "y": [0], "labels": ["a"], "pages": [1]}, "column 'labels': has 1 labels"),
         ({"X": [[1.0]], "y": [0], "labels": ["a"], "pages": [0, 0]}, "column 'pages': needs"),
         ({"X": [[1.0]], "y": [0], "labels": ["a"], "pages": [0.0]}, "column 'pages': .* float64"),
         ({"X": [[1.0]], "y": [0], "monitored": [True, True]}, "column 'monitored': needs"),

@@ -165,7 +165,10 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
         ([tmp_path / "no.jsonl"], "no.jsonl: holds no results"),
         ([tmp_path / "json.jsonl"], "json.jsonl: line 1: not a result"),
         ([tmp_path / "old.jsonl"], "old.jsonl: line 1: not a result of format"),
-        ([tmp_path / "nameless.jsonl"], "nameless.jsonl: line 1: a result without file"),
+        (
+            [tmp_path / "nameless.jsonl"],
+            "nameless.jsonl: line 1: not a complete result: it lacks file",
+        ),
         ([tmp_path / "numberless.jsonl"], "numberless.jsonl: not a readable result: KeyError"),
     ]
     for folders, problem in cases:
